@@ -131,7 +131,7 @@ ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_ten
         tape_fail(t, CKPT_ESHAPE, "batch_norm: one value per channel has no variance");
         return CKPT_NONE;
     }
-    t->couples_samples = true;
+    tape_couple(t, "batch_norm normalises with the moments of a micro-step");
     ckpt_tensor in[] = {ckpt_reshape(t, x, 3, (int64_t[]){1, rows, c}),
                         vector_or(t, w, 1.f, d.dtype, c), vector_or(t, b, 0.f, d.dtype, c)};
     ckpt_record(t, &op_group_norm, 3, in, 2, out, &attr, sizeof attr);

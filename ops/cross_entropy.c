@@ -270,12 +270,29 @@ static ckpt_tensor record_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
     return out[0];
 }
 
+/* The divisor of the mean over all labels of a step.  It needs no logits, so the gradient of the
+ * first chunk does not wait for the last chunk. */
+static ckpt_tensor count_labels(ckpt_tape *t, ckpt_tensor label,
+                                const struct ckpt_cross_entropy_spec *spec)
+{
+    const struct cross_entropy_attr attr = attr_of(spec, CKPT_REDUCE_MEAN);
+    ckpt_tensor in[] = {label, spec->weight};
+    const int n = spec->weight.id ? 2 : 1;
+    ckpt_tape *on = tape_count_on(t, "cross_entropy", n, in);
+    ckpt_tensor count = ops_record1(on, &op_cross_entropy_count, n, in, &attr, sizeof attr);
+    return tape_mean_count(t, on, ckpt_reshape(on, ckpt_slice(on, count, 0, 0, 1), 0, NULL));
+}
+
 ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
                                const struct ckpt_cross_entropy_spec *spec)
 {
     struct ckpt_cross_entropy_spec whole;
-    return read_spec(t, spec, &whole) ? record_rows(t, x, label, &whole, whole.reduction)
-                                      : CKPT_NONE;
+    if (!read_spec(t, spec, &whole))
+        return CKPT_NONE;
+    if (whole.reduction != CKPT_REDUCE_MEAN || !tape_has_parts(t))
+        return record_rows(t, x, label, &whole, whole.reduction);
+    ckpt_tensor sum = record_rows(t, x, label, &whole, CKPT_REDUCE_SUM);
+    return ops_over_count(t, sum, count_labels(t, label, &whole));
 }
 
 /* ---- fused with a linear layer --------------------------------------------------------------- */
@@ -295,32 +312,6 @@ static int parts_of(int64_t rows, int64_t max_rows)
         if (rows % n == 0)
             return n;
     return 1;
-}
-
-/* The divisor of the mean over all labels.  It needs no logits, so the gradient of the first chunk
- * does not wait for the last chunk. */
-static ckpt_tensor count_labels(ckpt_tape *t, ckpt_tensor label,
-                                const struct ckpt_cross_entropy_spec *spec)
-{
-    const struct cross_entropy_attr attr = attr_of(spec, CKPT_REDUCE_MEAN);
-    ckpt_tensor in[] = {label, spec->weight};
-    ckpt_tensor count =
-        ops_record1(t, &op_cross_entropy_count, spec->weight.id ? 2 : 1, in, &attr, sizeof attr);
-    return ckpt_reshape(t, ckpt_slice(t, count, 0, 0, 1), 0, NULL);
-}
-
-/* The sum of the losses of all parts, or their mean; 0 where no row counts. */
-static ckpt_tensor join_parts(ckpt_tape *t, int n, const ckpt_tensor *sums, ckpt_tensor count)
-{
-    ckpt_tensor sum = sums[0];
-    for (int i = 1; i < n; i++)
-        sum = ckpt_add(t, sum, sums[i]);
-    if (!count.id)
-        return sum;
-    /* without counted rows the sum is 0, so any divisor other than 0 works */
-    return ckpt_div(t, sum,
-                    ckpt_where(t, ckpt_eq(t, count, ckpt_affine(t, count, 0, 0)),
-                               ckpt_affine(t, count, 0, 1), count));
 }
 
 /* The logits, in full precision: the last layer of a model is never computed in 8 bits. */
@@ -352,10 +343,11 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
         return ckpt_cross_entropy(t, logits_of(t, x, w, b), label, &whole);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
-    ckpt_tensor count = CKPT_NONE;
-    if (whole.reduction == CKPT_REDUCE_MEAN)
-        count = count_labels(t, label, &whole);
+    const bool mean = whole.reduction == CKPT_REDUCE_MEAN;
+    ckpt_tensor sum = CKPT_NONE, count = mean ? count_labels(t, label, &whole) : CKPT_NONE;
     for (int i = 0; i < n; i++)
         sums[i] = record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM);
-    return join_parts(t, n, sums, count);
+    for (int i = 0; i < n; i++)
+        sum = i ? ckpt_add(t, sum, sums[i]) : sums[i];
+    return mean ? ops_over_count(t, sum, count) : sum;
 }

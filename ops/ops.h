@@ -187,6 +187,14 @@ void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 /* out[out] becomes the column sums of out[0].  On the CPU the workspace covers them as well. */
 void call_dx_sums(struct ckpt_call *call, int out);
 
+/* sum / count for single values; sum, which is 0 then, if count is 0. */
+ckpt_tensor ops_over_count(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor count);
+
+/* Before differentiation: notes on t (tape_couple) if the loss of a step depends on how its batch
+ * is divided, as two recordings with other sizes of micro-steps show: t with its loss, and `other`
+ * with the loss `again` (coupled.c).  Returns 0 or the error of t. */
+int ops_find_coupling(ckpt_tape *t, ckpt_tensor loss, const ckpt_tape *other, ckpt_tensor again);
+
 /* After differentiation: removes operands of 8-bit products that only their gradient rule reads,
  * and GELU ops whose result is read only to make 8-bit copies, which then compute it.  Returns 0 or
  * the error of the tape. */

@@ -437,10 +437,22 @@ CKPT_API void ckpt_update_buffer_by(ckpt_tape *t, ckpt_tensor buffer, ckpt_tenso
  */
 CKPT_API void ckpt_read_ema(ckpt_tape *t);
 
+/*
+ * Notes that the result of a step depends on how its batch is divided into micro-steps, with the
+ * reason in a few words ("experts have a capacity"): statistics over the batch, experts that share
+ * a capacity, contrastive losses.  micro_batch CKPT_AUTO then keeps the batch whole, and the plan
+ * table shows the reason.  The library notes it itself for ckpt_batch_norm(), ckpt_update_buffer(),
+ * and for a loss that it sees is not a sum of means over samples: a product, a quotient or a root
+ * of means, or a count that depends on a parameter.  Of several reasons the first is shown.
+ * CKPT_EINVAL without a reason.
+ */
+CKPT_API void ckpt_couple_samples(ckpt_tape *t, const char *reason);
+
 /* ---- compile and run ----------------------------------------------------------------------- */
 
 /* Records one micro-batch and returns its loss: a scalar for training, any tensor for forward
- * only. */
+ * only.  It is called again, also with other sizes that divide the batch, to compare plans and to
+ * see whether samples are coupled (ckpt_couple_samples); the last call is that of the program. */
 typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *user);
 
 /*
@@ -541,8 +553,10 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
 
 /*
  * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
- * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
- * Submitted steps of p are waited for first, and their losses are dropped.  Returns 0; CKPT_EINVAL
+ * micro-steps and, in a program that trains, ranks: of a sum of means over samples the loss of the
+ * whole batch, up to rounding (ckpt_masked_mean).  Every input must have been fed once; it keeps
+ * its value until it is fed again.  Submitted steps of p are waited for first, and their losses are
+ * dropped.  Returns 0; CKPT_EINVAL
  * (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN: loss, norm or (without
  * optimizer) output not finite, the sentence names step and op, and the weights are those of the
  * last good step, or are lost if an update made them non-finite; CKPT_EINDEX: an index was out of

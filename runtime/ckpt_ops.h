@@ -273,6 +273,19 @@ CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtyp
 CKPT_API ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 CKPT_API ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask);
 
+/*
+ * The mean of the elements of x whose mask is not 0, fp32 scalar (ndim 0); 0 if there are none.
+ * mask: i32, or float weights w for sum(w x) / sum(w); it broadcasts to x and has no gradient.
+ *
+ * It is the mean over the whole step, whatever its micro-steps and, in a program that trains, its
+ * ranks: each part divides by the mean of the counts of all parts, and the loss of a step is the
+ * mean over its parts.  For this the mask must depend on inputs and constants alone; the host
+ * computes the count before the step.  If it depends on a parameter or on ckpt_randn, each
+ * micro-step has its own count, and samples are coupled (ckpt_couple_samples).  The library
+ * recognises most such means that are written in single ops (doc/ops.md).
+ */
+CKPT_API ckpt_tensor ckpt_masked_mean(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask);
+
 /* N(0,1) values that depend only on (seed, step, this call, sample, element): recomputing them
  * gives the same bits for any micro-batch. shape[0] is the micro-batch. */
 CKPT_API ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
@@ -309,8 +322,8 @@ struct ckpt_cross_entropy_spec {
  *
  *   (1 - e) c[label] (-log p[label]) + e/V sum over v of c[v] (-log p[v]) + z c[label] m^2
  *
- * The mean divides by the sum of c[label] over the rows that count; it is 0 if no row counts.  With
- * several micro-steps each has its own mean, and the step takes the mean of these.  The result is
+ * The mean divides by the sum of c[label] over the rows that count, as ckpt_masked_mean() does by
+ * its count: over all micro-steps and ranks.  It is 0 if no row of the step counts.  The result is
  * fp32, a scalar, or [...] with CKPT_REDUCE_NONE.  A label that is neither in [0, V) nor
  * ignore_index ends the step with CKPT_EINDEX. spec NULL: the mean of -log p[label].
  */
@@ -602,6 +615,7 @@ CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor m
 #define ckpt_cast(t, ...)                 ckpt_cast(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_sum(t, ...)                  ckpt_sum(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_mean(t, ...)                 ckpt_mean(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_masked_mean(t, ...)          ckpt_masked_mean(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_randn(t, ...)                ckpt_randn(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_mse(t, ...)                  ckpt_mse(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_cross_entropy(t, ...)        ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)

@@ -23,7 +23,8 @@ static const struct ckpt_option library_table[] = {
         "device to compute on: auto (a GPU if there is one), cpu or cuda (default auto)"),
     RANGE("micro-batch", COUNT, micro_batch, "N",
           "samples per micro-step (default 0: the whole batch); auto: the number with the fastest "
-          "step that fits (the last bits of results then depend on the budget)",
+          "step that fits (the last bits of results then depend on the budget; where samples are "
+          "coupled the whole batch, and the plan table says why)",
           0, 1 << 20),
     ROW("seed", INT, seed, "N", "seed of initial values and random ops (default 42)"),
     RANGE("threads", INT, threads, "N",

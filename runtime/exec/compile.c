@@ -107,7 +107,7 @@ static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_ov
     int rc = program_draft(p, &k->variants[variant], micro);
     bool may_win = false;
 
-    k->whole = !rc && p->tape->couples_samples;
+    k->whole = !rc && *p->tape->coupled;
     if (!rc)
         rc = check_io(p, k, variant);
     if (!rc)
@@ -230,14 +230,14 @@ static int add_program(struct ckpt_program *p)
 static int explain_whole(struct ckpt_program *p, int rc)
 {
     char sentence[CKPT_MESSAGE];
-    if (rc != CKPT_EBUDGET || !p->tape || !p->tape->couples_samples || p->batch == 1)
+    if (rc != CKPT_EBUDGET || !p->tape || !*p->tape->coupled || p->batch == 1)
         return rc;
     snprintf(sentence, sizeof sentence, "%s", p->programs->error->text);
     return error_fail(p->programs->error, rc,
-                      "--micro-batch auto keeps the batch of %lld whole, because batch_norm and "
-                      "ckpt_update_buffer give other results in smaller micro-steps; --micro-batch "
-                      "N splits it nevertheless: %s",
-                      (long long)p->batch, sentence);
+                      "--micro-batch auto keeps the batch of %lld whole, because smaller "
+                      "micro-steps give other results (%s); --micro-batch N splits it "
+                      "nevertheless: %s",
+                      (long long)p->batch, p->tape->coupled, sentence);
 }
 
 /* Makes the recording and the plan of p; no memory is mapped yet. */

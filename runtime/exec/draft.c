@@ -108,6 +108,34 @@ static int check_modes(const struct ckpt_program *p)
     return 0;
 }
 
+/* A tape for micro-steps of this size, with nothing recorded. */
+static int open_tape(struct ckpt_program *p, int64_t micro, ckpt_tape **t)
+{
+    const struct ckpt_optimizer *opt = p->optimizer;
+    struct tape_env env = programs_tape_env(p->programs);
+    env.frozen = p->frozen;
+    if (tape_new(t, &env, micro, (int32_t)(p->batch / micro)))
+        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for a tape");
+    (*t)->trains = opt != NULL;
+    (*t)->updates_buffers = opt && !opt->keeps_buffers;
+    (*t)->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
+    return 0;
+}
+
+/* The size of micro-steps of a second recording that shows whether samples are coupled, a smaller
+ * one if there is one; 0 where that makes no difference. */
+static int64_t other_size(const struct ckpt_program *p, int64_t micro)
+{
+    const int64_t n = micro > 1 ? micro : p->batch;
+    const bool tries = p->programs->options->micro_batch == CKPT_AUTO;
+    int64_t divisor = 2;
+    if (!p->trains || n == 1 || (micro == p->batch && !tries && !program_is_shared(p)))
+        return 0;
+    while (n % divisor)
+        divisor++;
+    return micro > 1 ? micro / divisor : divisor;
+}
+
 /* Records one variant and makes its loss an output.  The update of several ranks outputs the loss
  * summed over them instead. */
 static ckpt_tensor record_loss(const struct ckpt_program *p, const struct ckpt_variant *variant,
@@ -147,16 +175,25 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
 {
     struct programs *ps = p->programs;
     const struct ckpt_optimizer *opt = p->optimizer;
-    struct tape_env env = programs_tape_env(ps);
-    env.frozen = p->frozen;
-    if (tape_new(&p->tape, &env, micro, (int32_t)(p->batch / micro)))
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for a tape");
+    const int64_t other = other_size(p, micro);
+    ckpt_tape *second = NULL;
+    ckpt_tensor again = CKPT_NONE;
+    const int32_t n_params = ps->params->n;
+    int failed = other ? open_tape(p, other, &second) : 0;
+    if (!failed && other) /* first: what the recorder stores stays that of the step */
+        again = variant->record(second, other, variant->user);
+    if (!failed)
+        failed = open_tape(p, micro, &p->tape);
+    if (failed) {
+        tape_free(second);
+        return failed;
+    }
     ckpt_tape *t = p->tape;
-    t->trains = opt != NULL;
-    t->updates_buffers = opt && !opt->keeps_buffers;
-    t->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
     ckpt_tensor loss = record_loss(p, variant, micro);
-    if (ps->params->n != t->n_params)
+    if (second)
+        ops_find_coupling(t, loss, second, again);
+    tape_free(second);
+    if (ps->params->n != n_params)
         return error_fail(ps->error, CKPT_EINVAL,
                           "the recorder made a parameter: make parameters before compiling");
     if (opt && !t->error.code && !tape_differentiate(t, loss)) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
+#include "exec/host_counts.h"
 #include "exec/program.h"
 #include "optim/optimizer.h"
 
@@ -48,11 +49,11 @@ int program_make_io_buffers(struct ckpt_program *p)
         rc = share_halt(p);
     for (int32_t i = 0; i < t->n_feeds && !rc; i++) {
         const struct feed *f = &t->feeds.data[i];
-        rc = make_io_buffer(p, &p->feeds[i], f->tensor, f->constant ? 1 : t->n_micro,
+        rc = make_io_buffer(p, &p->feeds[i], f->tensor, f->constant || f->counted ? 1 : t->n_micro,
                             f->constant ? 1 : DEVICE_IN_FLIGHT);
         if (!rc && f->constant)
             memcpy(p->feeds[i].data[0], f->constant, (size_t)p->feeds[i].bytes);
-        p->feeds[i].fed = f->constant || !f->used;
+        p->feeds[i].fed = f->constant || f->counted || !f->used;
     }
     /* Outputs of the update have one slice; outputs of the body have one per micro-step. */
     for (int32_t i = 0; i < t->n_ops && !rc; i++) {
@@ -61,6 +62,8 @@ int program_make_io_buffers(struct ckpt_program *p)
             rc = make_io_buffer(p, &p->fetches[o->fetch], op_in(t, o, 0),
                                 o->phase == PHASE_UPDATE ? 1 : t->n_micro, DEVICE_IN_FLIGHT);
     }
+    if (!rc)
+        rc = host_counts_new(p);
     return rc ? error_fail(p->programs->error, rc, "no host memory to stage inputs and outputs")
               : 0;
 }
@@ -83,4 +86,5 @@ void program_free_io_buffers(struct ckpt_program *p)
     free_io_buffers(d, p->fetches, p->tape ? p->tape->n_fetches : 0);
     if (p->runs)
         d->ops->host_free(d, p->runs);
+    host_counts_free(p->counts);
 }

@@ -125,6 +125,7 @@ struct ckpt_program {
     const struct ckpt_program *follows; /* the program whose step precedes this one; NULL: itself */
     struct timing *timing;              /* NULL unless the ops are timed */
     struct io_buffer *feeds, *fetches;  /* per tape feed and fetch */
+    struct host_counts *counts;         /* see host_counts.h; NULL: none */
     struct ckpt_run *runs;              /* per in-flight slot and micro-step */
     int32_t *halt;                      /* for runs: set by a step that failed */
     struct index_report *bad_index;     /* for runs: one per in-flight slot */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "attr.h"
 #include "ckpt_tools.h"
+#include "exec/host_counts.h"
 #include "exec/program.h"
 #include "exec/timing.h"
 #include "optim/optimizer.h"
@@ -14,7 +15,8 @@
 static int32_t find_feed(const struct ckpt_program *p, const char *name)
 {
     for (int32_t i = 0; i < p->tape->n_feeds; i++)
-        if (!p->tape->feeds.data[i].constant && !strcmp(p->tape->feeds.data[i].name, name))
+        if (!p->tape->feeds.data[i].constant && !p->tape->feeds.data[i].counted &&
+            !strcmp(p->tape->feeds.data[i].name, name))
             return i;
     return -1;
 }
@@ -461,6 +463,9 @@ int ckpt_submit(ckpt_program *p)
     refresh_feeds(p, slot);
     program_set_runs(p, slot);
     set_requests(p, slot);
+    rc = host_counts_run(p, slot);
+    if (rc)
+        return error_fail(p->programs->error, rc, "the counts of a step could not be computed");
     program_submit(p, slot);
     p->submitted++;
     if (p->optimizer)

@@ -329,6 +329,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
         fputs("  unordered kernels allowed, so the last bits may differ from run to run and "
               "between budgets\n",
               f);
+    if (*p->tape->coupled && p->trains && i.batch > 1)
+        fprintf(f, "  %-24s %12s  micro-steps of another size would give other results: %s\n",
+                "samples", "coupled", p->tape->coupled);
     struct device *d = p->programs->memory->device;
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,

@@ -112,7 +112,7 @@ void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const c
     }
     if (!t->updates_buffers || t->error.code)
         return;
-    t->couples_samples = true; /* micro-steps average one after another */
+    tape_couple(t, "ckpt_update_buffer averages one micro-step after another");
     for (int k = 0; apart && k < n; k++)
         tape_update_buffers(t, 1, buffer + k, value + k, momentum);
     for (int k = 0; !apart && k < n; k++)
@@ -147,7 +147,7 @@ static void update_once(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value, flo
     value = param < 0 ? CKPT_NONE : value_for(t, param, value);
     if (!t->updates_buffers || t->error.code)
         return;
-    t->couples_samples = true; /* nobody knows that the value is a mean over samples */
+    tape_couple(t, "ckpt_update_buffer_by averages values that may be no means of samples");
     if (ARRAY_RESERVE(&t->means, t->n_means)) {
         tape_fail(t, CKPT_ENOMEM, "update_buffer: no memory");
         return;

@@ -95,6 +95,23 @@ ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype,
     return add_feed(t, "constant", unnamed ? NULL : name, &d, data);
 }
 
+int32_t tape_copy_feed(ckpt_tape *t, const ckpt_tape *from, int32_t feed)
+{
+    const struct feed *f = &from->feeds.data[feed];
+    const struct ckpt_desc *d = &from->tensors.data[f->tensor].desc;
+    return add_feed(t, "input", *f->name ? f->name : NULL, d, f->constant).id;
+}
+
+ckpt_tensor tape_count_feed(ckpt_tape *t)
+{
+    char name[40];
+    snprintf(name, sizeof name, "ckpt.count.%d", (int)t->n_feeds);
+    ckpt_tensor x = add_feed(t, "input", name, &(struct ckpt_desc){.dtype = CKPT_F32}, NULL);
+    if (x.id)
+        t->feeds.data[t->n_feeds - 1].counted = true;
+    return x;
+}
+
 void tape_use_feed(ckpt_tape *t, int32_t feed)
 {
     struct feed *f = &t->feeds.data[feed];

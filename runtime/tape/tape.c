@@ -72,6 +72,7 @@ void tape_free(ckpt_tape *t)
     free(t->param_next);
     free(t->buckets);
     free(t->first_reader);
+    counting_free(t->counting);
     free(t);
 }
 

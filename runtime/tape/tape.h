@@ -61,6 +61,7 @@ struct tensor {
     int32_t index;         /* output number of the producer */
     bool needs_grad;       /* it depends on a trainable parameter */
     bool learned;          /* its op reads something that depends on any parameter */
+    bool of_step;          /* it is the same in all parts of a step: see tape_mean_count */
     int32_t fp8_op;        /* the op that makes its 8-bit copies, or 0 */
 };
 
@@ -94,6 +95,7 @@ struct feed {
     int32_t tensor;
     void *constant; /* the bytes of a constant; NULL for an input */
     bool used;      /* its op is on the tape; it is recorded just before the first use */
+    bool counted;   /* the mean of a count, which the host computes: see struct counting */
 };
 
 struct fetch {
@@ -142,6 +144,24 @@ struct tape_env {
 struct buffer_mean {
     ckpt_tensor buffer, mean;
     float momentum;
+};
+
+/* A count: a tensor of one value on the tape of the counts, and the feed that gets its mean over
+ * the micro-steps. */
+struct count {
+    int32_t tensor, feed;
+};
+
+/* What the host computes from the inputs before a step (means.c). */
+struct counting {
+    ckpt_tape *tape; /* feeds with a name are inputs of the step */
+    int32_t *copy;   /* per tensor of the step's tape: its copy here, or 0 */
+    int32_t n_copy;
+    struct {
+        struct count *data;
+        int64_t capacity;
+    } counts;
+    int32_t n_counts;
 };
 
 /* The complete def of an op whose struct, built against another header, has another size. */
@@ -203,7 +223,8 @@ struct ckpt_tape {
     bool in_gradients;          /* ckpt_gradients is recording */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */
-    bool couples_samples;       /* the results depend on the size of micro-steps */
+    char coupled[160];          /* why the results depend on the size of micro-steps; or "" */
+    struct counting *counting;  /* NULL: no count is computed by the host */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     bool reads_ema;             /* a parameter is its moving average here, if it has one */
     enum ckpt_dtype grad_dtype; /* of gradients of bf16 parameters that nothing is added to */
@@ -302,6 +323,21 @@ void tape_share_buffers(ckpt_tape *t);
  * rank each, the others are sums over its shares. */
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);
 
+/* Means over unequal parts (means.c).  tape_couple notes that results depend on the size of
+ * micro-steps; the first reason stays. */
+void tape_couple(ckpt_tape *t, const char *fmt, ...) CKPT_PRINTF(2, 3);
+/* Whether a step is the mean over several parts: micro-steps, or ranks that train. */
+bool tape_has_parts(const ckpt_tape *t);
+/* Whether the host can compute x: it follows from inputs and constants alone. */
+bool tape_can_count(ckpt_tape *t, int32_t x);
+/* The tape on which a count is to be recorded that follows from the n tensors of x, which become
+ * tensors of that tape: t, or the tape of the counts.  what: the mean, for the note. */
+ckpt_tape *tape_count_on(ckpt_tape *t, const char *what, int n, ckpt_tensor *x);
+/* The mean, over the micro-steps of a step and the ranks that train, of a count (fp32, ndim 0) that
+ * was recorded on that tape. */
+ckpt_tensor tape_mean_count(ckpt_tape *t, const ckpt_tape *on, ckpt_tensor count);
+void counting_free(struct counting *c);
+
 /* Whether an op after the one that made x has it as an operand. */
 bool tape_is_read(const ckpt_tape *t, ckpt_tensor x);
 /* Whether only its op knows a tensor: it is alone on its storage and has no reader. */
@@ -314,6 +350,10 @@ void tape_rehome(ckpt_tape *t, ckpt_tensor x, ckpt_tensor onto, const struct ckp
 
 /* Records the copy-in of an input or constant, unless it was recorded before. */
 void tape_use_feed(ckpt_tape *t, int32_t feed);
+/* Gives t an input or constant of another tape; returns its tensor.  tape_count_feed: an input for
+ * the mean of a count. */
+int32_t tape_copy_feed(ckpt_tape *t, const ckpt_tape *from, int32_t feed);
+ckpt_tensor tape_count_feed(ckpt_tape *t);
 
 /* Appends an op without calling its def's rules.  Returns its index, or -1. */
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,

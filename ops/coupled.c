@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds out whether the loss of a step depends on how its batch is divided.
+ *
+ * It does not if the loss is a sum of means over samples.  To see which tensors have a part for
+ * each sample, the model is recorded twice, with two sizes of the batch, and the two tapes are
+ * compared from the loss back: a tensor that grows with the batch has parts, and one that keeps its
+ * size is a value of the whole batch.  Up to the loss, values of the batch may be added and scaled,
+ * and nothing else: a product, a quotient or a root of them, or a sample that reads one, couples
+ * the samples.
+ *
+ * One quotient is a mean: by a count, a sum (or mean) over inputs alone, or a function of counts.
+ * All parts get the count of the whole step (quotients.c), so it is a constant of the step here.
+ *
+ * Where the two recordings differ in more than sizes, nothing is said.  Samples that meet in a
+ * tensor of the right size (experts with a capacity) are not seen: ckpt_couple_samples().
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "attr.h"
+#include "collective.h"
+#include "expr/expr.h"
+#include "ops.h"
+#include "quotients.h"
+#include "tape/tape.h"
+
+/* Sizes of a tensor on the two tapes. */
+enum size { UNKNOWN, OF_BATCH, PER_SAMPLE, PER_PAIR };
+
+/* Pairs the operands of ops whose results are paired, from the loss back. */
+static void pair_tensors(struct coupling *u)
+{
+    const ckpt_tape *t = u->t, *other = u->other;
+    for (int32_t i = t->n_ops - 1; i >= 0; i--) {
+        const struct op *o = &t->ops.data[i];
+        for (int k = 0; k < o->n_out; k++) {
+            const int32_t x = op_out(t, o, k), y = x > 0 ? u->pair[x] : 0;
+            const int32_t at = y ? other->tensors.data[y].op : -1;
+            const struct op *p = at >= 0 ? &other->ops.data[at] : NULL;
+            if (!p || p->def != o->def || p->n_in != o->n_in)
+                continue;
+            for (int j = 0; j < o->n_in; j++)
+                if (op_in(t, o, j) > 0 && op_in(other, p, j) > 0 && !u->pair[op_in(t, o, j)])
+                    u->pair[op_in(t, o, j)] = op_in(other, p, j);
+        }
+    }
+}
+
+static enum size size_of(const struct coupling *u, int32_t x)
+{
+    const int32_t y = u->pair[x];
+    if (!y)
+        return UNKNOWN;
+    const double a = (double)desc_numel(&u->t->tensors.data[x].desc);
+    const double b = (double)desc_numel(&u->other->tensors.data[y].desc);
+    const double ratio = (double)u->t->micro_batch / (double)u->other->micro_batch;
+    return a == b                   ? OF_BATCH
+           : a == b * ratio         ? PER_SAMPLE
+           : a == b * ratio * ratio ? PER_PAIR
+                                    : UNKNOWN;
+}
+
+static bool is_of_batch(const struct coupling *u, int32_t x)
+{
+    return x > 0 && u->depends[x] && size_of(u, x) == OF_BATCH;
+}
+
+/* ---- linear ops ------------------------------------------------------------------------------ */
+
+static bool in_depends(const struct coupling *u, const struct op *o, int k)
+{
+    return op_in(u->t, o, k) > 0 && u->depends[op_in(u->t, o, k)];
+}
+
+/* Whether a program is linear in the operands that depend on the samples. */
+static bool is_linear_expr(const struct coupling *u, const struct op *o)
+{
+    const struct expr *e = o->attr;
+    bool depends[EXPR_NODES];
+    for (int i = 0; i < e->n_nodes; i++) {
+        const struct expr_node *n = &e->node[i];
+        const bool leaf = n->code <= EXPR_UNIFORM;
+        const bool a = !leaf && depends[n->arg[0]], b = !leaf && depends[n->arg[1]],
+                   c = n->code == EXPR_WHERE && depends[n->arg[2]];
+        depends[i] = leaf ? n->code == EXPR_INPUT && in_depends(u, o, n->arg[0]) : a;
+        if (n->code == EXPR_ADD || n->code == EXPR_SUB || n->code == EXPR_MUL)
+            depends[i] = a || b;
+        else if (n->code == EXPR_WHERE)
+            depends[i] = b || c;
+        else if (a && n->code != EXPR_SCALE && n->code != EXPR_AFFINE && n->code != EXPR_BF16 &&
+                 n->code != EXPR_DIV && n->code != EXPR_SUM)
+            return false;
+        if ((n->code == EXPR_MUL && a && b) || (n->code == EXPR_DIV && b) ||
+            (n->code == EXPR_WHERE && a) || (n->code >= EXPR_POW && n->code != EXPR_WHERE && b))
+            return false;
+    }
+    return true;
+}
+
+/* Whether op o, which reads values of the batch, is linear in them. */
+static bool is_linear(const struct coupling *u, const struct op *o)
+{
+    static const struct ckpt_op_def *const linear[] = {
+        &op_add,       &op_sub,    &op_affine, &op_copy, &op_cast,  &op_sum,     &op_sum_to,
+        &op_broadcast, &op_concat, &op_join,   &op_pad,  &op_split, &op_flatten, NULL};
+    int n = 0;
+    if (o->def == &op_expr)
+        return is_linear_expr(u, o);
+    for (int k = 0; k < o->n_in; k++)
+        n += in_depends(u, o, k);
+    if (o->def == &op_mul || o->def == &op_linear || o->def == &op_matmul)
+        return n == 1;
+    if (o->def == &op_where)
+        return !in_depends(u, o, 0);
+    for (int i = 0; linear[i]; i++)
+        if (o->def == linear[i])
+            return true;
+    return o->def->flags & CKPT_OP_VIEW;
+}
+
+/* Whether op o, which reduces samples to a value of the batch, adds something up. */
+static bool is_sum(const struct op *o)
+{
+    return o->def != &op_amax && o->def != &op_amin && o->def != &op_prod &&
+           o->def != &op_logsumexp && o->def != &op_argmax;
+}
+
+/* ---- sums and means -------------------------------------------------------------------------- */
+
+/* The growth after a factor that is `a` on this tape and `b` on the other. */
+static enum growth scaled(const struct coupling *u, enum growth from, float a, float b)
+{
+    const double m = (double)u->t->micro_batch, n = (double)u->other->micro_batch;
+    if (a == b)
+        return from;
+    return from == SUM && fabs(a * m - b * n) <= 1e-5 * fabs(a * m) ? MEAN : ANY;
+}
+
+static enum growth growth_of(const struct coupling *u, const struct op *o)
+{
+    const int32_t x = op_out(u->t, o, 0), from = o->n_in ? op_in(u->t, o, 0) : 0;
+    const struct op *p = &u->other->ops.data[u->other->tensors.data[u->pair[x]].op];
+    const enum growth a = from > 0 ? u->growth[from] : ANY;
+    if (p->def != o->def)
+        return ANY;
+    if (o->def == &op_sum) {
+        const struct sum_attr *s = o->attr, *r = p->attr;
+        return scaled(u, from > 0 && !is_of_batch(u, from) ? SUM : a, s->scale, r->scale);
+    }
+    if (o->def == &op_affine)
+        return scaled(u, a, ((const struct affine_attr *)o->attr)->a,
+                      ((const struct affine_attr *)p->attr)->a);
+    if (o->def == &op_add || o->def == &op_sub)
+        return op_in(u->t, o, 1) > 0 && u->growth[op_in(u->t, o, 1)] == a ? a : ANY;
+    if (o->def == &op_cross_entropy &&
+        ((const struct cross_entropy_attr *)o->attr)->reduction == CKPT_REDUCE_SUM)
+        return SUM;
+    return o->def->flags & CKPT_OP_VIEW ? a : ANY;
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+/* Whether the results of op i depend on the samples of a part. */
+static bool op_depends(const struct coupling *u, const struct op *o)
+{
+    const struct feed *f = o->feed >= 0 ? &u->t->feeds.data[o->feed] : NULL;
+    bool any = f ? !f->constant && !f->counted : o->def == &op_randn;
+    for (int k = 0; k < o->n_in; k++)
+        any |= in_depends(u, o, k);
+    return any && o->def != &op_all_reduce;
+}
+
+/* Sets the reason if op i couples samples.  The scales of 8-bit products are common to the samples
+ * of a part: with others a value is rounded differently, and stays the same value. */
+static void judge(struct coupling *u, int32_t i)
+{
+    const ckpt_tape *t = u->t;
+    const struct op *o = &t->ops.data[i];
+    if (o->def == &op_linear_fp8)
+        return;
+    const enum size size = size_of(u, op_out(t, o, 0));
+    bool reads_batch = false;
+    char name[100];
+    for (int k = 0; k < o->n_in; k++)
+        reads_batch |= is_of_batch(u, op_in(t, o, k));
+    tape_op_name(t, i, name, sizeof name);
+    if (size == PER_PAIR)
+        tape_couple(u->t, "%s relates samples to each other", name);
+    else if (reads_batch && size == PER_SAMPLE)
+        tape_couple(u->t, "in %s samples read a value of the whole batch", name);
+    else if (reads_batch && size == OF_BATCH && !is_linear(u, o))
+        tape_couple(u->t, "%s is no sum of means over samples", name);
+    else if (!reads_batch && size == OF_BATCH && !is_sum(o))
+        tape_couple(u->t, "%s over the batch is no sum over samples", name);
+}
+
+/* Whether op i makes a count: the sum or mean of something that follows from inputs alone. */
+static bool makes_count(const struct coupling *u, const struct op *o)
+{
+    const int32_t x = op_out(u->t, o, 0);
+    return o->def == &op_sum && size_of(u, x) == OF_BATCH && !is_of_batch(u, op_in(u->t, o, 0)) &&
+           desc_numel(&u->t->tensors.data[x].desc) == 1 && growth_of(u, o) != ANY &&
+           tape_can_count(u->t, x);
+}
+
+/* Op i, which depends on the samples, reads a function of counts.  Sets the reason if that is no
+ * quotient or product that quotients.c makes one of the step. */
+static void judge_quotient(struct coupling *u, int32_t i, enum growth count)
+{
+    const struct op *o = &u->t->ops.data[i];
+    const int32_t x = op_out(u->t, o, 0);
+    const int by = quotient_operand(u, o);
+    const enum growth from = by >= 0 ? u->growth[max_i64(0, op_in(u->t, o, 1 - by))] : ANY;
+    char name[100];
+    if (size_of(u, x) == OF_BATCH && (from == count || (from == SUM && count == MEAN)) &&
+        (count == SUM || count == MEAN) && !quotient_note(u, i, by)) {
+        u->growth[x] = (uint8_t)(count == SUM ? MEAN : from);
+        return;
+    }
+    tape_op_name(u->t, i, name, sizeof name);
+    tape_couple(u->t, "%s is no mean over samples", name);
+}
+
+static void visit(struct coupling *u, int32_t i)
+{
+    const ckpt_tape *t = u->t;
+    const struct op *o = &t->ops.data[i];
+    const int32_t x = o->n_out ? op_out(t, o, 0) : 0;
+    const bool depends = op_depends(u, o);
+    const enum growth count = quotient_count(u, o);
+    for (int k = 0; k < o->n_out; k++)
+        if (op_out(t, o, k) > 0)
+            u->depends[op_out(t, o, k)] = depends && !t->tensors.data[op_out(t, o, k)].of_step;
+    if (x > 0 && !u->depends[x] && !t->tensors.data[x].of_step)
+        u->count[x] = (uint8_t)count;
+    if (x <= 0 || !u->depends[x] || !u->pair[x])
+        return;
+    if (makes_count(u, o)) {
+        u->count[x] = (uint8_t)growth_of(u, o);
+        u->depends[x] = false;
+    } else if (count != ANY) {
+        judge_quotient(u, i, count);
+    } else {
+        judge(u, i);
+        if (size_of(u, x) == OF_BATCH)
+            u->growth[x] = (uint8_t)growth_of(u, o);
+    }
+}
+
+static int walk(struct coupling *u, int32_t loss)
+{
+    for (int32_t i = 0; i < u->t->n_ops; i++)
+        visit(u, i);
+    if (u->growth[loss] == SUM)
+        tape_couple(u->t, "the loss is a sum over the batch, not a mean");
+    return *u->t->coupled ? 0 : quotients_of_step(u);
+}
+
+int ops_find_coupling(ckpt_tape *t, ckpt_tensor loss, const ckpt_tape *other, ckpt_tensor again)
+{
+    struct coupling u = {.t = t, .other = other};
+    if (t->error.code || other->error.code || loss.id <= 0 || again.id <= 0)
+        return t->error.code;
+    if (*other->coupled)
+        tape_couple(t, "%s", other->coupled);
+    u.pair = calloc((size_t)t->n_tensors, sizeof *u.pair);
+    u.depends = calloc((size_t)t->n_tensors, sizeof *u.depends);
+    u.growth = calloc((size_t)t->n_tensors, sizeof *u.growth);
+    u.count = calloc((size_t)t->n_tensors, sizeof *u.count);
+    if (!u.pair || !u.depends || !u.growth || !u.count) {
+        tape_fail(t, CKPT_ENOMEM, "no memory to compare two recordings");
+    } else {
+        u.pair[loss.id] = again.id;
+        pair_tensors(&u);
+        walk(&u, loss.id);
+    }
+    free(u.pair);
+    free(u.depends);
+    free(u.growth);
+    free(u.count);
+    free(u.quotients.data);
+    return t->error.code;
+}
