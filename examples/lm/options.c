@@ -37,7 +37,7 @@ static const struct ckpt_option table[] = {
           "measure the loss of --val also every N steps (default: only at the end)", 1,
           OPTION_MOST),
     RANGE("val-batches", INT, validation_batches, "N",
-          "batches of --val in each measurement (default 8)", 1, OPTION_MOST),
+          "most batches of --val in each measurement (default 8)", 1, OPTION_MOST),
     RANGE("sample-every", INT, sample_every, "N",
           "generate text every N steps and at the end (default: never)", 1, OPTION_MOST),
     LM_SAMPLE_ROWS,

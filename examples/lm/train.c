@@ -114,13 +114,19 @@ static void close_course(struct course *c)
     free(c->targets);
 }
 
-static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int64_t first)
+/* Feeds n rows of data; the rest of the batch has no targets. */
+static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int64_t first,
+                int64_t n)
 {
     const struct lm_options *o = &c->run->options;
-    int64_t bytes = o->train.batch * o->length * (int64_t)sizeof *c->tokens;
+    int64_t places = o->train.batch * o->length, bytes = places * (int64_t)sizeof *c->tokens;
 
-    if (dataset_read(d, first, o->train.batch, c->tokens, c->targets))
+    if (dataset_read(d, first, n, c->tokens, c->targets))
         return -1;
+    for (int64_t i = n * o->length; i < places; i++) {
+        c->tokens[i] = 0;
+        c->targets[i] = DATASET_IGNORED;
+    }
     if (ckpt_feed(p, "tokens", c->tokens, bytes) || ckpt_feed(p, "targets", c->targets, bytes))
         return say_fail("%s", ckpt_error(c->run->context));
     return 0;
@@ -128,29 +134,42 @@ static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int6
 
 /* ---- validation loss and text samples -------------------------------------------------------- */
 
-/* All ranks measure the same batches, because sharded weights need every rank.  *loss is NaN if the
- * run was asked to stop meanwhile. */
+/* Number of targets in the batch that was fed last. */
+static int64_t count_targets(const struct course *c)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < c->run->options.train.batch * c->run->options.length; i++)
+        n += c->targets[i] != DATASET_IGNORED;
+    return n;
+}
+
+/* Sets *loss to the mean over all targets of the measured rows, however many are in a batch; NaN if
+ * the run was asked to stop meanwhile.  All ranks measure the same batches, because sharded weights
+ * need every rank. */
 static int measure(struct course *c, double *loss)
 {
     struct lm_run *r = c->run;
-    int64_t batches = r->options.validation_batches,
-            have = r->validation.rows / r->options.train.batch;
-    double sum = 0;
+    int64_t batch = r->options.train.batch, most = r->options.validation_batches;
+    int64_t rows = r->validation.rows / batch < most ? r->validation.rows : most * batch;
+    double sum = 0, targets = 0;
 
-    batches = have < 1 ? 1 : have < batches ? have : batches;
-    for (int64_t i = 0; i < batches; i++) {
-        float one;
+    for (int64_t first = 0; first < rows; first += batch) {
+        float mean;
         if (training_is_stopped(r->context)) {
             *loss = NAN;
             return 0;
         }
-        if (feed(c, r->measuring, &r->validation, i * r->options.train.batch))
+        if (feed(c, r->measuring, &r->validation, first,
+                 rows - first < batch ? rows - first : batch))
             return -1;
-        if (ckpt_step(r->measuring, &one))
+        if (ckpt_step(r->measuring, &mean))
             return say_fail("%s", ckpt_error(r->context));
-        sum += one;
+        double n = (double)count_targets(c);
+        sum += n * (double)mean;
+        targets += n;
     }
-    *loss = sum / (double)batches;
+    *loss = targets > 0 ? sum / targets : 0;
     return 0;
 }
 
@@ -218,7 +237,7 @@ static int submit(struct training *t, int64_t step)
     int64_t batch = r->options.train.batch;
     int64_t first = (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch;
 
-    if (feed(c, r->training, &r->data, first))
+    if (feed(c, r->training, &r->data, first, batch))
         return -1;
     if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || ckpt_submit(r->training))
         return say_fail("%s", ckpt_error(r->context));
