@@ -602,7 +602,9 @@ struct ckpt_program_info {
     double recompute_seconds; /* predicted, part of step_seconds */
     double exposed_seconds;   /* predicted, part of step_seconds: waiting for copies to tiers */
     double exposed_comm;      /* predicted, part of step_seconds: waiting for other ranks */
-    int64_t host_bytes, nvme_bytes; /* bytes of the tiers used by this program, without staging */
+    /* Bytes of the tiers used by this program.  Where a program uses NVMe, options.host holds the
+     * staging slots, too: a quarter of it, at most 64 MiB. */
+    int64_t host_bytes, nvme_bytes;
     int ops, recomputed_ops;
     /* The plan selected the size of micro-steps or the variant among some that differ in the order
      * of sums: another budget may change the last bits. */

@@ -19,8 +19,9 @@ static void print_row(int64_t budget, const struct plan *p)
            compute > 0 ? 100. * (p->seconds / compute - 1.) : 0., p->recompute_seconds,
            p->exposed_seconds + p->exposed_comm,
            p->bound_seconds > 0 ? 100. * (p->seconds / p->bound_seconds - 1.) : 0.);
-    if (p->host_bytes)
-        printf("  host %s", human_bytes(p->host_bytes));
+    int64_t host = p->host_bytes + p->staging_bytes;
+    if (host)
+        printf("  host %s", human_bytes(host));
     if (p->nvme_bytes)
         printf("  nvme %s", human_bytes(p->nvme_bytes));
     putchar('\n');

@@ -60,7 +60,8 @@ static void print_drive(FILE *f, const struct plan_job *job, int64_t written)
 {
     const struct plan *p = job->plan;
     char text[ENDURANCE_TEXT];
-    part(f, "staging in host memory", p->staging_bytes);
+    if (!job->budgets.host)
+        part(f, "staging in host memory", p->staging_bytes);
     if (written)
         fprintf(f, "    %-24s %12s   %s\n", "written", human_bytes(written),
                 endurance_text(text, &job->machine, written, p->seconds));
@@ -83,7 +84,9 @@ static void print_tiers(FILE *f, const struct plan_job *job)
     part(f, "activations kept", s.kept);
     part(f, "activations recomputed", s.recomputed);
     part(f, "workspace", s.workspace);
-    print_lower_tier(f, "host", host, p->host_bytes, job->budgets.host);
+    int64_t slots = job->budgets.host ? p->staging_bytes : 0;
+    print_lower_tier(f, "host", host, p->host_bytes + slots, job->budgets.host);
+    part(f, "staging for NVMe", slots);
     print_lower_tier(f, "nvme", nvme, p->nvme_bytes, job->budgets.nvme);
     print_drive(f, job, s.nvme_written);
 }

@@ -18,7 +18,7 @@ static const struct ckpt_option library_table[] = {
         "none)"),
     ROW("nvme", STRING, nvme, "DIR:SIZE",
         "directory and size of a third tier, kept in files; several disks are used in turn: "
-        "DIR:SIZE,DIR:SIZE (default: none)"),
+        "DIR:SIZE,DIR:SIZE; copies pass through a quarter of --host, at most 64M (default: none)"),
     ROW("device", STRING, device, "NAME",
         "device to compute on: auto (a GPU if there is one), cpu or cuda (default auto)"),
     RANGE("micro-batch", COUNT, micro_batch, "N",

@@ -284,7 +284,8 @@ static int check_tiers(struct ckpt_program *p)
     struct programs *ps = p->programs;
     const struct plan *plan = p->plan;
     int64_t has[] = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes};
-    int64_t own[] = {[TIER_HOST] = plan->host_bytes, [TIER_NVME] = plan->nvme_bytes};
+    int64_t host = has[TIER_HOST], slots = plan_stages(plan) && host ? plan_staging(host) : 0;
+    int64_t own[] = {[TIER_HOST] = plan->host_bytes + slots, [TIER_NVME] = plan->nvme_bytes};
     for (int i = 0; i < TIER_COUNT; i++) {
         const char *name = i == TIER_HOST ? "--host" : "--nvme";
         int64_t base = plan->budgets.tier_base[i], taken = program_tier_base(p, i);
@@ -294,8 +295,10 @@ static int check_tiers(struct ckpt_program *p)
                               "compiled before use %lld bytes of it",
                               ps->options->plan_in, (long long)base, name, (long long)taken);
         if (own[i] > has[i] - base)
-            return error_fail(ps->error, CKPT_EBUDGET, "%s: the plan needs %s %s",
-                              ps->options->plan_in, name, human_bytes(base + own[i]));
+            return error_fail(ps->error, CKPT_EBUDGET,
+                              "%s: the plan needs %s %lld, %lld bytes more than there are",
+                              ps->options->plan_in, name, (long long)(base + own[i]),
+                              (long long)(base + own[i] - has[i]));
     }
     return 0;
 }

@@ -242,7 +242,7 @@ static void transfer(struct lowering *w, int32_t copy, bool out, int64_t slot, i
 static int64_t next_slot(struct lowering *w, bool out)
 {
     int32_t n = w->slot[!out]++ % PLAN_STAGING_SLOTS;
-    return (n + (out ? 0 : PLAN_STAGING_SLOTS)) * PLAN_STAGING_SLOT;
+    return (n + (out ? 0 : PLAN_STAGING_SLOTS)) * w->p->programs->memory->slot;
 }
 
 static void lower_copy(struct lowering *w, int32_t copy)
@@ -258,8 +258,8 @@ static void lower_copy(struct lowering *w, int32_t copy)
         move(w, copy, device, SPACE_HOST, below->offset, all);
         return;
     }
-    for (int64_t at = 0; at < all; at += PLAN_STAGING_SLOT) {
-        int64_t bytes = min_i64(all - at, PLAN_STAGING_SLOT), slot = next_slot(w, out);
+    for (int64_t at = 0; at < all; at += w->p->programs->memory->slot) {
+        int64_t bytes = min_i64(all - at, w->p->programs->memory->slot), slot = next_slot(w, out);
         if (out)
             move(w, copy, device + at, SPACE_SLOTS, slot, bytes);
         transfer(w, copy, out, slot, below->offset + at, bytes);

@@ -12,7 +12,7 @@
 #define SHARE (INT64_C(1) << 20) /* elements; fewer do not justify another thread */
 #define UNIT  (INT64_C(1) << 10) /* elements: no two threads write to one page */
 
-#define STAGING_BYTES (2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT)
+#define ROUNDING (INT64_C(8) << 20)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
@@ -38,21 +38,31 @@ static int open_host(struct memory *m)
     return tier_open_host(&m->tiers[TIER_HOST], &o);
 }
 
-/* Allocates the staging slots between device and files: anonymous memory, which io_uring can
- * register, pinned for the device. */
+static int64_t staging_bytes(const struct memory *m)
+{
+    return 2 * PLAN_STAGING_SLOTS * m->slot;
+}
+
+/* Reserves addresses for the staging slots between device and files: anonymous memory, which
+ * io_uring can register. */
 static int open_staging(struct memory *m)
 {
-    struct device *d = m->device;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    void *p = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    m->slot = plan_staging(m->options->host) / (2 * PLAN_STAGING_SLOTS);
+    void *p = mmap(NULL, (size_t)staging_bytes(m), PROT_READ | PROT_WRITE, flags, -1, 0);
     if (p == MAP_FAILED)
         return error_set(CKPT_ENOMEM, "no %s of host memory to stage transfers of --nvme",
-                         human_bytes(STAGING_BYTES));
-    int rc = d->ops->pin ? d->ops->pin(d, p, STAGING_BYTES) : 0;
-    if (rc)
-        munmap(p, STAGING_BYTES);
-    else
-        m->staging = p;
+                         human_bytes(staging_bytes(m)));
+    m->staging = p;
+    return 0;
+}
+
+/* Pins the slots for the device, before the first plan that uses them. */
+static int pin_staging(struct memory *m)
+{
+    struct device *d = m->device;
+    int rc = m->staged || !d->ops->pin ? 0 : d->ops->pin(d, m->staging, staging_bytes(m));
+    m->staged = rc == 0;
     return rc;
 }
 
@@ -115,7 +125,7 @@ static int open_nvme(struct memory *m)
     struct tier_nvme_options o = {.directories = &m->directories,
                                   .deadline = m->options->io_deadline,
                                   .staging = m->staging,
-                                  .staged = STAGING_BYTES};
+                                  .staged = staging_bytes(m)};
     return tier_open_nvme(&m->tiers[TIER_NVME], &o);
 }
 
@@ -147,9 +157,9 @@ void memory_close(struct memory *m, bool untouched)
         d->ops->host_free(d, m->rounding);
     if (!m->staging || stuck)
         return;
-    if (d->ops->unpin)
-        d->ops->unpin(d, m->staging, STAGING_BYTES);
-    munmap(m->staging, STAGING_BYTES);
+    if (d->ops->unpin && m->staged)
+        d->ops->unpin(d, m->staging, staging_bytes(m));
+    munmap(m->staging, (size_t)staging_bytes(m));
 }
 
 /* ---- bytes of tiers -------------------------------------------------------------------------- */
@@ -179,7 +189,10 @@ int memory_reserve(struct memory *m, const int64_t bytes[TIER_COUNT])
 {
     for (int i = 0; i < TIER_COUNT; i++) {
         struct tier *t = m->tiers[i];
-        int rc = t && bytes[i] > t->bytes ? t->ops->reserve(t, bytes[i]) : 0;
+        bool more = t && bytes[i] > t->bytes;
+        int rc = more && i == TIER_NVME ? pin_staging(m) : 0;
+        if (!rc && more)
+            rc = t->ops->reserve(t, bytes[i]);
         if (rc)
             return error_fail(m->error, rc, "%s", error_get());
     }
@@ -275,10 +288,10 @@ static int copy_pieces(struct memory *m, const struct param *p, int slot, float 
                        bool in)
 {
     bool half = is_half(p, slot);
-    int64_t size = half ? 2 : 4, max_count = PLAN_STAGING_SLOT / size;
+    int64_t size = half ? 2 : 4, max_count = ROUNDING / size;
     int rc = 0;
     if (half && !m->rounding)
-        m->rounding = m->device->ops->host_alloc(m->device, PLAN_STAGING_SLOT);
+        m->rounding = m->device->ops->host_alloc(m->device, ROUNDING);
     if (half && !m->rounding)
         return error_fail(m->error, CKPT_ENOMEM, "no memory to round parameters");
     for (int64_t at = 0; at < n && !rc; at += max_count) {
@@ -304,10 +317,10 @@ static struct block block_of(struct memory *m, const struct param *p, int slot, 
                              int64_t i)
 {
     bool half = is_half(p, slot);
-    int64_t size = half ? 2 : 4, max_count = PLAN_STAGING_SLOT / size, at = i * max_count;
+    int64_t size = half ? 2 : 4, max_count = m->slot / size, at = i * max_count;
     int64_t n = min_i64(stored(p, slot) - at, max_count);
     return (struct block){
-        .span = {m->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
+        .span = {m->staging + i % 2 * m->slot, values ? values + at : NULL, half, false},
         .n = n,
         .offset = p->offset[slot] + at * size,
         .bytes = round_up(n * size, PLAN_NVME_ALIGN)};
@@ -326,7 +339,7 @@ static void fill_block(struct block *b)
 static int copy_file(struct memory *m, const struct param *p, int slot, float *values, bool in)
 {
     struct tier *t = m->tiers[TIER_NVME];
-    int64_t blocks = (param_slot_bytes(p, slot) + PLAN_STAGING_SLOT - 1) / PLAN_STAGING_SLOT;
+    int64_t blocks = (param_slot_bytes(p, slot) + m->slot - 1) / m->slot;
     struct block next = {.n = 0}, last;
     int rc = 0;
     for (int64_t i = 0; i <= blocks && !rc; i++) {

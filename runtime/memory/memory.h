@@ -40,8 +40,11 @@ struct memory {
     struct tier_directories directories; /* of options.nvme */
     struct tier_pin pin;
     bool host_steps;  /* QUEUE_HOST is open */
-    char *staging;    /* slots between device and files: those out, then those in */
-    void *rounding;   /* PLAN_STAGING_SLOT bytes to round bf16 values in; NULL until needed */
+    char *staging;    /* slots between device and files: those out, then those in; its addresses
+                         are reserved at first, and it takes memory once a plan uses NVMe */
+    int64_t slot;     /* bytes of each */
+    bool staged;      /* it takes memory */
+    void *rounding;   /* ROUNDING bytes to round bf16 values in; NULL until needed */
     int64_t budget;   /* bytes of the device; INT64_MAX: none */
     int64_t overhead; /* bytes of the process outside the arena, inside the budget */
     int64_t asked;    /* the requested budget, if the device has less; else 0 */

@@ -21,6 +21,9 @@
  * a point that needs fewer bytes than one above it counts as needing the same.  A point with less
  * of a lower tier may still be faster, so an answer is the fastest of all that fit.
  *
+ * Budgets of cells and bytes of points are those of tiers alone.  The slots that stage transfers of
+ * NVMe are taken off the user's host budget where NVMe is used (budgets_for).
+ *
  * Answers are computed on demand, and cells are cached.
  */
 #include "plan/lattice.h"
@@ -341,6 +344,15 @@ static bool may_be_better(const struct lattice *l, enum kind kind, int64_t devic
     return device == SMALLEST || least_seconds(l, &own) < known;
 }
 
+/* The budgets of the tiers alone for staircases of a kind. */
+static struct budgets budgets_for(const struct lattice *l, enum kind kind, const struct budgets *b)
+{
+    struct budgets own = *b;
+    if (b->host > 0 && (kind != HOST_ALONE || l->base[TIER_NVME] > 0))
+        own.host = max_i64(0, b->host - plan_staging(b->host));
+    return own;
+}
+
 /* The staircases of a rung: host alone, NVMe alone, both; tried: those that the budgets allow. */
 struct staircases {
     struct stairs all[KINDS];
@@ -351,13 +363,15 @@ static struct staircases staircases_of(const struct lattice *l, int64_t device,
                                        const struct budgets *b)
 {
     int64_t host = l->base[TIER_HOST], nvme = l->base[TIER_NVME];
-    bool has_host = b->host > host, has_nvme = b->nvme > nvme;
+    const struct budgets both = budgets_for(l, BOTH_TIERS, b);
+    bool has_host = budgets_for(l, HOST_ALONE, b).host > host;
+    bool has_nvme = b->nvme > nvme && both.host >= host;
     return (struct staircases){
         {{{.device = device, .host = NO_END, .nvme = nvme}, HOST_ALONE, nvme},
          {{.kind = NVME_ALONE, .device = device, .host = host, .nvme = NO_END}, NVME_ALONE, nvme},
          {{.device = device, .host = NO_END, .nvme = nvme}, BOTH_TIERS, NO_END}},
         /* Storages that other programs keep in a tier can be offloaded there without new bytes. */
-        {has_host || host + nvme > 0, has_nvme, has_host && has_nvme}};
+        {has_host || host + nvme > 0, has_nvme, both.host > host && has_nvme}};
 }
 
 /* The best point of a rung if it costs less than known, or -1. */
@@ -369,9 +383,10 @@ static int find_on_rung(struct lattice *l, int64_t device, const struct budgets 
     *best = -1;
     for (int i = 0; i < KINDS && !rc; i++) {
         int32_t found = -1;
+        struct budgets own = budgets_for(l, (enum kind)i, b);
         bool may = f.tried[i] && may_be_better(l, (enum kind)i, device, b, known);
         if (may)
-            rc = find_on_stairs(l, &f.all[i], b, known, &found);
+            rc = find_on_stairs(l, &f.all[i], &own, known, &found);
         if (found < 0 || l->cells.data[found].cost >= known)
             continue;
         *best = found;
@@ -427,9 +442,11 @@ static int fastest_smallest(struct lattice *l, const struct budgets *b, double k
     if (offload_smallest_seconds(l->frontier, &l->m) >= known)
         return 0;
     alive = min_i64(alive, b->device);
-    for (int i = 0; i < KINDS && !rc; i++)
+    for (int i = 0; i < KINDS && !rc; i++) {
+        struct budgets own = budgets_for(l, (enum kind)i, b);
         if (f.tried[i])
-            rc = find_smallest_faster(l, &f.all[i], b, alive, &known, found);
+            rc = find_smallest_faster(l, &f.all[i], &own, alive, &known, found);
+    }
     return rc;
 }
 
@@ -472,7 +489,9 @@ int lattice_needs(struct lattice *l, int tier, const struct budgets *b, int64_t 
     int rc = lattice_smallest(l, &here, &device, &p);
     while (!rc && p && device <= b->device) {
         *found = p;
-        *bytes = tier == TIER_NVME ? nvme_bytes(l, p) : host_bytes(l, p);
+        *bytes = tier == TIER_NVME      ? nvme_bytes(l, p)
+                 : nvme_bytes(l, p) > 0 ? plan_host_for(host_bytes(l, p))
+                                        : host_bytes(l, p);
         if (*bytes <= l->base[tier])
             break;
         *own = *bytes - 1;
@@ -499,7 +518,7 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
     int64_t least;
     int rc = lattice_smallest(l, b, &least, &smallest);
     *found = NULL;
-    if (rc || least > b->device)
+    if (rc || !smallest || least > b->device)
         return rc;
     if (smallest->seconds * l->apart < limit) {
         *found = smallest;

@@ -229,6 +229,12 @@ int smallest_device(struct frontier *f, const struct request *q, const struct bu
     return 0;
 }
 
+static void set_budgets(struct plan *p, const struct budgets *b)
+{
+    p->budgets = *b;
+    p->staging_bytes = plan_stages(p) ? plan_staging(b->host) : 0;
+}
+
 /* Sets the other numbers of the plan table: smallest budget, next faster budget, bound. */
 static int set_outlook(struct frontier *f, const struct request *q, struct plan *p)
 {
@@ -239,7 +245,7 @@ static int set_outlook(struct frontier *f, const struct request *q, struct plan 
         rc = smallest_faster(f, p->seconds, &next);
     if (rc)
         return rc;
-    p->budgets = q->budgets;
+    set_budgets(p, &q->budgets);
     p->min_budget = least.bytes;
     p->min_peak_op = least.plan->n_steps ? least.plan->steps[least.plan->peak_step].op : -1;
     p->next_budget = next ? q->reserved + f->p->persistent + next->plan->transient : 0;
@@ -325,7 +331,7 @@ int frontier_first(struct frontier *f, const struct machine *m, const struct bud
     if (!rc && unbeaten)
         rc = option_plan(f, o, p);
     if (!rc && unbeaten) {
-        (*p)->budgets = *b;
+        set_budgets(*p, b);
         (*p)->min_peak_op = -1;
         (*p)->bound_seconds = lattice_bound(q.lattice, b);
         rc = plan_add_backings(f->p->g, *p);

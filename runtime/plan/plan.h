@@ -137,10 +137,23 @@ struct plan_step {
     bool on_host; /* an update that runs on the host, on bytes in the host tier */
 };
 
-/* An NVMe tier is reached through slots in host memory, the same number for each direction. */
+#define PLAN_NVME_ALIGN 4096 /* of addresses and sizes in the NVMe tier */
+
+/* An NVMe tier is reached through slots in host memory, the same number for each direction.  They
+ * take a quarter of the host budget, at most 64 MiB.  Without a host budget they take these 64 MiB,
+ * which no budget limits. */
 #define PLAN_STAGING_SLOTS 4
-#define PLAN_STAGING_SLOT  (INT64_C(8) << 20)
-#define PLAN_NVME_ALIGN    4096 /* of addresses and sizes in the NVMe tier */
+#define PLAN_STAGING_MOST  (2 * PLAN_STAGING_SLOTS * (INT64_C(8) << 20))
+
+static inline int64_t plan_staging(int64_t host)
+{
+    const int64_t least = 2 * PLAN_STAGING_SLOTS * PLAN_NVME_ALIGN;
+    return host > 0 ? max_i64(least, min_i64(PLAN_STAGING_MOST, host / 4 / least * least))
+                    : PLAN_STAGING_MOST;
+}
+
+/* The smallest host budget with this many bytes beside the slots. */
+int64_t plan_host_for(int64_t bytes);
 
 /* Bytes of the three tiers.  device: INT64_MAX without a limit; host, nvme: 0 for no such tier. */
 struct budgets {
@@ -159,7 +172,7 @@ struct plan {
                           * nothing was searched (frontier_first) */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
     int64_t host_bytes, nvme_bytes; /* of the tiers, with addresses, above budgets.tier_base */
-    int64_t staging_bytes;          /* further host bytes, if anything goes to NVMe */
+    int64_t staging_bytes; /* further bytes of the host budget, if a program uses NVMe */
     double seconds;           /* one whole step: n_micro bodies and the tail, with all waiting */
     double recompute_seconds; /* part of seconds: ops that run again */
     double exposed_seconds;   /* part of seconds: waiting for copies */
@@ -248,6 +261,11 @@ bool plan_is_backing(const struct graph *g, const struct plan *p, const struct r
 int64_t residence_bytes(const struct graph *g, const struct plan *p, const struct residence *r);
 /* Whether a step runs on the host. */
 bool plan_uses_host(const struct plan *p);
+/* Whether this program or one before it keeps bytes in the NVMe tier. */
+static inline bool plan_stages(const struct plan *p)
+{
+    return p->budgets.tier_base[TIER_NVME] + p->nvme_bytes > 0;
+}
 
 /* An offload in readable form: the copy out is submitted after out_step, the device address is free
  * after free_step and in use again from in_step on, and the next use is use_step. */

@@ -224,6 +224,14 @@ bool plan_is_backing(const struct graph *g, const struct plan *p, const struct r
            r->last == p->n_steps - 1 && (r->tier != TIER_DEVICE || r->offset == -1);
 }
 
+int64_t plan_host_for(int64_t bytes)
+{
+    int64_t host = bytes + 1;
+    while (host - plan_staging(host) < bytes)
+        host = bytes + plan_staging(host);
+    return host;
+}
+
 bool plan_uses_host(const struct plan *p)
 {
     for (int32_t k = p->n_body; k < p->n_steps; k++)

@@ -363,7 +363,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     char endurance[ENDURANCE_TEXT];
     row(f, "written to NVMe", s.nvme_written,
         endurance_text(endurance, &p->programs->machine, s.nvme_written, plan->seconds));
-    row(f, "staging", plan->staging_bytes, "of host memory, between device and NVMe");
+    row(f, "staging", plan->staging_bytes,
+        plan->budgets.host ? "of --host, between device and NVMe"
+                           : "of host memory, between device and NVMe");
     row(f, "context, libraries", i.overhead_bytes, "of the budget, outside the arena");
     if (i.overhead_bytes)
         row(f, "device, total", i.planned_peak + i.overhead_bytes, "the peak and the line above");

@@ -386,8 +386,10 @@ int force_offloads(const struct graph *g, const struct plan *base, const struct 
         add_copies(&x);
         x.p->host_bytes = x.tier_end[TIER_HOST];
         x.p->nvme_bytes = x.tier_end[TIER_NVME];
-        x.p->staging_bytes = x.p->nvme_bytes ? 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT : 0;
         x.p->budgets = (struct budgets){INT64_MAX, x.p->host_bytes, x.p->nvme_bytes, {0, 0}};
+        if (plan_stages(x.p) && x.p->host_bytes)
+            x.p->budgets.host = plan_host_for(x.p->host_bytes);
+        x.p->staging_bytes = plan_stages(x.p) ? plan_staging(x.p->budgets.host) : 0;
         rc = plan_add_backings(g, x.p);
     }
     free(x.offloads);

@@ -227,7 +227,7 @@ static void test_pieces(void **state)
     char path[64], nvme[64];
     ckpt *c;
     ckpt_program *p;
-    assert_true(r.width * r.width * 4 > PLAN_STAGING_SLOT);
+    assert_true(r.width * r.width * 4 > PLAN_STAGING_MOST / (2 * PLAN_STAGING_SLOTS));
     small_path(path, sizeof path, "pieces");
     small_force(&r, &f, path, &tiers, &count);
     small_open(&r, &c, &p);

@@ -231,6 +231,7 @@ static void check_hang(bool write)
         fail_msg("%s", ckpt_error(c));
     struct tier *t = c->memory.tiers[TIER_NVME];
     char *staging = c->memory.staging;
+    size_t staged = 2 * PLAN_STAGING_SLOTS * (size_t)c->memory.slot;
     stand_in_front(t, HANG, write, 0);
     c->memory.device->ops->deadline(c->memory.device,
                                     HANG_SECONDS); /* steps so far had DEVICE_DEADLINE */
@@ -251,7 +252,7 @@ static void check_hang(bool write)
     pthread_mutex_unlock(&front.lock);
     usleep(200000);
     t->ops->close(t);
-    munmap(staging, 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT);
+    munmap(staging, staged);
 }
 
 static void test_a_read_hangs(void **state)

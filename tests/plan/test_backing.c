@@ -195,7 +195,7 @@ static void test_nvme(void **state)
     struct fixture f = fixture(1, 0, PLENTY);
     assert_true(f.p->host_bytes == 0 && f.p->nvme_bytes > 0);
     assert_true(f.p->nvme_bytes % PLAN_NVME_ALIGN == 0);
-    assert_int_equal(f.p->staging_bytes, 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT);
+    assert_int_equal(f.p->staging_bytes, PLAN_STAGING_MOST);
     struct budgets both = {.device = f.p->budgets.device, .host = PLENTY, .nvme = PLENTY};
     struct plan *p = make(f.g, &both);
     assert_true(p->nvme_bytes == 0 && p->seconds < f.p->seconds);
@@ -393,6 +393,9 @@ static void test_nvme_rules(void **state)
     struct fixture f = fixture(1, 0, PLENTY);
     f.p->staging_bytes = 0;
     expect_fault(&f, "for staging");
+    f = fixture(1, 0, PLENTY); /* as a plan of before: the host budget was for its tier alone */
+    f.p->budgets.host = CKPT_ALIGN;
+    expect_fault(&f, "to stage transfers of NVMe");
     f = fixture(1, 0, PLENTY);
     f.p->nvme_bytes += PLAN_NVME_ALIGN;
     find_leave(&f, NO, YES, KIND_OPTIMIZER).below->offset += CKPT_ALIGN;

@@ -43,7 +43,9 @@ static struct plan *ask(struct frontier *pf, const struct budgets *b, struct err
         return NULL;
     if (rc || plan_check(pf->p->g, p, error))
         fail_msg("%s", error->text);
-    assert_true(plan_peak(p) <= b->device && p->host_bytes <= b->host && p->nvme_bytes <= b->nvme);
+    assert_true(plan_peak(p) <= b->device && p->nvme_bytes <= b->nvme);
+    assert_true(p->host_bytes + (b->host ? p->staging_bytes : 0) <= b->host);
+    assert_true((p->staging_bytes > 0) == (p->nvme_bytes > 0));
     assert_true(p->bound_seconds <= p->seconds);
     assert_true(p->min_budget <= b->device);
     return p;

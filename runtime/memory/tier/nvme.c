@@ -253,6 +253,8 @@ static int nvme_reserve(struct tier *t, int64_t bytes)
     int rc = nvme_files_reserve(&n->files, round_up(bytes, TIER_BLOCK));
     if (rc)
         return rc;
+    if (!t->bytes && n->io->stage)
+        n->io->stage(n);
     t->bytes = bytes;
     describe(n);
     return 0;

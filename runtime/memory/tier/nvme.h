@@ -66,6 +66,8 @@ struct nvme;
 struct nvme_io {
     /* Returns 0 or a code; then `why` says why the back end cannot be used. */
     int (*open)(struct nvme *n, char *why, size_t size);
+    /* Prepares the staging memory, which takes memory from here on; NULL: nothing to do. */
+    void (*stage)(struct nvme *n);
     /* Returns 0 or CKPT_EIO after nvme_fail. */
     int (*move)(struct nvme *n, const struct nvme_call *call);
     /* Begins a call that move will be called for; move reports its failures. */

@@ -312,8 +312,13 @@ static int uring_open(struct nvme *n, char *why, size_t size)
         if (rc)
             return rc;
     }
-    r->buffers = register_staging(n, &r->lanes[0]) && register_staging(n, &r->lanes[1]);
     return 0;
+}
+
+static void uring_stage(struct nvme *n)
+{
+    struct rings *r = n->state;
+    r->buffers = register_staging(n, &r->lanes[0]) && register_staging(n, &r->lanes[1]);
 }
 
 static void uring_describe(struct nvme *n, char *dst, size_t size)
@@ -323,6 +328,7 @@ static void uring_describe(struct nvme *n, char *dst, size_t size)
 }
 
 const struct nvme_io nvme_uring = {.open = uring_open,
+                                   .stage = uring_stage,
                                    .move = uring_move,
                                    .begin = uring_begin,
                                    .close = uring_close,

@@ -95,7 +95,8 @@ struct tier_nvme_options {
     enum tier_io io; /* AUTO: io_uring if a probe finds that it works, else threads */
     double deadline; /* seconds without an answer from the disk before a failure; 0: 30 */
     void *staging;   /* memory that most reads and writes use, or NULL; */
-    int64_t staged;  /* its bytes, registered with io_uring.  It must outlive the tier. */
+    int64_t staged;  /* its bytes, registered with io_uring by the first reserve.  It must outlive
+                        the tier. */
     const struct tier_sys *sys;
 };
 

@@ -240,8 +240,6 @@ static int32_t add_below(struct transfer *x, const struct idle_gap *a)
     const struct offload_times *k = &a->offload;
     bool backing = a->residence < 0;
     p->persistent -= backing ? a->bytes : 0;
-    if (k->tier == TIER_NVME)
-        p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
     return plan_add_residence(p, (struct residence){a->storage, k->tier, backing ? 0 : k->out_step,
                                                     backing ? p->n_steps - 1 : a->use_step,
                                                     k->tier_offset});
