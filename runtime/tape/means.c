@@ -214,7 +214,7 @@ static ckpt_tensor input_of(ckpt_tape *t, ckpt_tensor count)
     }
     const ckpt_tensor x = tape_count_feed(t);
     c->counts.data[c->n_counts++] =
-        (struct count){count.id, t->storages.data[t->tensors.data[x.id].storage].feed};
+        (struct host_count){count.id, t->storages.data[t->tensors.data[x.id].storage].feed};
     return x;
 }
 

@@ -148,7 +148,7 @@ struct buffer_mean {
 
 /* A count: a tensor of one value on the tape of the counts, and the feed that gets its mean over
  * the micro-steps. */
-struct count {
+struct host_count {
     int32_t tensor, feed;
 };
 
@@ -158,7 +158,7 @@ struct counting {
     int32_t *copy;   /* per tensor of the step's tape: its copy here, or 0 */
     int32_t n_copy;
     struct {
-        struct count *data;
+        struct host_count *data;
         int64_t capacity;
     } counts;
     int32_t n_counts;
