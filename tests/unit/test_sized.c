@@ -37,12 +37,11 @@ static int give_options(const void *options)
     return ckpt_paths_check(options, NULL, 0);
 }
 
-/* A refusal persists: it must not be there for the next case. */
+/* The refusal that a call left in the context, which the next case must not find there. */
 static int failed(void)
 {
-    int rc = context->params.failed;
-    context->params.failed = 0;
-    return rc;
+    struct error e;
+    return params_take_failure(&context->params, &e);
 }
 
 static int give_adamw(const void *settings)
@@ -189,30 +188,22 @@ static const struct ckpt_nn_attention_spec heads = {
     sizeof heads, 4, 2, 0, 0, 0, true, true, "q", "k", "v", NULL, "out", false, NULL};
 static int modules; /* made so far: each has a name of its own */
 
-/* The object that a constructor left in the context. */
-static int made(void)
-{
-    int rc = context->params.failed;
-    context->params.failed = 0;
-    return rc;
-}
-
 static int give_nn(const void *s)
 {
     ckpt_nn_linear(s, 2, 2, false, "linear%d", modules++);
-    return made();
+    return failed();
 }
 
 static int give_nn_attention(const void *s)
 {
     ckpt_nn_attention(&nn, s, "attention%d", modules++);
-    return made();
+    return failed();
 }
 
 static int give_mlp(const void *s)
 {
     ckpt_nn_mlp(&nn, s, "mlp%d", modules++);
-    return made();
+    return failed();
 }
 
 static const struct ckpt_nn_transformer_layer_spec layer = {
@@ -221,7 +212,7 @@ static const struct ckpt_nn_transformer_layer_spec layer = {
 static int give_layer(const void *s)
 {
     ckpt_nn_transformer_layer(&nn, s, "layer%d", modules++);
-    return made();
+    return failed();
 }
 
 static const struct ckpt_options options = CKPT_OPTIONS_INIT;
