@@ -24,7 +24,8 @@ struct graph {
     struct node *node;
     struct edge *edge;
     int64_t n, room, n_edges, edge_room;
-    bool rounded, near;
+    bool near;
+    enum rounding rounding;
     double largest, margin; /* margin: of `near`, relative */
 };
 
@@ -72,14 +73,20 @@ static double slope(enum unary f, double x)
 
 /* ---- nodes -----------------------------------------------------------------------------------*/
 
-static double round_to(double x, enum ckpt_dtype dtype)
+static double round_to(double x, enum ckpt_dtype dtype, enum rounding rounding)
 {
     union {
         float f;
         uint32_t u;
     } v = {(float)x};
+    if (rounding == ROUND_NOTHING)
+        return x;
+    if (rounding == ROUND_DOWN && fabs((double)v.f) > fabs(x))
+        v.f = nextafterf(v.f, 0.f);
+    if (dtype == CKPT_BF16 && rounding == ROUND_NEAREST)
+        v.u += 0x7fff + (v.u >> 16 & 1);
     if (dtype == CKPT_BF16)
-        v.u = (v.u + 0x7fff + (v.u >> 16 & 1)) & 0xffff0000u;
+        v.u &= 0xffff0000u;
     return (double)v.f;
 }
 
@@ -621,7 +628,7 @@ static void store(struct graph *g, const struct call *c, int32_t *y, const struc
     for (int64_t i = 0; i < value_numel(v); i++) {
         if (!is_view(c->kind)) {
             const double x = at(g, y[i]);
-            y[i] = one(g, g->rounded ? round_to(x, v->dtype) : x, y[i], 1);
+            y[i] = one(g, round_to(x, v->dtype, g->rounding), y[i], 1);
             g->node[y[i]].dtype = (uint8_t)v->dtype;
         }
         g->largest = fmax(g->largest, fabs(at(g, y[i])));
@@ -637,8 +644,8 @@ static void backward(struct graph *g, int32_t from, double gradient)
     g->node[from].gradient = g->node[from].scale = gradient;
     for (int64_t i = from; i >= 0; i--) {
         struct node *n = &g->node[i];
-        if (g->rounded && n->dtype != CKPT_I32)
-            n->gradient = round_to(n->gradient, (enum ckpt_dtype)n->dtype);
+        if (n->dtype != CKPT_I32)
+            n->gradient = round_to(n->gradient, (enum ckpt_dtype)n->dtype, g->rounding);
         for (int64_t k = n->first; k < g->node[i + 1].first && n->scale > 0; k++) {
             g->node[g->edge[k].from].gradient += n->gradient * g->edge[k].slope;
             g->node[g->edge[k].from].scale += n->scale * fabs(g->edge[k].slope);
@@ -680,9 +687,9 @@ static void run_micro(const struct recording *r, struct graph *g, int64_t micro,
     }
 }
 
-void recording_compute(const struct recording *r, bool rounded, struct reference *f)
+void recording_compute(const struct recording *r, enum rounding rounding, struct reference *f)
 {
-    struct graph g = {.rounded = rounded, .margin = 1e-5};
+    struct graph g = {.rounding = rounding, .margin = 1e-5};
     for (int k = 0; k < r->n_values; k++)
         if (r->value[k].dtype == CKPT_BF16)
             g.margin = 0.05;

@@ -300,7 +300,7 @@ static void compare_budgets(const struct recording *r, const struct outcome *a, 
 }
 
 struct expected {
-    struct reference exact, rounded;
+    struct reference to[ROUNDINGS];
     double largest; /* of all gradients */
     bool bf16;
 };
@@ -316,52 +316,55 @@ static bool expect(const struct recording *r, struct expected *e)
     for (int k = 0; k < r->n_values; k++) {
         e->bf16 |= r->value[k].dtype == CKPT_BF16;
         if (r->call[r->value[k].call].kind == CALL_PARAM) {
-            e->exact.gradient[k] = copy_room(r, k);
-            e->rounded.gradient[k] = copy_room(r, k);
+            for (int i = 0; i < ROUNDINGS; i++)
+                e->to[i].gradient[k] = copy_room(r, k);
         }
     }
-    recording_compute(r, false, &e->exact);
-    recording_compute(r, true, &e->rounded);
+    for (int i = 0; i < ROUNDINGS; i++)
+        recording_compute(r, (enum rounding)i, &e->to[i]);
+    const struct reference *exact = &e->to[ROUND_NOTHING];
     for (int k = 0; k < r->n_values; k++)
-        for (int64_t i = 0; e->exact.gradient[k] && i < value_numel(&r->value[k]); i++)
-            e->largest = fmax(e->largest, fabs(e->exact.gradient[k][i]));
-    return !e->exact.near && e->exact.largest < 50 && e->largest < 50;
+        for (int64_t i = 0; exact->gradient[k] && i < value_numel(&r->value[k]); i++)
+            e->largest = fmax(e->largest, fabs(exact->gradient[k][i]));
+    return !exact->near && exact->largest < 50 && e->largest < 50;
 }
 
 static void release(struct expected *e)
 {
-    for (int k = 0; k < MAX_VALUES; k++) {
-        free(e->exact.gradient[k]);
-        free(e->rounded.gradient[k]);
-    }
+    for (int i = 0; i < ROUNDINGS; i++)
+        for (int k = 0; k < MAX_VALUES; k++)
+            free(e->to[i].gradient[k]);
 }
 
 static void compare_gradient(const struct recording *r, const struct expected *e, int k,
                              const float *g, const char *what, struct verdict *v)
 {
     /* 5e-6: functions that saturate, as 1 - tanh(x)^2, cancel inside. */
-    const double *want = e->exact.gradient[k];
+    const struct reference *exact = &e->to[ROUND_NOTHING];
+    const double *want = exact->gradient[k];
     const int64_t n = value_numel(&r->value[k]);
     double error = 0, noise = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double d = (double)g[i] - want[i], round = e->rounded.gradient[k][i] - want[i];
+        const double d = (double)g[i] - want[i];
         error += d * d;
-        noise += round * round;
+        for (int way = ROUND_NEAREST; way < ROUNDINGS; way++)
+            noise += pow(e->to[way].gradient[k][i] - want[i], 2);
     }
     const double bound =
-        (e->bf16 ? 16 : 8) * sqrt(noise) + (e->bf16 ? 0.02 : 2e-6) * e->exact.scale[k] + 5e-6;
+        (e->bf16 ? 16 : 8) * sqrt(noise) + (e->bf16 ? 0.02 : 2e-6) * exact->scale[k] + 5e-6;
     expect_below(v, sqrt(error), bound, what, "gradient of value ", k);
 }
 
 static void compare_reference(const struct recording *r, const struct expected *e,
                               const struct outcome *o, const char *what, struct verdict *v)
 {
-    const double noise = fabs(e->rounded.loss - e->exact.loss);
-    const double bound = 16 * noise + (e->bf16 ? 0.02 : 1e-5) * (1 + fabs(e->exact.loss));
-    expect_below(v, fabs((double)o->number[0] - e->exact.loss), bound, what, "loss, value ",
-                 r->loss);
+    const double exact = e->to[ROUND_NOTHING].loss;
+    const double noise = fabs(e->to[ROUND_NEAREST].loss - exact) +
+                         fabs(e->to[ROUND_DOWN].loss - exact);
+    const double bound = 16 * noise + (e->bf16 ? 0.02 : 1e-5) * (1 + fabs(exact));
+    expect_below(v, fabs((double)o->number[0] - exact), bound, what, "loss, value ", r->loss);
     for (int k = 0; k < r->n_values; k++)
-        if (o->gradient[k] && e->exact.gradient[k])
+        if (o->gradient[k] && e->to[ROUND_NOTHING].gradient[k])
             compare_gradient(r, e, k, o->number + o->gradient[k], what, v);
 }
 
