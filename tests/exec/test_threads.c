@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The thread rules of ckpt.h: two contexts at the same time, two programs of one context in turns
- * from two threads, requests from any thread.  Also the ownership of handles: tensors of another
- * tape, and parameters and optimizers of another context are refused.  ThreadSanitizer checks the
- * same test.
+ * from two threads, requests from any thread, a search that is watched and stopped.  Also the
+ * ownership of handles: tensors of another tape, and parameters and optimizers of another context
+ * are refused.  ThreadSanitizer checks the same test.
  */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
@@ -180,6 +181,49 @@ static void test_requests(void **state)
     ckpt_close(m.c);
 }
 
+/* ---- a search that is watched -------------------------------------------------------------- */
+
+struct watched {
+    struct model m;
+    int calls, seconds;
+};
+
+/* The seconds of a search count from before its recorder: its first check comes after one. */
+static ckpt_tensor record_late(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct watched *w = user;
+    nanosleep(&(struct timespec){1, 50000000}, NULL);
+    return record(t, batch, (void *)&w->m);
+}
+
+static void stop_search(void *user, int seconds)
+{
+    struct watched *w = user;
+    w->calls++;
+    w->seconds = seconds;
+    ckpt_request_stop(w->m.c);
+}
+
+/* The call is made, and its request ends the search; a request of before does not end the next. */
+static void test_stop_search(void **state)
+{
+    (void)state;
+    struct watched w = {.calls = 0};
+    ckpt_program *p;
+    assert_int_equal(model_open(&w.m), 0);
+    assert_int_equal(ckpt_watch_plan(w.m.c, stop_search, &w), 0);
+    assert_int_equal(ckpt_compile(w.m.c, record_late, &w, NULL, BATCH, &p), CKPT_ESTOP);
+    assert_null(p);
+    assert_int_equal(w.calls, 1);
+    assert_in_range(w.seconds, 1, 60);
+    assert_non_null(strstr(ckpt_error(w.m.c), "stopped by a request"));
+    assert_true(ckpt_stop_requested(w.m.c));
+    assert_int_equal(ckpt_watch_plan(w.m.c, NULL, NULL), 0);
+    assert_int_equal(compile(&w.m, &w.m.p), 0);
+    assert_int_equal(w.calls, 1);
+    ckpt_close(w.m.c);
+}
+
 /* ---- ownership of handles ------------------------------------------------------------------ */
 
 static ckpt_tensor kept; /* of the tape before */
@@ -246,9 +290,10 @@ static void test_no_optimizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_contexts),  cmocka_unit_test(test_two_programs),
-        cmocka_unit_test(test_requests),      cmocka_unit_test(test_other_tape),
-        cmocka_unit_test(test_other_context), cmocka_unit_test(test_no_optimizer),
+        cmocka_unit_test(test_two_contexts), cmocka_unit_test(test_two_programs),
+        cmocka_unit_test(test_requests),     cmocka_unit_test(test_stop_search),
+        cmocka_unit_test(test_other_tape),   cmocka_unit_test(test_other_context),
+        cmocka_unit_test(test_no_optimizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

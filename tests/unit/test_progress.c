@@ -121,6 +121,22 @@ static void test_nothing_to_write_to(void **state)
     ckpt_progress_close(NULL);
 }
 
+static void test_plan_lines(void **state)
+{
+    (void)state;
+    char text[4096];
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    for (int seconds = 0; seconds <= 30; seconds++)
+        ckpt_progress_plan(f, seconds);
+    ckpt_progress_plan(NULL, 2);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    assert_string_equal(text, "planning: 2 s\nplanning: 5 s\nplanning: 10 s\nplanning: 20 s\n"
+                              "planning: 30 s\n");
+}
+
 /* The write end of a new pseudo-terminal, *master its read end; NULL if there is none. */
 static FILE *open_terminal(int *master)
 {
@@ -196,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_resumed_run), cmocka_unit_test(test_unknown_total),
         cmocka_unit_test(test_odd_values),  cmocka_unit_test(test_nothing_to_write_to),
         cmocka_unit_test(test_terminal),    cmocka_unit_test(test_dumb_terminal),
+        cmocka_unit_test(test_plan_lines),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;

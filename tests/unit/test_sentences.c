@@ -206,6 +206,7 @@ static void other_cases(void)
     FAILS(ckpt_gather_ranks(context, NULL, 4, values));
     FAILS(ckpt_lora_merge(NULL));
     FAILS(ckpt_unwritten(other));
+    FAILS(ckpt_watch_plan(NULL, NULL, NULL));
 }
 
 /* The sentence that ckpt_compile returns is that of the failure it reports, not of one that came
