@@ -101,18 +101,18 @@ CKPT_API const char *ckpt_version(void);
 /* Return values of calls that can fail: 0, or one of these. */
 enum ckpt_code {
     CKPT_OK = 0,
-    CKPT_EINVAL = -1,    /* an argument or option is wrong */
-    CKPT_ENOMEM = -2,    /* the host has no memory for bookkeeping or for the arena */
-    CKPT_ESHAPE = -3,    /* shapes or dtypes do not fit; found while recording */
-    CKPT_EBUDGET = -4,   /* no plan fits the budget; nothing was run */
-    CKPT_EIO = -5,       /* a file cannot be read or written */
-    CKPT_EFORMAT = -6,   /* a file was read and its content is invalid */
-    CKPT_ENAN = -7,      /* a loss, gradient, output or value to save is not finite */
-    CKPT_EDEVICE = -8,   /* the device is missing or failed */
-    CKPT_EPLAN = -9,     /* a plan does not match this program, or fails its check */
-    CKPT_ENAME = -10,    /* no such parameter, input or output */
-    CKPT_ECOMM = -11,    /* another rank failed, is gone or runs another program */
-    CKPT_EINDEX = -12,   /* a step met an index or a label out of range */
+    CKPT_EINVAL = -1,     /* an argument or option is wrong */
+    CKPT_ENOMEM = -2,     /* the host has no memory for bookkeeping or for the arena */
+    CKPT_ESHAPE = -3,     /* shapes or dtypes do not fit; found while recording */
+    CKPT_EBUDGET = -4,    /* no plan fits the budget; nothing was run */
+    CKPT_EIO = -5,        /* a file cannot be read or written */
+    CKPT_EFORMAT = -6,    /* a file was read and its content is invalid */
+    CKPT_ENAN = -7,       /* a loss, gradient, output or value to save is not finite */
+    CKPT_EDEVICE = -8,    /* the device is missing or failed */
+    CKPT_EPLAN = -9,      /* a plan does not match this program, or fails its check */
+    CKPT_ENAME = -10,     /* no such parameter, input or output */
+    CKPT_ECOMM = -11,     /* another rank failed, is gone or runs another program */
+    CKPT_EINDEX = -12,    /* a step met an index or a label out of range */
     CKPT_EGRADIENT = -13, /* a gradient differs from central differences (ckpt_gradcheck) */
     CKPT_ESTOP = -14      /* the search for a plan was stopped (ckpt_request_stop) */
 };
@@ -552,12 +552,12 @@ CKPT_API void ckpt_program_free(ckpt_program *p);
 CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes);
 
 /*
- * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
- * micro-steps and, in a program that trains, ranks: of a sum of means over samples the loss of the
- * whole batch, up to rounding (ckpt_masked_mean).  Every input must have been fed once; it keeps
- * its value until it is fed again.  Submitted steps of p are waited for first, and their losses are
- * dropped.  Returns 0; CKPT_EINVAL
- * (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN: loss, norm or (without
+ * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over the
+ * micro-steps, and in a program that trains also over the ranks.  A loss that is a sum of means
+ * over samples is thus that of the whole batch, up to rounding (ckpt_masked_mean).  Every input
+ * must have been fed once; it keeps its value until it is fed again.  Submitted steps of p are
+ * waited for first, and their losses are dropped.  Returns 0; CKPT_EINVAL (an input was never fed);
+ * CKPT_ENOMEM (after a failed compile); CKPT_ENAN: loss, norm or (without
  * optimizer) output not finite, the sentence names step and op, and the weights are those of the
  * last good step, or are lost if an update made them non-finite; CKPT_EINDEX: an index was out of
  * range, the sentence names op, position and index, and the weights are those of the last good

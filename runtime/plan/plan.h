@@ -172,7 +172,7 @@ struct plan {
                           * nothing was searched (frontier_first) */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
     int64_t host_bytes, nvme_bytes; /* of the tiers, with addresses, above budgets.tier_base */
-    int64_t staging_bytes; /* further bytes of the host budget, if a program uses NVMe */
+    int64_t staging_bytes;          /* further bytes of the host budget, if a program uses NVMe */
     double seconds;           /* one whole step: n_micro bodies and the tail, with all waiting */
     double recompute_seconds; /* part of seconds: ops that run again */
     double exposed_seconds;   /* part of seconds: waiting for copies */

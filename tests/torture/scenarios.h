@@ -27,7 +27,7 @@
 #define LM                                                                                         \
     "lm-train --hidden 16 --heads 2 --layers 1 --mlp 16 --length 8 --batch 1 --ema-decay 0.9 "     \
     "--data random" OPTIONS
-#define VOLUME " --data ^/tests/volume/reference.csv --classes 4 --levels 2 --width 4"
+#define VOLUME       " --data ^/tests/volume/reference.csv --classes 4 --levels 2 --width 4"
 #define VOLUME_TRAIN "volume-train" VOLUME " --patch 8x8x8 --batch 1" OPTIONS
 #define COGVIDEO                                                                                   \
     "cogvideo-train --model ^/tests/cogvideo/5b --snr-shift 1 "                                    \
@@ -49,16 +49,16 @@ static const struct scenario {
     const char *name;
     const char *prepare[3];
     const char *run;
-    const char *also; /* orders for the shim that stand whatever else fails */
-    int rank;         /* of two, which has the fault; -1: one alone */
-    bool slow;        /* only with --all */
-    bool alone;       /* a run takes all cores: one at a time */
-    bool cuda;        /* on the fake of a GPU; left out where the CUDA device is not built.  The
-                         others see none, whatever the machine has */
-    const char *out;  /* what the run writes besides the state; NULL: "w" */
-    bool varies;      /* of another content each time */
-    const char *few;  /* kinds that are taken without --all; NULL: every one */
-    bool heavy;       /* a run takes seconds, for planning: fewer calls are taken */
+    const char *also;  /* orders for the shim that stand whatever else fails */
+    int rank;          /* of two, which has the fault; -1: one alone */
+    bool slow;         /* only with --all */
+    bool alone;        /* a run takes all cores: one at a time */
+    bool cuda;         /* on the fake of a GPU; left out where the CUDA device is not built.  The
+                          others see none, whatever the machine has */
+    const char *out;   /* what the run writes besides the state; NULL: "w" */
+    bool varies;       /* of another content each time */
+    const char *few;   /* kinds that are taken without --all; NULL: every one */
+    bool heavy;        /* a run takes seconds, for planning: fewer calls are taken */
     const char *needs; /* left out if this program is not built */
 } scenarios[] = {
     {.name = "job",

@@ -429,7 +429,7 @@ static void test_bad_nvme(void **state)
         const char *text, *says;
     } cases[] = {
         {"/a:much", "'much' is not a size"}, {"/a:50%", "give it in bytes"},
-        {"/a", "'/a' names no size"},      {":1G", "does not name a directory"},
+        {"/a", "'/a' names no size"},        {":1G", "does not name a directory"},
         {"/a:1G,", "a size is missing"},     {"/a:1G,2G", "each needs its directory"},
         {",/a:1G", "a size is missing"},     {"/a:8388607T,/b:8388607T", "too large"},
         {"/a:1G,/b:", "a size is missing"},

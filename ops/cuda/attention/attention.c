@@ -29,7 +29,7 @@ struct attention_call {
     bool extras; /* has a bias, documents or lengths */
     int n;       /* operands */
     const struct ckpt_view *view[CUDNN_ATTENTION_OPERANDS];
-    int n_axes, batch; /* batch: the index of an axis, or -1 */
+    int n_axes, batch;               /* batch: the index of an axis, or -1 */
     struct cuda_attention_part part; /* sequences of the batch axis, and heads, of a launch */
     int64_t size[CKPT_MAX_DIMS];
     int64_t step[CKPT_MAX_DIMS][CUDNN_ATTENTION_OPERANDS]; /* in elements */
@@ -65,8 +65,8 @@ static void find_sequences(struct attention_call *c)
     for (int axis = 0; axis < c->n_axes; axis++)
         if (c->batch < 0 || c->size[axis] > c->size[c->batch])
             c->batch = axis;
-    c->part = (struct cuda_attention_part){c->batch < 0 ? 1 : c->size[c->batch],
-                                           q->shape[q->ndim - 2]};
+    c->part =
+        (struct cuda_attention_part){c->batch < 0 ? 1 : c->size[c->batch], q->shape[q->ndim - 2]};
 }
 
 /* The parts into which the axis is divided for launches. */
@@ -349,8 +349,8 @@ int cuda_attention_dx(const struct ckpt_kernel_args *a)
     struct binding b = {.n = 0};
     int rc = CKPT_OK;
     if (unordered ? !cuda_attention_own_dx_is_fast(a) : cuda_attention_in_ordered(&s))
-        rc = find_plan(a, unordered ? cudnn_attention_backward : cudnn_attention_ordered, &c,
-                       &plan);
+        rc =
+            find_plan(a, unordered ? cudnn_attention_backward : cudnn_attention_ordered, &c, &plan);
     if (rc || !plan)
         return rc ? rc : without_cudnn_dx(a, &c);
     const int64_t n_rows = c.part.sequences * c.part.heads * s.n_queries;

@@ -38,8 +38,9 @@ template <int D_, int STAGES_, int PASSING_> struct turns_shape {
     static constexpr int BOXES = (D + 63) / 64;
     /* Columns of dq that a warpgroup finds: half of them.  Of 9 the fifth is found twice. */
     static constexpr int DQ_UNITS = (UNITS + 1) / 2;
-    static constexpr bool AHEAD = D <= CUDA_ATTENTION_TURN_UNPAIRED; /* registers for one more tile */
-    static constexpr bool PAIRS = DQ && !AHEAD; /* may a block be two?  Else registers are short */
+    /* Registers for the scores of one more tile?  Where they are taken, none are left for pairs. */
+    static constexpr bool AHEAD = D <= CUDA_ATTENTION_TURN_UNPAIRED;
+    static constexpr bool PAIRS = DQ && !AHEAD; /* may a block be two? */
 
     /* Keys stand in columns of cores; one of zeros makes the last step whole. */
     struct key_tile {

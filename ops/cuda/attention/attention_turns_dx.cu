@@ -227,8 +227,13 @@ template <typename S> static struct turns_grid grid_of(const struct attention_ar
     const int64_t pairs = pairs_of<S>(a, items, lines % together == 0);
     int *ended = a.turns + turn_tiles(a);
     const uintptr_t sums = (uintptr_t)(ended + CUDA_ATTENTION_TURN_PAIRS);
-    return turns_grid{(int)lines,           (int)together, (int)tiles, (int)(items - pairs),
-                      (int)(items + pairs), (float4 *)(sums + -sums % 16), ended};
+    return turns_grid{(int)lines,
+                      (int)together,
+                      (int)tiles,
+                      (int)(items - pairs),
+                      (int)(items + pairs),
+                      (float4 *)(sums + -sums % 16),
+                      ended};
 }
 
 template <typename S, bool MASKED>

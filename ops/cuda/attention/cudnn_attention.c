@@ -248,8 +248,8 @@ static void describe_backward(struct cudnn_graph *g, const void *spec, bool orde
     x = score_product(k, d_o, v);
     x = score_map(k, CUDNN_POINTWISE_SUB, x, delta);
     x = score_map(k, CUDNN_POINTWISE_MUL, x, p);
-    cudnn_tensor ds = inside(k, ordered ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT, k.s->queries,
-                             k.s->keys);
+    cudnn_tensor ds =
+        inside(k, ordered ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT, k.s->queries, k.s->keys);
     cudnn_graph_pointwise(g, CUDNN_POINTWISE_MUL, x, scale, ds);
     shared_product(k, transposed_scores(k, ds), q, dk);
     dq_of(k, ds, keys, ordered);
