@@ -149,7 +149,7 @@ int host_counts_run(struct ckpt_program *p, int slot)
     int rc = 0;
     if (!h)
         return 0;
-    team_size(1); /* as the scratch was sized; the kernels of the step have the other threads */
+    const int team = team_size(1); /* as the scratch was sized; kernels of a step have the others */
     for (int32_t k = 0; k < c->n_counts; k++)
         h->sum[k] = 0;
     for (int32_t micro = 0; micro < p->tape->n_micro && !rc; micro++)
@@ -157,5 +157,6 @@ int host_counts_run(struct ckpt_program *p, int slot)
     for (int32_t k = 0; k < c->n_counts && !rc; k++)
         *(float *)p->feeds[c->counts.data[k].feed].data[slot] =
             (float)(h->sum[k] / p->tape->n_micro);
+    team_size(team);
     return rc;
 }

@@ -196,11 +196,13 @@ int team_count(int threads)
     return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 
-void team_size(int threads)
+int team_size(int threads)
 {
     struct team *t = team_of_thread();
+    const int before = t ? (int)t->size : 1;
     if (t)
         t->size = (uint32_t)team_count(threads);
+    return before;
 }
 
 int team_start(void)
@@ -260,15 +262,18 @@ int team_count(int threads)
 #endif
 }
 
-void team_size(int threads)
+int team_size(int threads)
 {
 #ifdef _OPENMP
+    const int before = omp_get_max_threads();
     omp_set_num_threads(team_count(threads));
 #ifdef __clang__
     kmp_set_blocktime(0); /* a thread without work sleeps */
 #endif
+    return before;
 #else
     (void)threads;
+    return 1;
 #endif
 }
 

@@ -6,8 +6,8 @@
 /* `threads`, or one per core if it is 0. */
 int team_count(int threads);
 
-/* Sets the team size of the calling thread's loops, itself included. */
-void team_size(int threads);
+/* Sets the team size of the calling thread's loops, itself included.  Returns the one before. */
+int team_size(int threads);
 
 /* Starts the threads.  Returns 0 or CKPT_ENOMEM. */
 int team_start(void);
