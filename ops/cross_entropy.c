@@ -291,8 +291,11 @@ ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
         return CKPT_NONE;
     if (whole.reduction != CKPT_REDUCE_MEAN || !tape_has_parts(t))
         return record_rows(t, x, label, &whole, whole.reduction);
-    ckpt_tensor sum = record_rows(t, x, label, &whole, CKPT_REDUCE_SUM);
-    return ops_over_count(t, sum, count_labels(t, label, &whole));
+    ckpt_tensor mean = record_rows(t, x, label, &whole, CKPT_REDUCE_SUM);
+    const int32_t number = tape_number(t); /* as after the one op of a step in one part */
+    mean = ops_over_count(t, mean, count_labels(t, label, &whole));
+    tape_set_number(t, number);
+    return mean;
 }
 
 /* ---- fused with a linear layer --------------------------------------------------------------- */

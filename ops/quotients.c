@@ -142,6 +142,7 @@ int quotients_of_step(struct coupling *u)
     struct replacing r = {.u = u, .t = t};
     const char *file = t->file;
     const int line = t->line;
+    const int32_t number = tape_number(t);
     if (!u->n_quotients || !tape_has_parts(t))
         return t->error.code;
     r.of_step = calloc((size_t)t->n_tensors, sizeof *r.of_step);
@@ -152,6 +153,7 @@ int quotients_of_step(struct coupling *u)
         r.key[i] = ops_key(i, 0);
     for (int32_t i = 0; i < u->n_quotients && !t->error.code; i++)
         replace(&r, &u->quotients.data[i]);
+    tape_set_number(t, number);
     t->file = file;
     t->line = line;
     if (!t->error.code)

@@ -93,8 +93,8 @@ struct ckpt_kernel_args {
     void *device;                      /* for the library's own kernels: handles and cached data */
     int threads;                       /* CPU: number of threads it may use, at least 1 */
     int32_t number; /* position among the ops of the model, the stream of a random op; ops that
-                     * gather or decode parameters do not count, so it is the same for all ranks
-                     * and formats */
+                     * gather or decode parameters, or count for a mean, are left out, so it is the
+                     * same for all ranks, formats and micro-steps */
 };
 
 /*

@@ -297,7 +297,7 @@ ckpt_tensor ckpt_iota(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64
 static int uniform_node(const ckpt_tape *t, struct expr *e)
 {
     int i = expr_node(e, EXPR_UNIFORM, 0, 0, 0, 0.f, 0.f);
-    e->node[i].stream = (uint32_t)(t ? t->n_ops - t->n_bringing : 0) | 1u << 31;
+    e->node[i].stream = (uint32_t)(t ? tape_number(t) : 0) | 1u << 31;
     return i;
 }
 

@@ -118,6 +118,7 @@ void tape_use_feed(ckpt_tape *t, int32_t feed)
     if (f->used)
         return;
     f->used = true;
+    t->n_unnumbered += f->counted;
     int32_t o = tape_append(t, &op_feed, 0, NULL, 1, &(ckpt_tensor){.id = f->tensor});
     if (o >= 0)
         t->ops.data[o].feed = feed;

@@ -142,6 +142,8 @@ static void copy_op(ckpt_tape *t, struct counting *c, int32_t i)
         if (op_in(t, o, k) > 0)
             x[k] = tape_handle(c->tape, c->copy[op_in(t, o, k)]);
     ckpt_record(c->tape, o->def, o->n_in, x, o->n_out, x + o->n_in, o->attr, o->attr_size);
+    if (!c->tape->error.code) /* it draws the same random numbers */
+        c->tape->ops.data[c->tape->n_ops - 1].number = o->number;
     for (int k = 0; k < o->n_out; k++)
         if (op_out(t, o, k) > 0)
             c->copy[op_out(t, o, k)] = x[o->n_in + k].id;
@@ -150,8 +152,11 @@ static void copy_op(ckpt_tape *t, struct counting *c, int32_t i)
 
 static void copy_feed(ckpt_tape *t, struct counting *c, int32_t x)
 {
-    if (!c->copy[x])
-        c->copy[x] = tape_copy_feed(c->tape, t, t->storages.data[t->tensors.data[x].storage].feed);
+    if (c->copy[x])
+        return;
+    c->copy[x] = tape_copy_feed(c->tape, t, t->storages.data[t->tensors.data[x].storage].feed);
+    if (c->copy[x])
+        tape_use_feed(c->tape, c->tape->n_feeds - 1);
 }
 
 /* Copies the marked ops, in order, and the inputs that they and x read. */
@@ -185,6 +190,8 @@ static bool copy_tensors(ckpt_tape *t, int n, ckpt_tensor *x)
             copy_feed(t, c, x[k].id);
         x[k] = x[k].id ? tape_handle(c->tape, c->copy[x[k].id]) : CKPT_NONE;
     }
+    if (counts)
+        c->number = tape_number(c->tape);
     return counts;
 }
 
@@ -229,12 +236,16 @@ static ckpt_tensor over_ranks(ckpt_tape *t, ckpt_tensor count)
 
 ckpt_tensor tape_mean_count(ckpt_tape *t, const ckpt_tape *on, ckpt_tensor count)
 {
+    int32_t number = tape_number(t); /* later ops draw as if the count were recorded here */
     if (on == t && t->n_micro > 1)
         return count;
-    if (on != t)
+    if (on != t) {
+        number += tape_number(on) - t->counting->number;
         count = input_of(t, count);
+    }
     if (ranks_train(t))
         count = over_ranks(t, count);
+    tape_set_number(t, number);
     if (count.id > 0)
         t->tensors.data[count.id].of_step = true;
     return count;

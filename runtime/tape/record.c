@@ -134,6 +134,16 @@ static int run_shape_rule(ckpt_tape *t, const struct ckpt_op_def *def, struct ck
     return rc ? fail_call(t, def, call, rc < 0 ? rc : CKPT_ESHAPE) : 0;
 }
 
+int32_t tape_number(const ckpt_tape *t)
+{
+    return t->n_ops - t->n_unnumbered;
+}
+
+void tape_set_number(ckpt_tape *t, int32_t number)
+{
+    t->n_unnumbered = t->n_ops - number;
+}
+
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
                     int n_out, const ckpt_tensor *out)
 {
@@ -148,7 +158,7 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
     *o = (struct op){.def = def, .operands = t->n_operands, .n_in = n_in, .n_out = n_out};
     o->phase = t->phase;
     o->feed = o->fetch = -1;
-    o->number = t->n_ops - t->n_bringing;
+    o->number = tape_number(t);
     o->label = t->label;
     o->file = t->file;
     o->line = t->line;

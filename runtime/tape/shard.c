@@ -69,14 +69,14 @@ ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param)
 {
     const struct layout_place *place = &t->env.sharing.layout->places[param];
     struct ckpt_desc d = t->env.params->data[param].desc;
-    int32_t before = t->n_ops;
+    int32_t number = tape_number(t);
     ckpt_tensor full = full_bucket(t, place->bucket);
     ckpt_tensor part = ckpt_slice(t, full, 0, place->offset, place->offset + place->numel);
     ckpt_tensor x = ckpt_reshape(t, part, d.ndim, d.shape);
     if (x.id)
         t->tensors.data[x.id].needs_grad = tape_trains(t, param);
     t->slots[param][SLOT_VALUE] = x.id;
-    t->n_bringing += t->n_ops - before;
+    tape_set_number(t, number);
     return x;
 }
 

@@ -219,7 +219,7 @@ static ckpt_tensor decoded_value(ckpt_tape *t, int32_t param, ckpt_tensor codes)
                                          .cols = p->desc.shape[1]};
     ckpt_tensor x = OPS_RECORD(t, &op_dequantize, &attr, codes);
     t->slots[param][SLOT_VALUE] = x.id;
-    t->n_bringing += x.id != 0;
+    t->n_unnumbered += x.id != 0;
     return x;
 }
 
@@ -251,9 +251,9 @@ static ckpt_tensor averaged_value(ckpt_tape *t, int32_t param)
     if (t->slots[param][SLOT_VALUE])
         return tape_handle(t, t->slots[param][SLOT_VALUE]);
     ckpt_tensor x = tape_slot(t, param, tape_reads_ema(t, param) ? STORAGE_EMA : STORAGE_VALUE);
-    const int32_t before = t->n_ops;
+    const int32_t number = tape_number(t);
     x = ckpt_cast(t, x, p->desc.dtype);
-    t->n_bringing += t->n_ops - before;
+    tape_set_number(t, number);
     t->slots[param][SLOT_VALUE] = x.id;
     return x;
 }

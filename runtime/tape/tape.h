@@ -157,6 +157,7 @@ struct counting {
     ckpt_tape *tape; /* feeds with a name are inputs of the step */
     int32_t *copy;   /* per tensor of the step's tape: its copy here, or 0 */
     int32_t n_copy;
+    int32_t number; /* tape_number there, before the count that is being recorded */
     struct {
         struct host_count *data;
         int64_t capacity;
@@ -218,8 +219,8 @@ struct ckpt_tape {
     int32_t *buckets;      /* per bucket of the layout: the tensor of the whole, or 0 */
     int32_t *first_reader; /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
-    int32_t n_bringing;         /* number of ops that gather parameters from other ranks or decode
-                                   them */
+    int32_t n_unnumbered;       /* number of ops that random numbers of later ones do not depend on:
+                                   they gather or decode parameters, or count for a mean */
     bool in_gradients;          /* ckpt_gradients is recording */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */
@@ -337,6 +338,11 @@ ckpt_tape *tape_count_on(ckpt_tape *t, const char *what, int n, ckpt_tensor *x);
  * was recorded on that tape. */
 ckpt_tensor tape_mean_count(ckpt_tape *t, const ckpt_tape *on, ckpt_tensor count);
 void counting_free(struct counting *c);
+
+/* The number of the next op, on which its random numbers depend.  tape_set_number: ops recorded
+ * since then do not change it. */
+int32_t tape_number(const ckpt_tape *t);
+void tape_set_number(ckpt_tape *t, int32_t number);
 
 /* Whether an op after the one that made x has it as an operand. */
 bool tape_is_read(const ckpt_tape *t, ckpt_tensor x);
