@@ -160,11 +160,17 @@ static enum growth growth_of(const struct coupling *u, const struct op *o)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Whether the results of op i depend on the samples of a part. */
+static bool draws(const struct op *o)
+{
+    return o->def == &op_randn || (o->def == &op_expr && expr_draws(o->attr));
+}
+
+/* Whether the results of op i depend on the samples of a part.  Random numbers do: each sample has
+ * its own, and those of the whole batch are drawn once for each part. */
 static bool op_depends(const struct coupling *u, const struct op *o)
 {
     const struct feed *f = o->feed >= 0 ? &u->t->feeds.data[o->feed] : NULL;
-    bool any = f ? !f->constant && !f->counted : o->def == &op_randn;
+    bool any = f ? !f->constant && !f->counted : draws(o);
     for (int k = 0; k < o->n_in; k++)
         any |= in_depends(u, o, k);
     return any && o->def != &op_all_reduce;

@@ -53,12 +53,22 @@ double expr_flops(const struct expr *e)
     return flops;
 }
 
-bool expr_has_place(const struct expr *e)
+static bool has_code(const struct expr *e, enum expr_code code)
 {
     for (int i = 0; i < e->n_nodes; i++)
-        if (e->node[i].code == EXPR_INDEX || e->node[i].code == EXPR_UNIFORM)
+        if (e->node[i].code == code)
             return true;
     return false;
+}
+
+bool expr_draws(const struct expr *e)
+{
+    return has_code(e, EXPR_UNIFORM);
+}
+
+bool expr_has_place(const struct expr *e)
+{
+    return has_code(e, EXPR_INDEX) || expr_draws(e);
 }
 
 struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out)

@@ -180,8 +180,9 @@ int expr_arguments(enum expr_code code);
 double expr_flops(const struct expr *e);
 const char *expr_function(enum expr_code code);
 
-/* Whether a leaf of the program depends on the position in the result. */
+/* Whether a leaf of the program depends on the position in the result; whether one is random. */
 bool expr_has_place(const struct expr *e);
+bool expr_draws(const struct expr *e);
 
 /* The row nodes (SUM and MAX) in order; those of one level, from 1 to `levels`, need only values of
  * lower levels. */

@@ -19,8 +19,12 @@ enum { WEIGHTS = HIDDEN * WIDTH + CLASSES * HIDDEN };
 /* What is trained, and how its batch is split. */
 struct split {
     struct rank_thread as;
-    bool linear, weighs, second, hand; /* the loss: see record(); hand: means in single ops */
-    int targets;                       /* of the batch: ALL, or only so many */
+    bool linear, weighs, second, hand;  /* the loss: see record(); hand: means in single ops */
+    bool draws;                         /* its last terms are random, also a mask */
+    bool ahead;                         /* two steps are in flight, and labels are fed once */
+    const struct ckpt_options *options; /* NULL: none */
+    enum ckpt_dtype grads;
+    int targets; /* of the batch: ALL, or only so many */
     enum ckpt_dtype dtype;
     int zero, ranks;
     int64_t micro, vram, min_budget;
@@ -65,6 +69,17 @@ static ckpt_tensor weighted_by_hand(ckpt_tape *t, ckpt_tensor x, ckpt_tensor wei
     return scalar(t, ckpt_mul(t, by, sum));
 }
 
+/* A mean under a random mask, and one of products with noise. */
+static ckpt_tensor random_means(const struct split *m, ckpt_tape *t, ckpt_tensor square, int64_t n)
+{
+    const int64_t places[] = {n, PLACES, 1};
+    ckpt_tensor mask = ckpt_bernoulli(t, .4f, CKPT_F32, 3, places);
+    ckpt_tensor a = (m->hand ? mean_by_hand : ckpt_masked_mean)(t, square, mask);
+    ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 3, places);
+    ckpt_tensor b = ckpt_mean(t, ckpt_mul(t, ckpt_dropout(t, square, .2f), noise), CKPT_ALL_AXES);
+    return ckpt_add(t, a, scalar(t, b));
+}
+
 /* Cross entropy, and with `second` 0.01 times a mean of the hidden layer under another mask and 0.1
  * times a weighted one. */
 static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
@@ -77,6 +92,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, ckpt_cast(t, x, m->dtype), m->w[0], CKPT_NONE));
     ckpt_tensor loss = cross_entropy(m, t, h, y), square = ckpt_mul(t, h, h);
     ckpt_tensor zero = ckpt_full(t, 0, CKPT_I32, 0, NULL);
+    if (m->draws)
+        loss = ckpt_add(t, loss, random_means(m, t, square, n));
     if (!m->second)
         return loss;
     ckpt_tensor other = ckpt_and(t, ckpt_ne(t, rows, zero), ckpt_gt(t, rows, zero));
@@ -105,11 +122,12 @@ static int feed(const struct split *m, ckpt_program *p, int step)
         weight[i] = i % 3 ? 0 : .3f + (float)i;
         for (int k = 0; k < PLACES; k++) {
             y[i][k] = target_of(m, step, i, k);
-            rows[i][k] = (i * 5 + k * 3) % 7 < i % 4 ? 1 : k % 2 ? 0 : -1;
+            rows[i][k] = (i * 5 + k * 3 + step) % 7 < i % 4 ? 1 : k % 2 ? 0 : -1;
         }
     }
     int rc = ckpt_feed(p, "x", x[first], n * (int64_t)sizeof x[0]);
-    rc = rc ? rc : ckpt_feed(p, "y", y[first], n * (int64_t)sizeof y[0]);
+    if (!m->ahead || !step)
+        rc = rc ? rc : ckpt_feed(p, "y", y[first], n * (int64_t)sizeof y[0]);
     rc = rc || !m->second ? rc : ckpt_feed(p, "rows", rows[first], n * (int64_t)sizeof rows[0]);
     return rc || !m->second ? rc : ckpt_feed(p, "weight", weight + first, n * 4);
 }
@@ -120,12 +138,16 @@ static int steps(struct split *m, ckpt *c)
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_program *p;
     sgd.lr = .5f;
+    sgd.grad_dtype = m->grads;
     int rc = ckpt_compile(c, record, m, ckpt_sgd(c, &sgd), BATCH / m->ranks, &p);
-    for (int s = 0; s < STEPS && !rc; s++) {
-        rc = feed(m, p, s);
-        rc = rc ? rc : ckpt_step(p, &m->loss[s]);
+    for (int s = 0; s < STEPS + m->ahead && !rc; s++) {
+        const int last = s - m->ahead; /* the step that is waited for */
+        rc = s < STEPS ? feed(m, p, s) : 0;
+        rc = rc || s == STEPS ? rc : ckpt_submit(p);
+        rc = rc || last < 0 ? rc : ckpt_wait(p, &m->loss[last]);
         rc = rc ? rc : ckpt_program_info(p, &info);
-        m->norm[s] = (float)info.grad_norm;
+        if (last >= 0)
+            m->norm[last] = (float)info.grad_norm;
     }
     m->min_budget = info.min_budget;
     rc = rc ? rc : ckpt_param_get(c, m->w[0], CKPT_VALUE, m->weight, HIDDEN * WIDTH);
@@ -138,6 +160,8 @@ static void *train(void *arg)
 {
     struct split *m = arg;
     struct ckpt_options o = CKPT_OPTIONS_INIT;
+    if (m->options)
+        o = *m->options;
     o.micro_batch = m->micro;
     o.vram = m->vram;
     ckpt *c = rank_open(&m->as, o, m->zero, 0);
@@ -222,6 +246,60 @@ static void test_few_targets(void **state)
         assert_true(none.loss[s] == 0 && none.norm[s] == 0);
 }
 
+/* Noise, dropout and a random mask after other means. */
+static void test_random(void **state)
+{
+    (void)state;
+    check_splits((struct split){.draws = true, .targets = ALL}, 2e-6);
+    check_splits((struct split){.draws = true, .weighs = true, .targets = ALL}, 2e-6);
+    check_splits((struct split){.draws = true, .second = true, .targets = ALL}, 2e-6);
+    check_splits((struct split){.draws = true, .hand = true, .targets = ALL}, 2e-6);
+}
+
+/* Every option that changes what a step stores or rounds, and two steps in flight. */
+static void test_options(void **state)
+{
+    static const struct option {
+        const char *matmul, *activations, *state, *nvme;
+        int64_t host;
+        enum ckpt_dtype dtype, grads;
+        double rounding;
+    } all[] = {{.matmul = "fp8", .dtype = CKPT_BF16, .rounding = .05},
+               {.matmul = "fp8-block", .dtype = CKPT_BF16, .rounding = .05},
+               {.activations = "8bit", .dtype = CKPT_BF16, .rounding = .05},
+               {.state = "bf16", .dtype = CKPT_BF16, .grads = CKPT_BF16, .rounding = .05},
+               {.state = "8bit", .dtype = CKPT_BF16, .grads = CKPT_BF16, .rounding = .05},
+               {.host = 1 << 20, .rounding = 2e-6},
+               {.host = 80 << 20, .nvme = "/tmp:1M", .rounding = 2e-6}};
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct option *a = &all[i];
+        struct ckpt_options o = CKPT_OPTIONS_INIT;
+        o.matmul = a->matmul;
+        o.activations = a->activations;
+        o.state = a->state;
+        o.nvme = a->nvme;
+        o.host = a->host;
+        struct split m = {.second = true,
+                          .targets = ALL,
+                          .options = &o,
+                          .dtype = a->dtype,
+                          .grads = a->grads,
+                          .ahead = i % 2};
+        const struct split whole = run(m, 1, BATCH);
+        for (int64_t micro = 1; micro < BATCH; micro *= 2) {
+            m.vram = 0;
+            const struct split got = run(m, 1, micro);
+            compare(&got, &whole, a->rounding);
+            m.vram = got.min_budget;
+            const struct split small = run(m, 1, micro);
+            assert_memory_equal(got.loss, small.loss, sizeof got.loss);
+            assert_memory_equal(got.weight, small.weight, sizeof got.weight);
+        }
+    }
+    check_splits((struct split){.second = true, .targets = ALL, .ahead = true}, 2e-6);
+}
+
 static void test_budgets(void **state)
 {
     (void)state;
@@ -254,8 +332,9 @@ static void test_auto(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses),
-                                       cmocka_unit_test(test_few_targets),
-                                       cmocka_unit_test(test_budgets), cmocka_unit_test(test_auto)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_losses),  cmocka_unit_test(test_few_targets),
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_options),
+        cmocka_unit_test(test_budgets), cmocka_unit_test(test_auto)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
