@@ -136,6 +136,37 @@ static enum growth scaled(const struct coupling *u, enum growth from, float a, f
     return from == SUM && fabs(a * m - b * n) <= 1e-5 * fabs(a * m) ? MEAN : ANY;
 }
 
+/* The value of tensor x of t, made by ckpt_full(); NAN if it is no such number. */
+static float number_of(const ckpt_tape *t, int32_t x)
+{
+    const int32_t i = x > 0 ? t->tensors.data[x].op : -1;
+    const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
+    const struct expr *e = o && o->def == &op_expr ? o->attr : NULL;
+    return e && e->n_nodes == 1 && e->node[0].code == EXPR_CONSTANT ? e->node[0].p : NAN;
+}
+
+/* The growth of a quotient or product of `from` and operand k, which does not depend on samples: a
+ * number, or else a count of the step. */
+static enum growth by_factor(const struct coupling *u, const struct op *o, int k, enum growth from)
+{
+    const int32_t x = op_in(u->t, o, k);
+    const float a = number_of(u->t, x), b = number_of(u->other, u->pair[x]);
+    const bool div = o->def != &op_mul;
+    if (isnan(a) || isnan(b))
+        return div && from == SUM ? MEAN : ANY;
+    return div ? scaled(u, from, 1 / a, 1 / b) : scaled(u, from, a, b);
+}
+
+/* The growth of a sum or difference. */
+static enum growth joined(const struct coupling *u, const struct op *o)
+{
+    const enum growth a = in_depends(u, o, 0) ? u->growth[op_in(u->t, o, 0)] : ANY,
+                      b = in_depends(u, o, 1) ? u->growth[op_in(u->t, o, 1)] : ANY;
+    if (!in_depends(u, o, 0) || !in_depends(u, o, 1))
+        return in_depends(u, o, 0) ? a : b;
+    return a == MIXED || b == MIXED ? MIXED : a == ANY || b == ANY ? ANY : a == b ? a : MIXED;
+}
+
 static enum growth growth_of(const struct coupling *u, const struct op *o)
 {
     const int32_t x = op_out(u->t, o, 0), from = o->n_in ? op_in(u->t, o, 0) : 0;
@@ -151,10 +182,16 @@ static enum growth growth_of(const struct coupling *u, const struct op *o)
         return scaled(u, a, ((const struct affine_attr *)o->attr)->a,
                       ((const struct affine_attr *)p->attr)->a);
     if (o->def == &op_add || o->def == &op_sub)
-        return op_in(u->t, o, 1) > 0 && u->growth[op_in(u->t, o, 1)] == a ? a : ANY;
-    if (o->def == &op_cross_entropy &&
-        ((const struct cross_entropy_attr *)o->attr)->reduction == CKPT_REDUCE_SUM)
-        return SUM;
+        return joined(u, o);
+    if (o->def == &op_mul || quotient_is_div(o))
+        for (int k = 0; k < 2; k++)
+            if (in_depends(u, o, k) && op_in(u->t, o, 1 - k) > 0 && !in_depends(u, o, 1 - k))
+                return by_factor(u, o, 1 - k, u->growth[op_in(u->t, o, k)]);
+    if (o->def == &op_cross_entropy)
+        return ((const struct cross_entropy_attr *)o->attr)->reduction == CKPT_REDUCE_SUM ? SUM
+                                                                                          : MEAN;
+    if (o->def == &op_mse)
+        return MEAN;
     return o->def->flags & CKPT_OP_VIEW ? a : ANY;
 }
 
@@ -259,6 +296,8 @@ static int walk(struct coupling *u, int32_t loss)
         visit(u, i);
     if (u->growth[loss] == SUM)
         tape_couple(u->t, "the loss is a sum over the batch, not a mean");
+    if (u->growth[loss] == MIXED)
+        tape_couple(u->t, "the loss adds a sum over the batch to a mean");
     return *u->t->coupled ? 0 : quotients_of_step(u);
 }
 

@@ -23,8 +23,7 @@ enum growth quotient_count(const struct coupling *u, const struct op *o)
     return all;
 }
 
-/* Whether o is the quotient of its two operands. */
-static bool is_div(const struct op *o)
+bool quotient_is_div(const struct op *o)
 {
     const struct expr *e = o->def == &op_expr ? o->attr : NULL;
     return e && o->n_in == 2 && e->n_nodes == 3 && e->node[2].code == EXPR_DIV &&
@@ -34,7 +33,7 @@ static bool is_div(const struct op *o)
 int quotient_operand(const struct coupling *u, const struct op *o)
 {
     const bool product = o->def == &op_mul;
-    if (!product && !is_div(o))
+    if (!product && !quotient_is_div(o))
         return -1;
     for (int k = product ? 0 : 1; k < 2; k++)
         if (op_in(u->t, o, k) > 0 && u->count[op_in(u->t, o, k)] != ANY)

@@ -9,8 +9,8 @@
 
 #include "tape/tape.h"
 
-/* How a value of the batch changes with the number of samples; as a count, MIXED is a function of
- * counts of both kinds. */
+/* How a value of the batch changes with the number of samples; MIXED: a sum of both kinds, or as a
+ * count a function of counts of both kinds. */
 enum growth { ANY, MEAN, SUM, MIXED };
 
 struct coupling {
@@ -31,6 +31,9 @@ struct coupling {
 
 /* The counts that op o reads functions of. */
 enum growth quotient_count(const struct coupling *u, const struct op *o);
+
+/* Whether o is the quotient of its two operands. */
+bool quotient_is_div(const struct op *o);
 
 /* The operand of a quotient or product o that is a function of counts, or -1. */
 int quotient_operand(const struct coupling *u, const struct op *o);

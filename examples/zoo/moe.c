@@ -48,8 +48,8 @@ static ckpt_tensor mix(ckpt_tape *t, const struct moe *m, int i, ckpt_tensor x, 
 {
     int64_t rows = ckpt_desc_of(t, x).shape[0] * CHOSEN, capacity = rows * 5 / 4 / EXPERTS;
     ckpt_tensor expert; /* of each row of choices */
-
     ckpt_label(t, "layer.%d", i);
+    ckpt_couple_samples(t, "experts have a capacity");
     ckpt_tensor chance = ckpt_softmax(t, ckpt_nn_apply_linear(t, &m->router[i], x), 1);
     ckpt_tensor gate = ckpt_topk(t, chance, CHOSEN, &expert); /* [n, CHOSEN] */
     gate = ckpt_div(t, gate, ckpt_sum(t, gate, 1u << 1));

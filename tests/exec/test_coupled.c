@@ -59,6 +59,15 @@ static ckpt_tensor sum_over_n(ckpt_tape *t, const struct parts *p)
     return ckpt_affine(t, ckpt_sum(t, p->square, CKPT_ALL_AXES), 1 / (float)n, 0);
 }
 
+/* The same, divided by a number on the tape, and a constant added. */
+static ckpt_tensor sum_by_n(ckpt_tape *t, const struct parts *p)
+{
+    const int64_t n = ckpt_desc_of(t, p->h).shape[0];
+    ckpt_tensor sum = ckpt_sum(t, p->square, CKPT_ALL_AXES), a = mean(t, p->h);
+    a = ckpt_add(t, a, ckpt_div(t, sum, scalar(t, (float)n)));
+    return ckpt_add(t, scalar(t, 1), a);
+}
+
 /* Products, quotients and roots of each sample. */
 static ckpt_tensor ratios(ckpt_tape *t, const struct parts *p)
 {
@@ -101,6 +110,25 @@ static ckpt_tensor learned_mask(ckpt_tape *t, const struct parts *p)
 static ckpt_tensor sum(ckpt_tape *t, const struct parts *p)
 {
     return ckpt_sum(t, p->square, CKPT_ALL_AXES);
+}
+
+static ckpt_tensor scaled_sum(ckpt_tape *t, const struct parts *p)
+{
+    ckpt_tensor sum = ckpt_sum(t, p->square, CKPT_ALL_AXES);
+    return ckpt_add(t, ckpt_mul(t, sum, scalar(t, .01f)), ckpt_div(t, sum, scalar(t, 3)));
+}
+
+/* A penalty that forgot the size of the batch. */
+static ckpt_tensor mean_and_sum(ckpt_tape *t, const struct parts *p)
+{
+    ckpt_tensor sum = ckpt_affine(t, ckpt_sum(t, p->square, CKPT_ALL_AXES), 1e-4f, 0);
+    return ckpt_add(t, ckpt_mse(t, p->h, p->square, CKPT_NONE), ckpt_reshape(t, sum, 0, NULL));
+}
+
+static ckpt_tensor masked_and_sum(ckpt_tape *t, const struct parts *p)
+{
+    ckpt_tensor sum = ckpt_reshape(t, ckpt_sum(t, p->square, CKPT_ALL_AXES), 0, NULL);
+    return ckpt_sub(t, ckpt_masked_mean(t, p->square, p->mask), sum);
 }
 
 /* A sum by a mean is a sum. */
@@ -148,6 +176,7 @@ static const struct {
 } cases[] = {{"plain", plain, NULL},
              {"combination", combination, NULL},
              {"sum over n", sum_over_n, NULL},
+             {"sum by n", sum_by_n, NULL},
              {"ratios", ratios, NULL},
              {"by hand", by_hand, NULL},
              {"sum by mean", sum_by_mean, "not a mean"},
@@ -156,6 +185,9 @@ static const struct {
              {"quotient", quotient, "div"},
              {"learned mask", learned_mask, "masked_mean"},
              {"sum", sum, "not a mean"},
+             {"scaled sum", scaled_sum, "not a mean"},
+             {"mean and sum", mean_and_sum, "adds a sum"},
+             {"masked and sum", masked_and_sum, "adds a sum"},
              {"moments", moments, "whole batch"},
              {"contrast", contrast, "to each other"},
              {"largest", largest, "amax"},
