@@ -61,7 +61,11 @@ static void find_input(const struct ckpt_program *p, int slot, struct finding *f
     for (int32_t i = 0; i < p->tape->n_feeds && f->at == NOWHERE; i++)
         if (!buffer_is_finite(p, &p->feeds[i], p->tape->feeds.data[i].tensor, slot)) {
             f->at = BEFORE_STEP;
-            snprintf(f->where, sizeof f->where, "the input '%.200s'", p->tape->feeds.data[i].name);
+            const struct feed *feed = &p->tape->feeds.data[i];
+            if (feed->counted)
+                snprintf(f->where, sizeof f->where, "the count that a mean divides by");
+            else
+                snprintf(f->where, sizeof f->where, "the input '%.200s'", feed->name);
         }
 }
 

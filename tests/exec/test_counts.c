@@ -20,6 +20,7 @@ enum { BATCH = 6, PLACES = 8, WIDTH = 5, CLASSES = 7, IGNORED = 3 };
 struct model {
     ckpt_tensor w;
     bool trains, refuses; /* refuses: micro-steps of a size other than `micro` */
+    bool huge;            /* the weights of a mean have an infinite sum */
     int64_t batch, micro;
     int bad;      /* the place of a label out of range, or -1 */
     double value; /* of the loss */
@@ -53,6 +54,9 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     ckpt_output(t, "mean", mean);
     loss = ckpt_add(t, loss, ckpt_affine(t, some, .1f, 0));
     loss = ckpt_add(t, loss, ckpt_affine(t, mean, .01f, 0));
+    ckpt_tensor weight = ckpt_affine(t, ckpt_slice(t, x, 2, 0, 1), 3e38f, 0);
+    if (m->huge)
+        loss = ckpt_add(t, loss, ckpt_masked_mean(t, logits, ckpt_mul(t, weight, weight)));
     if (!m->trains)
         ckpt_output(t, "loss", loss);
     return loss;
@@ -149,10 +153,20 @@ static void test_bad_label(void **state)
     }
 }
 
+static void test_infinite_count(void **state)
+{
+    char sentence[CKPT_MESSAGE];
+    struct model m = {.trains = true, .batch = BATCH, .micro = 2, .bad = -1, .huge = true};
+    (void)state;
+    assert_int_equal(run(&m, sentence), CKPT_ENAN);
+    if (!strstr(sentence, "from the count that a mean divides by"))
+        fail_msg("%s", sentence);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),
-                                       cmocka_unit_test(test_one_sample),
-                                       cmocka_unit_test(test_bad_label)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes), cmocka_unit_test(test_one_sample),
+        cmocka_unit_test(test_bad_label), cmocka_unit_test(test_infinite_count)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
