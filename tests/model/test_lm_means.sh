@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The loss of lm-train is the mean over the targets of a batch, however unevenly they are spread over
 # its samples: with any --micro-batch, under any budget with --micro-batch auto, on one rank and on
-# two, and the validation loss with any --batch.
+# two, with 8-bit products, activations and state, and the validation loss with any --batch.
 . "${srcdir:-.}/tests/model/programs.sh"
 
 word() { # NUMBER...: each as four bytes, the lowest first
@@ -32,12 +32,12 @@ masked >"$work/mask.bin"
 small="--device cpu --threads 1 --layers 1 --hidden 32 --mlp 64 --heads 2 --length 64 --steps 2
     --warmup 0 --in-order --data $work/mask.bin"
 
-# close FILE OTHER WHAT: numbers that differ by a millionth at the most.
+# close FILE OTHER WHAT [SHARE]: numbers that differ by a millionth, or that share, at the most.
 close() {
-    [ -s "$1" ] && paste "$1" "$2" | awk '{
+    [ -s "$1" ] && paste "$1" "$2" | awk -v share="${4:-1e-6}" '{
         n = NF / 2
         for (i = 1; i <= n; i++)
-            bad += ($i - $(i + n)) ^ 2 > 1e-12 * $i ^ 2
+            bad += ($i - $(i + n)) ^ 2 > (share * $i) ^ 2
     } END { exit bad || !NF }' || fail "$3: $(cat "$2") instead of $(cat "$1")"
 }
 
@@ -56,6 +56,15 @@ for micro in 1 2 4; do
     one "$work/split" --batch 8 --micro-batch $micro
     close "$work/whole" "$work/split" "--micro-batch $micro"
 done
+for more in "--matmul fp8" "--matmul fp8-block" "--activations 8bit" "--state bf16 --grad-dtype bf16" \
+    "--state 8bit --grad-dtype bf16"; do
+    wide="--batch 8 --dtype bf16 --hidden 128 --mlp 256 $more"
+    one "$work/rounded" $wide
+    one "$work/split" $wide --micro-batch 2
+    close "$work/rounded" "$work/split" "$more --micro-batch 2" 2e-3
+done
+one "$work/split" --batch 8 --micro-batch 2 --loss-chunk auto
+close "$work/whole" "$work/split" "--loss-chunk auto"
 for vram in none 700K; do
     one "$work/split" --batch 8 --micro-batch auto --vram $vram
     close "$work/whole" "$work/split" "--micro-batch auto --vram $vram"
