@@ -219,7 +219,6 @@ static void run(const struct recording *r, const struct setting *s, struct outco
     options.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
     options.threads = r->threads;
     options.verify = r->verify;
-    options.deterministic = true;
     options.vram = s->budget ? s->budget : CKPT_VRAM_NONE;
     options.micro_batch = batch_of(r);
     *o = (struct outcome){0};
