@@ -280,9 +280,9 @@ CKPT_API ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask);
  * It is the mean over the whole step, whatever its micro-steps and, in a program that trains, its
  * ranks: each part divides by the mean of the counts of all parts, and the loss of a step is the
  * mean over its parts.  For this the mask must depend on inputs and constants alone; the host
- * computes the count before the step.  If it depends on a parameter or on ckpt_randn, each
- * micro-step has its own count, and samples are coupled (ckpt_couple_samples).  The library
- * recognises most such means that are written in single ops (doc/ops.md).
+ * computes the count before the step.  If it depends on a parameter, on ckpt_randn or on a product
+ * of matrices, each micro-step has its own count, and samples are coupled (ckpt_couple_samples).
+ * The library recognises most such means that are written in single ops (doc/ops.md).
  */
 CKPT_API ckpt_tensor ckpt_masked_mean(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask);
 

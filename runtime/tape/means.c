@@ -10,9 +10,9 @@
  *
  * That number is needed before the first backward pass.  A count that depends on inputs and
  * constants alone is recorded on a tape of its own.  When a step is submitted, the host computes it
- * for all micro-steps, from the bytes that were fed (exec/counts.c): this takes no device memory,
- * so the budget plays no part.  The tape of the step has the result as an input.  Ranks add theirs
- * by an all_reduce.
+ * for all micro-steps, from the bytes that were fed (exec/host_counts.c): this takes no device
+ * memory, so the budget plays no part.  The tape of the step has the result as an input.  Ranks add
+ * theirs by an all_reduce.
  *
  * A count that depends on a parameter stays the count of its micro-step, and the tape notes that
  * its samples are coupled.
@@ -86,13 +86,19 @@ void counting_free(struct counting *c)
     free(c);
 }
 
-/* Whether the host can run op o from the inputs alone.  Normal values are left out: their last bits
- * differ between devices, and a mask made of them might have another count. */
+/* Whether the host can run op o from the inputs alone.  The last bits of normal values and of
+ * products differ between devices, and a mask made of them might have another count.  Products need
+ * OpenBLAS, which only a CPU device loads. */
 static bool can_count(const struct op *o)
 {
+    static const struct ckpt_op_def *const others[] = {
+        &op_randn,     &op_linear,          &op_linear_fp8, &op_matmul,
+        &op_attention, &op_cross_attention, &op_conv,       &op_conv_transpose};
     const uint32_t flags = o->def->flags;
-    return o->feed >= 0 || (!(flags & CKPT_OP_INPLACE) && o->def != &op_randn &&
-                            (o->def->cpu || flags & CKPT_OP_VIEW));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (o->def == others[i])
+            return false;
+    return o->feed >= 0 || (!(flags & CKPT_OP_INPLACE) && (o->def->cpu || flags & CKPT_OP_VIEW));
 }
 
 /* Marks the ops that tensor x of t follows from.  Returns false if it does not follow from inputs

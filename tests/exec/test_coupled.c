@@ -107,6 +107,15 @@ static ckpt_tensor learned_mask(ckpt_tape *t, const struct parts *p)
     return ckpt_masked_mean(t, p->square, ckpt_gt(t, p->h, scalar(t, 0)));
 }
 
+/* The host has no products on a GPU. */
+static ckpt_tensor mask_of_product(ckpt_tape *t, const struct parts *p)
+{
+    static const float ones[WIDTH] = {1, 1, 1, 1, 1, 1};
+    ckpt_tensor w = ckpt_constant(t, NULL, CKPT_F32, 2, (int64_t[]){WIDTH, 1}, ones);
+    ckpt_tensor score = ckpt_matmul(t, p->x, w, false, false);
+    return ckpt_masked_mean(t, p->square, ckpt_gt(t, score, scalar(t, 0)));
+}
+
 static ckpt_tensor sum(ckpt_tape *t, const struct parts *p)
 {
     return ckpt_sum(t, p->square, CKPT_ALL_AXES);
@@ -184,6 +193,7 @@ static const struct {
              {"product", product, "mul"},
              {"quotient", quotient, "div"},
              {"learned mask", learned_mask, "masked_mean"},
+             {"mask of a product", mask_of_product, "masked_mean"},
              {"sum", sum, "not a mean"},
              {"scaled sum", scaled_sum, "not a mean"},
              {"mean and sum", mean_and_sum, "adds a sum"},
