@@ -170,9 +170,10 @@ static enum growth joined(const struct coupling *u, const struct op *o)
 static enum growth growth_of(const struct coupling *u, const struct op *o)
 {
     const int32_t x = op_out(u->t, o, 0), from = o->n_in ? op_in(u->t, o, 0) : 0;
-    const struct op *p = &u->other->ops.data[u->other->tensors.data[u->pair[x]].op];
+    const int32_t at = u->other->tensors.data[u->pair[x]].op; /* negative: a parameter */
+    const struct op *p = at >= 0 ? &u->other->ops.data[at] : NULL;
     const enum growth a = from > 0 ? u->growth[from] : ANY;
-    if (p->def != o->def)
+    if (!p || p->def != o->def)
         return ANY;
     if (o->def == &op_sum) {
         const struct sum_attr *s = o->attr, *r = p->attr;

@@ -59,5 +59,6 @@ ckpt_tensor ckpt_masked_mean(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask)
     x = m.dtype == CKPT_I32 ? ckpt_where(t, mask, x, ops_scalar(t, 0))
                             : ckpt_mul(t, x, ckpt_cast(t, mask, CKPT_F32));
     const double times = (double)desc_numel(&d) / (double)desc_numel(&m);
-    return ops_over_count(t, sum_all(t, x), count_mask(t, mask, times));
+    ckpt_tensor sum = sum_all(t, x); /* before the count, whatever the compiler */
+    return ops_over_count(t, sum, count_mask(t, mask, times));
 }
