@@ -23,8 +23,8 @@
 #define PART       256 /* each budget is smaller by this part than the one before */
 #define COARSE     8   /* every COARSE-th budget is tried whatever the work */
 #define MOST_EVERY 3   /* the most narrow cuts per block */
-#define CLOSE      64  /* a table foretells a peak that is above its bytes by this part at most */
-#define MISSES     8   /* tables are right if they foretell all peaks but this part */
+#define CLOSE      64  /* a table predicts a peak if it is above its bytes by this part at most */
+#define MISSES     8   /* tables are right if they predict all peaks but this part */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
 
 /* A choice for all blocks of a group: its peak (need), and the bytes kept while later groups run.
@@ -85,7 +85,7 @@ struct cuttings {
     int32_t n;
     int32_t *hold;
     const struct choice **chosen; /* per block */
-    int32_t played, missed;       /* answers simulated; those with a higher peak than foretold */
+    int32_t tried, missed;        /* answers simulated; those with a higher peak than predicted */
     struct step *units;           /* of the current row */
     struct pool memory;
 };
@@ -396,10 +396,10 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
     choose(&all[rank], t->chosen);
     set_holds(t, &all[rank].from->chain);
     const struct step *s = all[rank].step;
-    const struct schedule *played = NULL;
-    int rc = frontier_try(t->frontier, t->hold, &played);
-    t->played += !rc;
-    t->missed += !rc && played->load > s->bytes + s->bytes / CLOSE;
+    const struct schedule *simulated = NULL;
+    int rc = frontier_try(t->frontier, t->hold, &simulated);
+    t->tried += !rc;
+    t->missed += !rc && simulated->load > s->bytes + s->bytes / CLOSE;
     return rc < 0 ? rc : 0;
 }
 
@@ -462,8 +462,7 @@ static int search_cuttings(struct cuttings *t, int64_t work)
     for (int32_t rank = 0; rank < t->n && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
             rc = try_budgets(t, most, rank, step, now + work);
-    f->chained =
-        t->n > 0 && !is_varied(&t->list[t->n - 1].chain) && t->missed <= t->played / MISSES;
+    f->chained = t->n > 0 && !is_varied(&t->list[t->n - 1].chain) && t->missed <= t->tried / MISSES;
     return rc;
 }
 

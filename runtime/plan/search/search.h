@@ -195,7 +195,7 @@ struct frontier {
     } options; /* load ascending, seconds descending */
     int32_t n;
     bool chained;            /* most blocks of the forward pass are copies of others, and the chain
-                              * foretells what its schedules need */
+                              * predicts the peaks of its schedules */
     double floor;            /* seconds: faster options are rejected (frontier_set_floor) */
     struct lattice *lattice; /* of the last request with tiers, or NULL; owned */
 };
