@@ -101,11 +101,11 @@ void recording_print(const struct recording *r, FILE *f);
 
 /*
  * The loss and the gradients of parameters in fp64.  gradient: per value, room for its elements;
- * NULL where it is no parameter.  ROUND_...: every result is rounded to its dtype, and every gradient
- * of a bf16 tensor: what this changes is the size of rounding errors.  One way of rounding may
- * happen to change little, so there are two.  near: an element is so close
- * to a branch (a maximum) that rounding may choose another one.  largest: magnitude of any value.
- * scale: L2 norm of the gradient if nothing cancelled, which rounding errors are relative to.
+ * NULL where it is no parameter.  ROUND_...: every result is rounded to its dtype, and every
+ * gradient of a bf16 tensor: what this changes is the size of rounding errors.  One way of rounding
+ * may happen to change little, so there are two.  near: an element is so close to a branch (a
+ * maximum) that rounding may choose another one.  largest: magnitude of any value.  scale: L2 norm
+ * of the gradient if nothing cancelled, which rounding errors are relative to.
  */
 struct reference {
     double loss, largest;

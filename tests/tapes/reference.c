@@ -45,28 +45,16 @@ static double gelu_slope(double x)
     return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
-static double apply(enum unary f, double x)
+/* A function of one value, or its derivative. */
+static double apply(enum unary f, double x, bool slope)
 {
 #define X(name, f, d)                                                                              \
     case UNARY_##name:                                                                             \
-        return f;
+        return slope ? d : f;
     switch (f) {
         UNARY(X)
     default:
-        return x;
-    }
-#undef X
-}
-
-static double slope(enum unary f, double x)
-{
-#define X(name, f, d)                                                                              \
-    case UNARY_##name:                                                                             \
-        return d;
-    switch (f) {
-        UNARY(X)
-    default:
-        return 1;
+        return slope ? 1 : x;
     }
 #undef X
 }
@@ -156,7 +144,7 @@ static int32_t sum_of(struct graph *g, const int32_t *x, int64_t n, int64_t step
 
 static int32_t unary(struct graph *g, enum unary f, int32_t x)
 {
-    return one(g, apply(f, at(g, x)), x, slope(f, at(g, x)));
+    return one(g, apply(f, at(g, x), false), x, apply(f, at(g, x), true));
 }
 
 /* log of the sum of exponentials. */

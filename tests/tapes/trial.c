@@ -358,8 +358,8 @@ static void compare_reference(const struct recording *r, const struct expected *
                               const struct outcome *o, const char *what, struct verdict *v)
 {
     const double exact = e->to[ROUND_NOTHING].loss;
-    const double noise = fabs(e->to[ROUND_NEAREST].loss - exact) +
-                         fabs(e->to[ROUND_DOWN].loss - exact);
+    const double noise =
+        fabs(e->to[ROUND_NEAREST].loss - exact) + fabs(e->to[ROUND_DOWN].loss - exact);
     const double bound = 16 * noise + (e->bf16 ? 0.02 : 1e-5) * (1 + fabs(exact));
     expect_below(v, fabs((double)o->number[0] - exact), bound, what, "loss, value ", r->loss);
     for (int k = 0; k < r->n_values; k++)
