@@ -168,7 +168,7 @@ int cli_search(struct plan_job *job)
 {
     if (job->search)
         return 0;
-    job->watch = (struct plan_watch){.tell = ckpt_progress_plan, .user = stderr};
+    job->watch = (struct plan_watch){.report = ckpt_progress_plan, .user = stderr};
     plan_watch_start(&job->watch);
     job->graph->watch = &job->watch;
     return frontier_build(job->graph, &job->search) ? cli_fail("out of host memory") : 0;

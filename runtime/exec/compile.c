@@ -430,7 +430,7 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_op
 int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user)
 {
     NOT_NULL(context_error(c), c);
-    c->programs.watch.tell = watch;
+    c->programs.watch.report = watch;
     c->programs.watch.user = user;
     return 0;
 }

@@ -5,7 +5,7 @@
 void plan_watch_start(struct plan_watch *w)
 {
     w->start = clock_seconds();
-    w->told = 0;
+    w->reported = 0;
     w->ignored = w->stop ? atomic_load(w->stop) : 0;
 }
 
@@ -15,9 +15,9 @@ int plan_watch_check(struct plan_watch *w)
         return 0;
     if (w->stop && atomic_load_explicit(w->stop, memory_order_relaxed) > w->ignored)
         return CKPT_ESTOP;
-    int seconds = w->tell ? (int)(clock_seconds() - w->start) : 0;
-    if (seconds > w->told)
-        w->tell(w->user, w->told = seconds);
+    int seconds = w->report ? (int)(clock_seconds() - w->start) : 0;
+    if (seconds > w->reported)
+        w->report(w->user, w->reported = seconds);
     return 0;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whoever asks for a plan may watch the search: be told every second that it goes on, and end it.
- * No decision depends on the clock.  A frontier of which a search was ended is not complete: free
- * it.
+ * A search for a plan can be watched: it calls a function every second, and a request ends it.  No
+ * decision depends on the clock.  The frontier of a search that was ended is not complete: free it.
  */
 #ifndef CKPT_PLAN_WATCH_H
 #define CKPT_PLAN_WATCH_H
@@ -11,12 +10,12 @@
 #include "core/base.h"
 
 struct plan_watch {
-    void (*tell)(void *user, int seconds); /* or NULL */
+    void (*report)(void *user, int seconds); /* or NULL */
     void *user;
     const atomic_int *stop; /* the search ends when this gets above `ignored`; or NULL */
     int ignored;
     double start; /* of the search */
-    int told;     /* seconds */
+    int reported; /* seconds */
 };
 
 /* Begins a search: its seconds count from here, and earlier requests to stop are not for it. */

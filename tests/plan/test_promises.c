@@ -437,11 +437,11 @@ static void count_seconds(void *user, int seconds)
     *last = seconds;
 }
 
-/* Who watches is told each second once. */
-static void test_told(void **state)
+/* Each second is reported once. */
+static void test_reports(void **state)
 {
     int last = 0;
-    struct plan_watch w = {.tell = count_seconds, .user = &last};
+    struct plan_watch w = {.report = count_seconds, .user = &last};
     (void)state;
     plan_watch_start(&w);
     assert_int_equal(plan_watch_check(&w), 0);
@@ -463,7 +463,7 @@ int main(void)
         cmocka_unit_test(test_sweep_random),
         cmocka_unit_test(test_random_programs),
         cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_told),
+        cmocka_unit_test(test_reports),
         cmocka_unit_test(test_refusal_is_exact),
         cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_next_budget),

@@ -447,21 +447,21 @@ int offload_sketch(struct frontier *f, const struct machine *m, const struct bud
 }
 
 /* Free bytes of a lower tier, and those that other programs keep there. */
-static double room_in(const struct graph *g, const struct budgets *b, int tier)
+static double capacity_in(const struct graph *g, const struct budgets *b, int tier)
 {
-    double room = (double)((tier == TIER_NVME ? b->nvme : b->host) - b->tier_base[tier]);
-    room = fmax(0, room);
+    double capacity = (double)((tier == TIER_NVME ? b->nvme : b->host) - b->tier_base[tier]);
+    capacity = fmax(0, capacity);
     for (int32_t s = 0; s < g->n_storages; s++)
         if (graph_backing(&g->storages[s]) == tier)
-            room += (double)g->storages[s].bytes;
-    return room;
+            capacity += (double)g->storages[s].bytes;
+    return capacity;
 }
 
 double offload_least(struct frontier *f, const struct machine *m, const struct budgets *b,
                      int64_t device)
 {
     struct search x = search_for(f, m, b, device);
-    double host = room_in(f->p->g, b, TIER_HOST), nvme = room_in(f->p->g, b, TIER_NVME);
+    double host = capacity_in(f->p->g, b, TIER_HOST), nvme = capacity_in(f->p->g, b, TIER_NVME);
     double least = INFINITY;
     for (int32_t i = 0; i < f->n; i++) {
         if (excess_of(&x, i) > host + nvme)
