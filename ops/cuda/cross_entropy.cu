@@ -216,8 +216,8 @@ static __global__ void __launch_bounds__(THREADS)
     both_rows<T, SMOOTH>(row_block(), o, stage, c, reporter);
 }
 
-/* A row that does not fit in shared memory is read twice, by the kernels of the two separate
- * ops. */
+/* A row that does not fit in shared memory is read twice, by the kernels of the two separate ops;
+ * so are rows whose gradients, as parts of a concat, begin elsewhere within 16 bytes than x. */
 template <typename T>
 static void launch_both(const struct ckpt_kernel_args *a, const struct cross_entropy &c,
                         double *each, float2 *stats, float *count)
@@ -234,9 +234,10 @@ static void launch_both(const struct ckpt_kernel_args *a, const struct cross_ent
         static_cast<const T *>(a->in[1].data),
         static_cast<const float *>(a->in[0].data),
         count};
-    if (cross_entropy_cluster(o, c, reporter, stream_of(a)))
+    const bool vectors_fit = (((uintptr_t)o.x ^ (uintptr_t)o.dx) & 15) == 0;
+    if (vectors_fit && cross_entropy_cluster(o, c, reporter, stream_of(a)))
         return;
-    const int blocks = blocks_for(kernel, threads, bytes);
+    const int blocks = vectors_fit ? blocks_for(kernel, threads, bytes) : 0;
     if (blocks) {
         kernel<<<(unsigned)min_i64(c.rows, blocks), threads, (size_t)bytes, stream_of(a)>>>(
             o, c, reporter);

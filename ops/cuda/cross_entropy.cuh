@@ -326,7 +326,7 @@ static inline int row_threads(int64_t n)
     return n <= 256 ? 32 : n <= 4096 ? 128 : n <= 65536 ? THREADS / 2 : THREADS;
 }
 
-/* x and dx are aligned to 16 bytes, and may be the same tensor. */
+/* x and dx begin at the same place within 16 bytes, and may be the same tensor. */
 template <typename T> struct both_operands {
     double *each;
     float *out; /* NULL: only the sum over all rows is requested */

@@ -172,10 +172,32 @@ static void test_losses(void **state)
     check_gradients(record_losses);
 }
 
+/* ---- logits and their gradient as parts of others --------------------------------------------*/
+
+/* The logits begin 4 bytes behind their storage, and their gradient at the beginning of its own: a
+ * kernel on a GPU stored 16 bytes at a time as if both began alike. */
+static ckpt_tensor record_parts(ckpt_tape *t, int64_t n, void *user)
+{
+    ckpt_tensor all = ckpt_sin(t, ckpt_reshape(t, w[1], 1, (int64_t[]){SIDE * SIDE}));
+    ckpt_tensor most = ckpt_slice(t, all, 0, 1, 3 * SIDE + 1);
+    ckpt_tensor x = ckpt_slice(t, most, 0, 0, 2 * SIDE);
+    ckpt_tensor label = ckpt_constant(t, "label", CKPT_I32, 1, (int64_t[]){2}, (int32_t[]){3, 1});
+    (void)n, (void)user;
+    x = ckpt_cross_entropy(t, ckpt_reshape(t, x, 2, (int64_t[]){2, SIDE}), label, NULL);
+    return ckpt_add(t, x, mean_of(t, ckpt_slice(t, most, 0, 2 * SIDE, 3 * SIDE)));
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    check_gradients(record_parts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_parameter),
                                        cmocka_unit_test(test_broadcast),
-                                       cmocka_unit_test(test_losses)};
+                                       cmocka_unit_test(test_losses),
+                                       cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
