@@ -518,6 +518,18 @@ CKPT_API int ckpt_plan_in_full(ckpt *c, bool full);
 typedef void (*ckpt_plan_watch)(void *user, int seconds);
 CKPT_API int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user);
 
+/*
+ * One refusal for all programs of a run; the default is false.  If true, ckpt_compile still returns
+ * CKPT_EBUDGET for a program that no plan fits, but *p is then that program, planned within its
+ * smallest budget, which becomes the budget of the context.  The caller goes on with the next
+ * program: it is planned beside this one and refused only if it needs more.  So the sentence of the
+ * last refusal names a budget for all programs: without lower tiers it is enough and the smallest;
+ * with them a plan of this budget may keep parameters elsewhere.  After a refusal programs are only
+ * planned, and no step runs in this context.  Refusals under --vram none or --plan-in are as
+ * before.  Returns 0 or CKPT_EINVAL (no context).
+ */
+CKPT_API int ckpt_gather_refusals(ckpt *c, bool gather);
+
 /* The predicted memory and time of a program. */
 struct ckpt_forecast {
     size_t size;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include "../common/compiled.h"
 #include "../common/memory.h"
 #include "../common/options.h"
 #include "../common/outputs.h"
@@ -143,8 +144,10 @@ static int compile(struct cogvae_coder *k)
         user[i].clip.slice = slice[i];
         variants[i] = (struct ckpt_variant){record, &user[i], true};
     }
-    if (variants_compile(k->context, k->options.library.vram, n, variants, &k->program, &chosen))
-        return say_fail("%s", ckpt_error(k->context));
+    int rc =
+        variants_compile(k->context, k->options.library.vram, n, variants, &k->program, &chosen);
+    if (compiled(k->context, rc, k->program, ""))
+        return -1;
     k->clip.slice = slice[chosen];
     show(k);
     return 0;

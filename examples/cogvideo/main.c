@@ -8,6 +8,7 @@
  * loaded.  Without steps it only merges adapters.
  */
 #include <stdlib.h>
+#include "../common/compiled.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
 #include "../common/signals.h"
@@ -81,7 +82,8 @@ static int compile(struct cogvideo_run *r)
                          r->options.library.plan_only);
     if (cogvideo_images_compile(r->images, true) || cogvideo_watch_compile_first(r->watch) ||
         cogvideo_compile(r) || cogvideo_validation_compile(r->validation, r) ||
-        cogvideo_watch_compile(r->watch) || cogvideo_images_compile(r->images, false))
+        cogvideo_watch_compile(r->watch) || cogvideo_images_compile(r->images, false) ||
+        compiled_all(r->context))
         return -1;
     ckpt_plan_print(r->training, stdout);
     training_setup_end(&setup);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/say.h"
@@ -336,9 +337,8 @@ int cogvideo_sampler_compile(struct cogvideo_sampler *s)
 {
     ckpt *c = s->run->context;
 
-    return ckpt_compile(c, record, s, NULL, s->batch, &s->program)
-               ? say_fail("%s%s", s->run->training ? "sampling: " : "", ckpt_error(c))
-               : 0;
+    int rc = ckpt_compile(c, record, s, NULL, s->batch, &s->program);
+    return compiled(c, rc, s->program, s->run->training ? "sampling: " : "");
 }
 
 int cogvideo_sampler_open(struct cogvideo_sampler *s, bool show)

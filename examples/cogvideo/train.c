@@ -6,6 +6,7 @@
  *
  * It equals the published loss, the error of x0 over 1 - a, but without a division by 0.
  */
+#include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/say.h"
 #include "../common/training.h"
@@ -55,9 +56,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 int cogvideo_compile_loss(struct cogvideo_run *r, const ckpt_optimizer *optimizer, const char *what)
 {
-    return ckpt_compile(r->context, record, r, optimizer, r->options.train.batch, &r->training)
-               ? say_fail("%s%s", what, ckpt_error(r->context))
-               : 0;
+    int rc = ckpt_compile(r->context, record, r, optimizer, r->options.train.batch, &r->training);
+    return compiled(r->context, rc, r->training, what);
 }
 
 int cogvideo_compile(struct cogvideo_run *r)

@@ -21,6 +21,7 @@ void training_setup_begin(struct training_setup *s, ckpt *c, int64_t parameters,
 {
     ckpt_plan_in_full(c, plan_only);
     ckpt_watch_plan(c, ckpt_progress_plan, stderr);
+    ckpt_gather_refusals(c, true);
     *s = (struct training_setup){parameters >= LARGE && !plan_only, time(NULL)};
     if (s->says)
         printf("setting up: a plan, its memory, and the first values\n");

@@ -20,8 +20,8 @@ struct training_summary {
 /*
  * Surrounds the compiles of a run.  If everything fits without recomputation, no other plan is
  * searched, so training starts at once but the smallest possible budget stays unknown.  With
- * --plan-only, whose table shows it, the search is made.  For large models, whose compile takes a
- * while, a message is printed.
+ * --plan-only, whose table shows it, the search is made.  Refusals are gathered until compiled_all.
+ * For large models, whose compile takes a while, a message is printed.
  */
 struct training_setup {
     bool says;

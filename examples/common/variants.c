@@ -5,14 +5,16 @@
 int variants_compile(ckpt *c, int64_t vram, int n, const struct ckpt_variant *variants,
                      ckpt_program **p, int *chosen)
 {
+    struct ckpt_forecast f = CKPT_FORECAST_INIT;
     int rc = CKPT_EBUDGET;
 
     if (vram && vram != CKPT_VRAM_AUTO && vram != CKPT_VRAM_NONE)
         return ckpt_compile_variants(c, n, variants, NULL, 1, p, chosen);
-    for (*chosen = 0; rc == CKPT_EBUDGET && *chosen < n; ++*chosen)
-        rc = ckpt_compile(c, variants[*chosen].record, variants[*chosen].user, NULL, 1, p);
-    --*chosen;
-    return rc;
+    for (*chosen = 0; rc == CKPT_EBUDGET && *chosen < n - 1; *chosen += rc == CKPT_EBUDGET)
+        rc = ckpt_forecast(c, variants[*chosen].record, variants[*chosen].user, NULL, 1, 0, &f);
+    return rc && rc != CKPT_EBUDGET
+               ? rc
+               : ckpt_compile(c, variants[*chosen].record, variants[*chosen].user, NULL, 1, p);
 }
 
 int variants_compile_step(ckpt *c, ckpt_recorder record, void *user, int n, const int64_t *size,

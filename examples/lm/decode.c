@@ -2,6 +2,7 @@
 /* Decoding token by token: see decode.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/memory.h"
 #include "../common/say.h"
 #include "decode.h"
@@ -212,10 +213,11 @@ int lm_decoder_make(struct lm_decoder *d, const struct lm *model, ckpt *c, int64
 
 int lm_decoder_compile(struct lm_decoder *d)
 {
-    if (ckpt_compile(d->context, record_whole, d, NULL, d->samples, &d->whole) ||
-        ckpt_compile(d->context, record_next, d, NULL, d->samples, &d->next))
-        return say_fail("%s", ckpt_error(d->context));
-    return 0;
+    int rc = ckpt_compile(d->context, record_whole, d, NULL, d->samples, &d->whole);
+    if (compiled(d->context, rc, d->whole, ""))
+        return -1;
+    rc = ckpt_compile(d->context, record_next, d, NULL, d->samples, &d->next);
+    return compiled(d->context, rc, d->next, "");
 }
 
 void lm_decoder_close(struct lm_decoder *d)

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 #include <sys/stat.h>
+#include "../common/compiled.h"
 #include "../common/outputs.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
@@ -88,7 +89,7 @@ static int compile(struct lm_run *r, bool trains)
 
     training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
                          r->options.library.plan_only);
-    if (lm_compile(r, trains))
+    if (lm_compile(r, trains) || compiled_all(r->context))
         return -1;
     if (trains)
         ckpt_plan_print(r->training, stdout);

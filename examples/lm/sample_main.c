@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lm-sample: text from GPT-2, Llama 3 and Qwen 2.5, inside a memory budget. */
+#include "../common/compiled.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -16,7 +17,8 @@ static int go(struct lm_run *r)
         return say_fail("--ranks: this program does not divide its texts among ranks");
     if (tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) || lm_make_model(r) ||
         lm_decoder_make(&r->decoder, &r->model, r->context, o->samples, o->length) ||
-        lm_decoder_compile(&r->decoder))
+        ckpt_gather_refusals(r->context, true) || lm_decoder_compile(&r->decoder) ||
+        compiled_all(r->context))
         return -1;
     if (o->library.plan_only) {
         ckpt_plan_print(r->decoder.whole, stdout);

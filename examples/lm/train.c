@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/memory.h"
 #include "../common/training.h"
@@ -66,10 +67,9 @@ static int compile_loss(struct lm_run *r, ckpt_recorder recorder, const ckpt_opt
 
     if (o->loss_chunk == CKPT_AUTO)
         n = variants_halve(lm_options_tokens(o, true), CHUNKS, chunk);
-    return variants_compile_step(r->context, recorder, r, n, chunk, optimizer, o->train.batch, p,
-                                 &o->loss_chunk)
-               ? say_fail("%s", ckpt_error(r->context))
-               : 0;
+    int rc = variants_compile_step(r->context, recorder, r, n, chunk, optimizer, o->train.batch, p,
+                                   &o->loss_chunk);
+    return compiled(r->context, rc, *p, "");
 }
 
 int lm_compile(struct lm_run *r, bool trains)
@@ -80,8 +80,7 @@ int lm_compile(struct lm_run *r, bool trains)
     if (writes && lm_decoder_make(&r->decoder, &r->model, r->context, o->samples,
                                   o->length > 1 ? o->length : 2))
         return -1;
-    if (trains &&
-        compile_loss(r, o->train.dump ? record_dump : record, optimizer(r), &r->training))
+    if (trains && compile_loss(r, o->train.dump ? record_dump : record, optimizer(r), &r->training))
         return -1;
     if (r->validation.rows && compile_loss(r, record, NULL, &r->measuring))
         return -1;

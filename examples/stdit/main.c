@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/log.h"
 #include "../common/outputs.h"
 #include "../common/training.h"
@@ -93,7 +94,7 @@ static int compile(struct stdit_run *r)
 
     training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
                          r->options.library.plan_only && !r->data.buckets.n);
-    if (stdit_compile(r, trains ? compile_steps : NULL))
+    if (stdit_compile(r, trains ? compile_steps : NULL) || compiled_all(r->context))
         return -1;
     if (trains && r->data.buckets.n)
         stdit_print_buckets(r);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/average.h"
+#include "../common/compiled.h"
 #include "../common/memory.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
@@ -47,9 +48,8 @@ int stdit_compile_sampling(struct stdit_run *r)
 {
     int64_t batch = is_guided(r) ? 2 * clips_of(r) : clips_of(r);
 
-    if (ckpt_compile(r->context, record, r, NULL, batch, &r->sampling))
-        return say_fail("sampling: %s", ckpt_error(r->context));
-    return 0;
+    int rc = ckpt_compile(r->context, record, r, NULL, batch, &r->sampling);
+    return compiled(r->context, rc, r->sampling, "sampling: ");
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */

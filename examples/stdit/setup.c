@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates the model of a run, loads its weights and frees it. */
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/names.h"
 #include "../common/signals.h"
 #include "ckpt_files.h"
@@ -170,7 +171,8 @@ int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit
     r->context = NULL;
     int rc = ckpt_open(&r->context, library)
                  ? say_fail("%s", ckpt_error(NULL))
-                 : ckpt_plan_in_full(r->context, false) || stdit_make_model(r) || compile(r);
+                 : ckpt_plan_in_full(r->context, false) || ckpt_gather_refusals(r->context, true) ||
+                       stdit_make_model(r) || compile(r) || compiled_all(r->context);
     r->options = asked;
     if (forget(r))
         rc = -1;

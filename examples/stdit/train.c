@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
@@ -64,9 +65,8 @@ int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_op
 {
     struct recorded recorded = {r, s};
 
-    if (ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training))
-        return say_fail("%s%s", what, ckpt_error(r->context));
-    return 0;
+    int rc = ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training);
+    return compiled(r->context, rc, s->training, what);
 }
 
 int stdit_forecast(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,

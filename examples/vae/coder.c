@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include "../common/compiled.h"
 #include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
@@ -207,6 +208,7 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     struct vae_coder user[VAE_CUTS];
     struct ckpt_variant variants[VAE_CUTS];
     bool first = !k->program;
+    char what[64];
     int chosen;
 
     if (k->program && k->frames == frames)
@@ -215,9 +217,12 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     k->program = NULL;
     k->frames = frames;
     k->since = 0;
-    if (variants_compile(k->context, k->options.library.vram,
-                         make_variants(k, record, user, variants), variants, &k->program, &chosen))
-        return say_fail("a chunk of %lld frames: %s", (long long)frames, ckpt_error(k->context));
+    snprintf(what, sizeof what, "a chunk of %lld frames: ", (long long)frames);
+    int rc =
+        variants_compile(k->context, k->options.library.vram,
+                         make_variants(k, record, user, variants), variants, &k->program, &chosen);
+    if (compiled(k->context, rc, k->program, what))
+        return -1;
     k->cut = user[chosen].cut;
     show(k, first);
     return 0;

@@ -4,6 +4,7 @@
  * file or on many that are read as steps need them, in its original three stages.
  */
 #include <stdlib.h>
+#include "../common/compiled.h"
 #include "../common/log.h"
 #include "../common/signals.h"
 #include "../common/training.h"
@@ -100,6 +101,8 @@ static int compile(struct vae_run *r, bool trains)
     if (trains && vae_compile(r))
         return -1;
     if (!r->options.train.dump && vae_reconstruct_compile(r))
+        return -1;
+    if (compiled_all(r->context))
         return -1;
     if (trains)
         print_plans(r);

@@ -2,6 +2,7 @@
 /* Reconstruction quality of clips: PSNR, and pictures to look at. */
 #include <math.h>
 #include <stdlib.h>
+#include "../common/compiled.h"
 #include "../common/directory.h"
 #include "../common/picture.h"
 #include "ckpt_dist.h"
@@ -143,9 +144,8 @@ static void say_codes(const struct vae_run *r, const int64_t *rows)
 
 int vae_reconstruct_compile(struct vae_run *r)
 {
-    if (ckpt_compile(r->context, record, r, NULL, 1, &r->reconstruction))
-        return say_fail("reconstruction: %s", ckpt_error(r->context));
-    return 0;
+    int rc = ckpt_compile(r->context, record, r, NULL, 1, &r->reconstruction);
+    return compiled(r->context, rc, r->reconstruction, "reconstruction: ");
 }
 
 static void report(const struct vae_run *r, const struct views *v)

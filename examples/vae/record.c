@@ -11,6 +11,7 @@
  * rest.
  */
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/variants.h"
 #include "ckpt.h"
@@ -140,15 +141,16 @@ static int compile(struct vae_program *p, const ckpt_optimizer *optimizer)
     struct vae_run *r = p->run;
     /* for auto: all frames, the frames of one clip, then halves down to single frames */
     int64_t part[VARIANT_SIZES] = {p->part == CKPT_AUTO ? 0 : p->part};
+    char what[64];
     int n = 1;
 
     if (p->part == CKPT_AUTO)
         n += variants_halve(p->frames / (r->options.train.batch > 1 ? 1 : 2), VARIANT_SIZES - 1,
                             part + 1);
-    if (variants_compile_step(r->context, record, p, n, part, optimizer, r->options.train.batch,
-                              &p->program, &p->part))
-        return say_fail("clips of %lld frames: %s", (long long)p->frames, ckpt_error(r->context));
-    return 0;
+    snprintf(what, sizeof what, "clips of %lld frames: ", (long long)p->frames);
+    int rc = variants_compile_step(r->context, record, p, n, part, optimizer,
+                                   r->options.train.batch, &p->program, &p->part);
+    return compiled(r->context, rc, p->program, what);
 }
 
 int vae_compile(struct vae_run *r)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* volume-train: trains a 3-D U-Net to segment volumes inside a memory budget. */
 #include <string.h>
+#include "../common/compiled.h"
 #include "../common/names.h"
 #include "../common/signals.h"
 #include "../common/training.h"
@@ -91,7 +92,7 @@ static int run(struct volume_run *r)
     struct training_setup setup;
 
     training_setup_begin(&setup, r->context, r->trainable, o->library.plan_only);
-    if (volume_compile(r))
+    if (volume_compile(r) || compiled_all(r->context))
         return -1;
     ckpt_plan_print(r->training, stdout);
     training_setup_end(&setup);

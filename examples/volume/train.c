@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training: the loss, and the patches of each step. */
 #include <stdlib.h>
+#include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/memory.h"
 #include "../common/training.h"
@@ -52,9 +53,9 @@ static ckpt_optimizer *optimizer(const struct volume_run *r)
 
 int volume_compile(struct volume_run *r)
 {
-    return ckpt_compile(r->context, record, r, optimizer(r), r->options.train.batch, &r->training)
-               ? say_fail("%s", ckpt_error(r->context))
-               : 0;
+    int rc =
+        ckpt_compile(r->context, record, r, optimizer(r), r->options.train.batch, &r->training);
+    return compiled(r->context, rc, r->training, "");
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */

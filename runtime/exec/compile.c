@@ -48,6 +48,7 @@ struct choice {
     int64_t sizes;  /* number of micro-step sizes tried */
     bool whole;     /* this variant's numbers depend on the size: its batch is not split */
     double limit;   /* seconds: nothing slower is planned */
+    bool gathers;   /* its refusal may be gathered (ckpt_gather_refusals) */
     uint64_t io;    /* signature of the first variant's inputs and outputs */
 };
 
@@ -261,8 +262,9 @@ static int draft_and_plan(struct ckpt_program *p, struct choice *k)
     if (!rc && k->limit < INFINITY)
         rc = check_bound(p, k->limit, &plans);
     if (!rc && plans)
-        rc = program_plan(p);
-    return chosen ? explain_whole(p, rc) : rc;
+        rc = k->gathers ? program_plan_asked(p) : program_plan(p);
+    rc = chosen ? explain_whole(p, rc) : rc;
+    return k->gathers ? program_plan_anyway(p, rc) : rc;
 }
 
 static int compile(struct ckpt_program *p, struct choice *k)
@@ -270,7 +272,7 @@ static int compile(struct ckpt_program *p, struct choice *k)
     int rc = draft_and_plan(p, k);
     if (!rc)
         rc = add_program(p);
-    if (rc || p->programs->options->plan_only)
+    if (rc || programs_only_plan(p->programs))
         return rc;
     p->loss = program_find_fetch(p, PROGRAM_LOSS);
     p->norm = program_find_fetch(p, NORM);
@@ -399,8 +401,9 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     NOT_NULL(&c->error, variants);
     NOT_NULL(&c->error, out);
     struct programs *ps = &c->programs;
-    struct choice k = {.variants = variants, .n = n, .limit = INFINITY};
+    struct choice k = {.variants = variants, .n = n, .limit = INFINITY, .gathers = true};
     struct ckpt_program *p;
+    const int refused = ps->n_refused;
     *out = NULL;
     int rc = params_take_failure(&c->params, &c->error);
     if (rc)
@@ -417,7 +420,7 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     ranks_give_up(ps->ranks, rc);
     if (variant)
         *variant = k.variant;
-    return rc;
+    return !rc && ps->n_refused > refused ? CKPT_EBUDGET : rc;
 }
 
 int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_optimizer *optimizer,
@@ -439,6 +442,13 @@ int ckpt_plan_in_full(ckpt *c, bool full)
 {
     NOT_NULL(context_error(c), c);
     c->programs.brief = !full;
+    return 0;
+}
+
+int ckpt_gather_refusals(ckpt *c, bool gather)
+{
+    NOT_NULL(context_error(c), c);
+    c->programs.gathers = gather;
     return 0;
 }
 

@@ -437,6 +437,20 @@ int program_plan(struct ckpt_program *p)
     return rc;
 }
 
+int program_least_budget(struct ckpt_program *p, int64_t *bytes)
+{
+    struct programs *ps = p->programs;
+    struct budgets b;
+    struct frontier *pf;
+    int rc = program_find_budgets(p, &b);
+    *bytes = INT64_MAX;
+    if (!rc && !ps->ranks->rank)
+        rc = find_frontier(p, &pf, frontiers_get);
+    if (!rc && !ps->ranks->rank)
+        rc = frontier_least(pf, &ps->machine, &b, p->reserved, bytes, ps->error);
+    return program_broadcast_bytes(p, rc, bytes);
+}
+
 int program_bound(struct ckpt_program *p, double *seconds)
 {
     struct programs *ps = p->programs;

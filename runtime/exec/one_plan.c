@@ -132,6 +132,19 @@ int program_broadcast_decision(struct ckpt_program *p, bool *decision)
     return rc;
 }
 
+int program_broadcast_bytes(struct ckpt_program *p, int rc, int64_t *bytes)
+{
+    struct programs *ps = p->programs;
+    int64_t answer[2] = {rc, *bytes};
+    if (!ps->ranks->comm)
+        return rc;
+    int failed = broadcast(ps, answer, sizeof answer);
+    *bytes = answer[1];
+    if (failed || !ps->ranks->rank || !answer[0])
+        return failed ? failed : rc;
+    return error_fail(ps->error, (int)answer[0], "rank 0 has no smallest budget");
+}
+
 /* Pads a text of n bytes with zeros to whole 32-bit words, the unit of a broadcast; at least one
  * zero ends it. */
 static int pad_text(char **text, size_t n, int64_t *size)

@@ -30,7 +30,7 @@ static int plan_again(struct ckpt_program *o, int64_t below)
     if (graph_from_tape(o->tape, &ps->machine, &o->graph))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
     o->reserved = below - program_placed_bytes(o);
-    return program_plan(o);
+    return program_plan_asked(o);
 }
 
 /* Extends the sentence: it is about a program that the caller compiled earlier. */
@@ -52,7 +52,7 @@ int program_fit_others(struct ckpt_program *p)
     int rc = 0;
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
         if (below > ps->memory->budget - o->plan->transient)
-            rc = refuse(ps, plan_again(o, below));
+            rc = program_plan_anyway(o, refuse(ps, plan_again(o, below)));
     return rc;
 }
 

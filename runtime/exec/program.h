@@ -178,6 +178,14 @@ static inline bool program_name_is_own(const char *name)
  */
 int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
 int program_plan(struct ckpt_program *p);
+/* The smallest budget of the draft, or INT64_MAX; all ranks get that of rank 0. */
+int program_least_budget(struct ckpt_program *p, int64_t *bytes);
+/* As program_plan, but a refusal is about the budget that was asked for, after this has risen. */
+int program_plan_asked(struct ckpt_program *p);
+/* rc is what planning for good returned.  While refusals are gathered and it is one, the budget
+ * rises, n_refused is counted up, and the draft gets a plan all the same; the sentence stays.
+ * Returns 0 or a code. */
+int program_plan_anyway(struct ckpt_program *p, int rc);
 /* Lower bound on the seconds of any plan of the draft; INFINITY: none fits.  All ranks call it,
  * rank 0 gets the value. */
 int program_bound(struct ckpt_program *p, double *seconds);
@@ -267,6 +275,8 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b);
 int program_broadcast_plan(struct ckpt_program *p, int rc);
 /* Broadcasts, in the same way, the pins of rank 0 that came from files or were measured. */
 int program_broadcast_algorithms(struct ckpt_program *p, struct pins *pins, int rc);
+/* Broadcasts bytes of rank 0, or the code that it ended with. */
+int program_broadcast_bytes(struct ckpt_program *p, int rc, int64_t *bytes);
 /* Broadcasts rank 0's decision: all ranks go on with the same. */
 int program_broadcast_decision(struct ckpt_program *p, bool *decision);
 

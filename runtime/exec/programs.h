@@ -44,6 +44,9 @@ struct programs {
     unsigned written;           /* bits of enum written */
     bool timed_links;           /* programs_time_links has run */
     struct frontiers *searched; /* Pareto frontiers, kept until the first step, or NULL */
+    bool gathers;               /* refused programs are planned anyway: see ckpt_gather_refusals */
+    int n_refused;              /* of these; nothing is mapped after the first */
+    int64_t asked;              /* the budget before it rose for them */
     struct plan_watch watch;    /* of these searches */
     unsigned without;           /* see struct tape_env; only tests set it */
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
@@ -51,6 +54,9 @@ struct programs {
 
 /* Frees the frontiers that are kept for the plans of further programs. */
 void programs_forget_searches(struct programs *ps);
+
+/* Whether nothing is mapped and nothing runs: --plan-only, or a program was refused. */
+bool programs_only_plan(const struct programs *ps);
 
 /* Bytes the arena must hold: the persistent region and the transient region of the largest program.
  */

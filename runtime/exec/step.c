@@ -31,8 +31,8 @@ int32_t program_find_fetch(const struct ckpt_program *p, const char *name)
 
 static int refuse_plan_only(struct ckpt_program *p)
 {
-    return error_fail(p->programs->error, CKPT_EINVAL,
-                      "this program was only planned (--plan-only)");
+    return error_fail(p->programs->error, CKPT_EINVAL, "this program was only planned (%s)",
+                      p->programs->options->plan_only ? "--plan-only" : "ckpt_gather_refusals");
 }
 
 static int slot_of(int64_t step)
@@ -443,7 +443,7 @@ static int check_sequence(const struct ckpt_program *p)
 int ckpt_submit(ckpt_program *p)
 {
     NOT_NULL(NULL, p);
-    if (!p->feeds)
+    if (programs_only_plan(p->programs))
         return refuse_plan_only(p);
     int rc = check_in_flight(p);
     if (!rc)

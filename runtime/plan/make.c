@@ -266,6 +266,22 @@ static int choose(struct frontier *f, const struct request *q, struct plan **out
     return rc ? rc : set_outlook(f, q, *out);
 }
 
+int frontier_least(struct frontier *f, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, int64_t *bytes, struct error *error)
+{
+    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
+    struct request q = {
+        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(f->p->g)};
+    struct smallest least = {INT64_MAX, NULL};
+    int rc = find_smallest(f, &q.smallest);
+    if (!rc)
+        rc = lattice_open(f, &own, reserved, b, &q.lattice);
+    if (!rc)
+        rc = smallest_device(f, &q, b, &least);
+    *bytes = least.plan ? plan_refuse_names(least.bytes) : INT64_MAX;
+    return rc ? plan_fail(error, rc) : 0;
+}
+
 int frontier_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                   int64_t reserved, struct plan **p, struct error *error)
 {

@@ -245,6 +245,10 @@ int frontier_sweep(struct frontier *f, const struct machine *m, const struct bud
  */
 int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, struct error *error);
+/* The smallest device budget with these lower tiers, as a refusal names it; INT64_MAX: none.
+ * Returns 0, CKPT_ENOMEM or CKPT_ESTOP. */
+int frontier_least(struct frontier *f, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, int64_t *bytes, struct error *error);
 /* What can be said before a search: no plan under budgets b takes fewer seconds.  INFINITY: none
  * fits.  Returns 0 or CKPT_ENOMEM. */
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,

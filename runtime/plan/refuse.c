@@ -50,6 +50,11 @@ static void append_size(struct sentence *s, int64_t bytes)
         append(s, "%lldK", (long long)(n / KIB));
 }
 
+int64_t plan_refuse_names(int64_t bytes)
+{
+    return bytes < GIB ? bytes : typed(bytes);
+}
+
 /* The smallest budget: in bytes below 1 GiB, where rounding to KiB may change the answer. */
 static void append_smallest(struct sentence *s, int64_t bytes)
 {

@@ -22,7 +22,7 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
     /* Includes memory that other programs of the context keep on the device. */
     int64_t persistent = max_i64(p->programs->memory->persistent, plan->persistent);
     return (struct ckpt_program_info){
-        .plan_only = p->programs->options->plan_only,
+        .plan_only = programs_only_plan(p->programs),
         .batch = p->batch,
         .micro_batch = p->tape->micro_batch,
         .n_micro = p->tape->n_micro,
@@ -30,7 +30,7 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
         .grad_norm = p->grad_norm,
         .budget = p->programs->memory->budget,
         .planned_peak = persistent + plan->transient,
-        .arena_bytes = p->programs->options->plan_only ? 0 : programs_arena_bytes(p->programs),
+        .arena_bytes = programs_only_plan(p->programs) ? 0 : programs_arena_bytes(p->programs),
         .overhead_bytes = p->programs->memory->overhead,
         .process_bytes = process_bytes(p->programs),
         .min_budget = plan->min_budget

@@ -190,6 +190,47 @@ static void test_behind_steps(void **state)
     }
 }
 
+/* Compiles both with refusals gathered; returns the last refusal, or 0. */
+static int gather_both(struct pair *r, int first)
+{
+    int rc = ckpt_gather_refusals(r->c, true);
+    for (int i = 0; i < PROGRAMS && (!rc || rc == CKPT_EBUDGET); i++) {
+        int which = i ? !first : first, one = compile(r, which);
+        assert_non_null(r->program[which]);
+        rc = one ? one : rc;
+    }
+    return rc;
+}
+
+/* One refusal names the budget for both programs, in both orders, from any smaller budget; then
+ * nothing runs.  It speaks of the budget that was asked for. */
+static void test_gathered(void **state)
+{
+    (void)state;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct pair r;
+    float loss;
+    assert_int_equal(ckpt_gather_refusals(NULL, true), CKPT_EINVAL);
+    o.device = "cpu";
+    o.vram = 10 << 10;
+    const int64_t least = smallest_of_both(o, TRAIN), asked[] = {10 << 10, least / 2, least - 1};
+    for (int i = 0; i < 6; i++) {
+        o.vram = asked[i / 2];
+        pair_open(&r, &o);
+        assert_int_equal(gather_both(&r, i % 2), CKPT_EBUDGET);
+        assert_true(named_budget(r.c) == least);
+        if (i < 2 && !strstr(ckpt_error(r.c), "no plan fits 10.00 KiB"))
+            fail_msg("%s", ckpt_error(r.c));
+        assert_int_equal(ckpt_step(r.program[TRAIN], &loss), CKPT_EINVAL);
+        assert_int_equal(ckpt_feed(r.program[JUDGE], "x", &loss, sizeof loss), CKPT_EINVAL);
+        ckpt_close(r.c);
+        o.vram = least;
+        pair_open(&r, &o);
+        assert_int_equal(gather_both(&r, i % 2), 0);
+        ckpt_close(r.c);
+    }
+}
+
 /* With --plan-only the second program is placed above the first one's parameters, too. */
 static void test_plan_only(void **state)
 {
@@ -272,9 +313,9 @@ static void test_tiers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),     cmocka_unit_test(test_behind_steps),
-        cmocka_unit_test(test_plan_only), cmocka_unit_test(test_plan_files),
-        cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_order),      cmocka_unit_test(test_behind_steps),
+        cmocka_unit_test(test_gathered),   cmocka_unit_test(test_plan_only),
+        cmocka_unit_test(test_plan_files), cmocka_unit_test(test_tiers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

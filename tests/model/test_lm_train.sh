@@ -52,6 +52,14 @@ on_text --model tiny-qwen --vram "$(needed)" --host 4M --nvme "$work:64M" --log 
 same nvme
 grep -q '"tokens_per_second": [0-9]' "$work/nvme.log" || fail "no tokens a second in the log"
 
+# The first refusal names what all programs of a run need, not what the first one needs.
+several="--steps 1 --sample-every 1 --samples 64"
+refuses 1 "needs at least" "$train" $small --data "$book" $several --vram 16K
+all=$(needed)
+[ "$all" -gt "$smallest" ] || fail "$all bytes for samples, too"
+refuses 1 "needs at least $all bytes" "$train" $small --data "$book" $several --vram $((all - 1))
+on_text $several --vram "$all" --save "$work/all" || fail "training and samples: $(cat "$work/err")"
+
 # ---- chunks of the loss ----------------------------------------------------------------------------
 
 rm -f "$work"/*.log

@@ -3,7 +3,7 @@
  * Every public call that can fail, with a wrong value: a negative code, and a sentence of this
  * failure, not of one before.  build-aux/lint checks that no call that returns an int is missing;
  * these do not fail: ckpt_version_number, ckpt_rank, ckpt_ranks, ckpt_param_count, ckpt_file_count,
- * ckpt_plan_in_full (but see test_null.c).
+ * ckpt_plan_in_full (but see test_null.c), ckpt_gather_refusals (test_together.c).
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -247,6 +247,8 @@ int answer_within(struct frontier *f, const struct request *q, const struct budg
 int smallest_device(struct frontier *f, const struct request *q, const struct budgets *b,
                     struct smallest *s);
 
+/* The smallest budget as a refusal names it. */
+int64_t plan_refuse_names(int64_t bytes);
 /* Writes the message of a refusal.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
 int plan_refuse(struct frontier *f, const struct request *q, struct error *error);
 

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One refusal for all programs of a run.  A program that no plan fits is planned within its
+ * smallest budget instead, and the budget of the context rises to that.  So the programs compiled
+ * after it are planned beside its parameters, and so are those before it.  A program that does not
+ * fit this budget either raises it again.  The last sentence then names a budget that is enough for
+ * all of them.  Nothing is mapped any more, and nothing runs.
+ */
+#include "exec/program.h"
+
+bool programs_only_plan(const struct programs *ps)
+{
+    return ps->options->plan_only || ps->n_refused;
+}
+
+int program_plan_asked(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    int64_t raised = ps->memory->budget;
+    int rc = program_plan(p);
+    if (rc != CKPT_EBUDGET || !ps->n_refused)
+        return rc;
+    ps->memory->budget = ps->asked;
+    rc = program_plan(p);
+    ps->memory->budget = raised;
+    return rc;
+}
+
+int program_plan_anyway(struct ckpt_program *p, int rc)
+{
+    struct programs *ps = p->programs;
+    char sentence[CKPT_MESSAGE];
+    int64_t least = INT64_MAX;
+    if (rc != CKPT_EBUDGET || !ps->gathers || ps->options->vram == CKPT_VRAM_NONE ||
+        program_plan_is_given(p))
+        return rc;
+    snprintf(sentence, sizeof sentence, "%s", ps->error->text);
+    int failed = program_least_budget(p, &least);
+    if (!failed && least < INT64_MAX) {
+        ps->asked = ps->n_refused++ ? ps->asked : ps->memory->budget;
+        ps->memory->budget = least;
+        failed = program_plan(p);
+    }
+    if (failed)
+        return failed;
+    error_fail(ps->error, CKPT_EBUDGET, "%s", sentence);
+    return p->plan ? 0 : CKPT_EBUDGET;
+}
