@@ -240,6 +240,53 @@ static void test_smallest_between(void **state)
     graph_free(g);
 }
 
+/* Adds an op with a workspace that reads x and storage `uses` (0: none), and writes a storage of
+ * bytes, which it returns. */
+static int32_t add_op(struct sketch *k, const char *name, int32_t x, int32_t uses, int64_t bytes,
+                      int64_t workspace)
+{
+    int32_t y = sketch_storage(k, bytes, KIND_ACTIVATION, name), reads[] = {x, uses};
+    int32_t op = sketch_op(k, GRAPH_FORWARD, name, uses ? 2 : 1, reads, 1, &y, 1e-2);
+    k->g->ops[op].workspace = workspace;
+    k->g->ops[op].rerunnable = false;
+    return y;
+}
+
+/*
+ * A parameter of 4 MiB is idle during three ops with workspaces of 10, 12 and 4 MiB, and activations
+ * of 8, 3 and 9 MiB are idle during one of them each.  A selection that stops as soon as the first
+ * op fits takes the activations of the first two, and 12 MiB of host then have no room for the
+ * parameter.
+ */
+static struct graph *crowded(void)
+{
+    static const int64_t idle[] = {8, 3, 9}, workspace[] = {10, 12, 4};
+    struct sketch *k = sketch_new();
+    int32_t weight = sketch_storage(k, 4 * MIB, KIND_PARAMETER, "weight");
+    int32_t x = add_op(k, "embed", weight, 0, 1, 0);
+    for (int i = 0; i < 3; i++) {
+        int32_t a = add_op(k, "idle", x, 0, idle[i] * MIB, 0);
+        x = add_op(k, "large", x, 0, 1, workspace[i] * MIB);
+        x = add_op(k, "use", x, a, 1, 0);
+    }
+    return sketch_finish(k, add_op(k, "head", x, weight, 1, 0), 1);
+}
+
+/* A selection for the fewest bytes always has a plan, and so has every smaller host. */
+static void test_crowded(void **state)
+{
+    (void)state;
+    struct graph *g = crowded();
+    struct frontier *pf;
+    assert_int_equal(frontier_build(g, &pf), 0);
+    int64_t alone = smallest_beside(pf, TIER_HOST, 0);
+    int64_t some = smallest_beside(pf, TIER_HOST, 12 * MIB);
+    int64_t less = smallest_beside(pf, TIER_HOST, 8 * MIB);
+    assert_true(some < less && less < alone && some < alone - 6 * MIB);
+    frontier_free(pf);
+    graph_free(g);
+}
+
 /* ---- the lower bound ------------------------------------------------------------------------- */
 
 static void test_bound_falls(void **state)
@@ -400,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_micro_steps),
         cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_smallest_between),
+        cmocka_unit_test(test_crowded),
         cmocka_unit_test(test_bound_falls),
         cmocka_unit_test(test_equal_blocks),
         cmocka_unit_test(test_recurrent),

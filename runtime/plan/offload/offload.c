@@ -347,6 +347,8 @@ static int build(struct search *x, struct plan **out)
     int rc = load(x, x->best.option);
     if (!rc)
         fits = transfer_choose(x->loaded->t, x->best.amounts, x->device) <= x->device;
+    if (!rc && !fits) /* gaps taken for one step left the tiers no room for another */
+        fits = transfer_choose(x->loaded->t, x->best.amounts, 0) <= x->device;
     if (!rc && fits)
         rc = transfer_try(x->loaded->t, x->device, INFINITY, &fits);
     if (!rc && fits)
