@@ -19,6 +19,10 @@
  * more than HUGE ops stop after one, since its placement takes 0.3 s. */
 #define STUBBORN 2
 #define HUGE     10000
+/* In a program of at most SMALL ops the addresses of the option of least load are searched for with
+ * LONG more work: up to 40 ms.  It may be the smallest budget. */
+#define SMALL 256
+#define LONG  6000000
 
 void plan_free(struct plan *p)
 {
@@ -164,17 +168,34 @@ static int fastest_within(struct frontier *f, int64_t bytes, struct option **bes
     return 0;
 }
 
+/* Searches longer for addresses of the option of least load; *least becomes that option if its peak
+ * is then smaller. */
+static int tighten_first(struct frontier *f, struct option **least)
+{
+    struct option *o = &f->options.data[0];
+    if (f->p->g->n_ops > SMALL || o->load >= (*least)->plan->transient)
+        return 0;
+    int rc = place_option(f, o);
+    if (!rc)
+        rc = plan_tighten(f->p->g, o->plan, o->load, LONG);
+    *least = !rc && o->plan->transient < (*least)->plan->transient ? o : *least;
+    return rc;
+}
+
 /* The option with the smallest placed peak; among equals the one that that budget would choose. */
 static int find_smallest(struct frontier *f, struct option **smallest)
 {
-    struct option *chosen;
-    int rc = smallest_faster(f, INFINITY, smallest);
-    while (!rc) {
-        rc = fastest_within(f, (*smallest)->plan->transient, &chosen);
-        if (rc || chosen->plan->transient == (*smallest)->plan->transient)
+    struct option *chosen, *least = f->smallest;
+    int rc = least ? 0 : smallest_faster(f, INFINITY, &least);
+    if (!rc && !f->smallest)
+        rc = tighten_first(f, &least);
+    while (!rc && !f->smallest) {
+        rc = fastest_within(f, least->plan->transient, &chosen);
+        if (rc || chosen->plan->transient == least->plan->transient)
             break;
-        *smallest = chosen;
+        least = chosen;
     }
+    *smallest = f->smallest = rc ? NULL : least;
     return rc;
 }
 

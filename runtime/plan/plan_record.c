@@ -216,6 +216,31 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
     return rc;
 }
 
+int plan_tighten(const struct graph *g, struct plan *p, int64_t goal, int64_t work)
+{
+    struct place_request q = {.capacity = goal > p->load ? goal : 0, .work = work};
+    struct place_result r = {.peak = INT64_MAX};
+    struct pool m = {NULL, false};
+    struct place_item *items = pool_array(&m, p->n_residences, sizeof(*items));
+    int32_t n = 0;
+    if (!items || p->transient <= goal) {
+        pool_free(&m);
+        return items ? 0 : CKPT_ENOMEM;
+    }
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *at = &p->residences[i];
+        if (is_placed(g, p, at))
+            items[n++] = (struct place_item){at->first, at->last, residence_bytes(g, p, at), 0};
+    }
+    int rc = plan_place(items, n, &q, &r);
+    for (int32_t i = 0, k = 0; i < p->n_residences && !rc && r.peak < p->transient; i++)
+        if (is_placed(g, p, &p->residences[i]))
+            p->residences[i].offset = items[k++].offset;
+    p->transient = rc ? p->transient : min_i64(p->transient, r.peak);
+    pool_free(&m);
+    return rc;
+}
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 bool plan_is_backing(const struct graph *g, const struct plan *p, const struct residence *r)

@@ -20,18 +20,23 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-/* A model with a tied embedding as large as its activations.  A search that sees its budgets
- * directly finds plans with offloads at some budgets and not at larger ones. */
-static struct graph *tied(void)
+static struct graph *read_graph(const char *name)
 {
     char path[4096];
     struct error error;
     const char *srcdir = getenv("srcdir");
     struct graph *g;
-    snprintf(path, sizeof(path), "%s/tests/data/planner/big-tied-3.graph", srcdir ? srcdir : ".");
+    snprintf(path, sizeof(path), "%s/tests/data/planner/%s.graph", srcdir ? srcdir : ".", name);
     if (graph_read(path, &g, &error))
         fail_msg("%s", error.text);
     return g;
+}
+
+/* A model with a tied embedding as large as its activations.  A search that sees its budgets
+ * directly finds plans with offloads at some budgets and not at larger ones. */
+static struct graph *tied(void)
+{
+    return read_graph("big-tied-3");
 }
 
 /* A checked plan, or NULL with the message in error if it is refused. */
@@ -253,10 +258,10 @@ static int32_t add_op(struct sketch *k, const char *name, int32_t x, int32_t use
 }
 
 /*
- * A parameter of 4 MiB is idle during three ops with workspaces of 10, 12 and 4 MiB, and activations
- * of 8, 3 and 9 MiB are idle during one of them each.  A selection that stops as soon as the first
- * op fits takes the activations of the first two, and 12 MiB of host then have no room for the
- * parameter.
+ * A parameter of 4 MiB is idle during three ops with workspaces of 10, 12 and 4 MiB, and
+ * activations of 8, 3 and 9 MiB are idle during one of them each.  A selection that stops as soon
+ * as the first op fits takes the activations of the first two, and 12 MiB of host then have no room
+ * for the parameter.
  */
 static struct graph *crowded(void)
 {
@@ -283,6 +288,25 @@ static void test_crowded(void **state)
     int64_t some = smallest_beside(pf, TIER_HOST, 12 * MIB);
     int64_t less = smallest_beside(pf, TIER_HOST, 8 * MIB);
     assert_true(some < less && less < alone && some < alone - 6 * MIB);
+    frontier_free(pf);
+    graph_free(g);
+}
+
+/* Without tiers: the option of least load is the smallest budget, after a longer search for its
+ * addresses; the usual one leaves 536,576 bytes. */
+static void test_smallest_alone(void **state)
+{
+    (void)state;
+    struct graph *g = read_graph("multi-3");
+    struct frontier *pf;
+    assert_int_equal(frontier_build(g, &pf), 0);
+    int64_t least = smallest_beside(pf, TIER_HOST, 0);
+    assert_true(least <= 534528);
+    struct budgets b = {.device = least};
+    struct error error;
+    struct plan *p = ask(pf, &b, &error);
+    assert_true(p && plan_peak(p) == least);
+    plan_free(p);
     frontier_free(pf);
     graph_free(g);
 }
@@ -448,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_smallest_between),
         cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_smallest_alone),
         cmocka_unit_test(test_bound_falls),
         cmocka_unit_test(test_equal_blocks),
         cmocka_unit_test(test_recurrent),

@@ -197,6 +197,7 @@ struct frontier {
     bool chained;            /* most blocks of the forward pass are copies of others, and the chain
                               * predicts the peaks of its schedules */
     double floor;            /* seconds: faster options are rejected (frontier_set_floor) */
+    struct option *smallest; /* with the smallest placed peak, once it is known */
     struct lattice *lattice; /* of the last request with tiers, or NULL; owned */
 };
 
