@@ -104,13 +104,11 @@ static int feed(ckpt_program *p)
     return rc ? rc : ckpt_feed(p, "next", next, sizeof next);
 }
 
-static int run_programs(ckpt *c, struct model *m, int64_t micro, struct result *r)
+static int run_programs(ckpt *c, struct model *m, struct result *r)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_program *p = NULL, *look = NULL;
-    const int64_t n = B / micro; /* micro-steps, each with a loss */
-    float each[B] = {0};
     adamw.lr = 0.01f;
     int rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), B, &p);
     for (int i = 0; i < STEPS && !rc; i++) {
@@ -123,9 +121,7 @@ static int run_programs(ckpt *c, struct model *m, int64_t micro, struct result *
     rc = rc ? rc : ckpt_compile(c, record, m, NULL, B, &look);
     rc = rc ? rc : feed(look);
     rc = rc ? rc : ckpt_step(look, NULL);
-    rc = rc ? rc : ckpt_fetch(look, "loss", each, n * (int64_t)sizeof *each);
-    for (int64_t i = 0; i < n; i++)
-        r->forward += each[i] / (float)n;
+    rc = rc ? rc : ckpt_fetch(look, "loss", &r->forward, sizeof r->forward);
     rc = rc ? rc : ckpt_param_get(c, m->table, CKPT_VALUE, r->table, V * D);
     ckpt_program_free(look);
     ckpt_program_free(p);
@@ -146,7 +142,7 @@ static int run(int64_t vram, int64_t host, int64_t micro, struct result *r)
     int rc = ckpt_open(&c, &o);
     if (!rc)
         create(c, &m);
-    rc = rc ? rc : run_programs(c, &m, micro, r);
+    rc = rc ? rc : run_programs(c, &m, r);
     if (rc)
         printf("FAIL budget %lld, host %lld, micro-batch %lld: %s\n", (long long)vram,
                (long long)host, (long long)micro, ckpt_error(c));

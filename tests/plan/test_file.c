@@ -126,7 +126,8 @@ static void test_messages(void **state)
 }
 
 /* A file of version 3 with all features: residences that continue in the next step, both tiers,
- * state on the host, copies to its steps and back. */
+ * state on the host, copies to its steps and back.  It does not count the slots that stage
+ * transfers of NVMe, by which its host budget is too small. */
 static void test_version_3(void **state)
 {
     (void)state;
@@ -138,7 +139,12 @@ static void test_version_3(void **state)
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof(name), "%s/tests/data/planner/version-%d.plan", srcdir ? srcdir : ".",
                  3 + i);
-        if (plan_read(g, name, &p, &error) || plan_check(g, p, &error))
+        if (plan_read(g, name, &p, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(plan_check(g, p, &error), CKPT_EPLAN);
+        assert_non_null(strstr(error.text, "65536 more than its budget"));
+        p->budgets.host += 98304; /* slots take a quarter of it */
+        if (plan_check(g, p, &error))
             fail_msg("%s", error.text);
         size_t size;
         assert_int_equal(plan_print(g, p, &text, &size), 0);

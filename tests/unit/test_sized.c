@@ -147,6 +147,19 @@ static int give_cross_entropy(const void *spec)
     return rc;
 }
 
+static int give_buffer_update(const void *settings)
+{
+    static ckpt_tensor buffer;
+    if (!buffer.id)
+        buffer = ckpt_param(context, "buffer", CKPT_F32, 1, (int64_t[]){2}, CKPT_ZEROS, false);
+    ckpt_tape *t = open_tape();
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 1, (int64_t[]){2});
+    ckpt_update_buffer_by(t, buffer, x, settings);
+    int rc = t->error.code;
+    tape_free(t);
+    return rc;
+}
+
 static int like_input(struct ckpt_call *call)
 {
     call->out[0] = call->in[0];
@@ -229,6 +242,7 @@ static const struct ckpt_conv_spec conv = CKPT_CONV_INIT;
 static const struct ckpt_pool_spec pool = CKPT_POOL_INIT;
 static const struct ckpt_attention_spec attention = CKPT_ATTENTION_INIT;
 static const struct ckpt_cross_entropy_spec cross_entropy = CKPT_CROSS_ENTROPY_INIT;
+static const struct ckpt_buffer_update buffer_update = CKPT_BUFFER_UPDATE_INIT;
 static const struct ckpt_op_def op = {.size = sizeof op, .name = "twice", .shape = like_input};
 
 static const struct given {
@@ -258,6 +272,8 @@ static const struct given {
     {"ckpt_attention_spec", &attention, sizeof attention, sizeof(size_t), give_attention},
     {"ckpt_cross_entropy_spec", &cross_entropy, sizeof cross_entropy, sizeof(size_t),
      give_cross_entropy},
+    {"ckpt_buffer_update", &buffer_update, sizeof buffer_update, sizeof(size_t),
+     give_buffer_update},
     {"ckpt_op_def", &op, sizeof op, offsetof(struct ckpt_op_def, grad), give_op},
 };
 

@@ -41,6 +41,7 @@ static void data_free(struct stdit_data *d)
     free(d->mask);
     free(d->fps);
     free(d->x_mask);
+    free(d->shape);
     *d = (struct stdit_data){0};
 }
 
