@@ -95,7 +95,7 @@ cp "$work/TERM.state" "$work/planned.state"
     --save-state "$work/planned.state" --log "$work/planned.log" --plan-out "$work/plan" >"$work/planned.out" \
     2>"$work/planned.err" &
 pid=$!
-sleep 0.5
+sleep 0.1
 kill -TERM $pid
 ends 143 planned $pid ""
 grep -q '^{"step"' "$work/planned.log" 2>/dev/null && fail "the signal did not come while it planned"
