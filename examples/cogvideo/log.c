@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The log as JSON lines for other programs; the first line has the configuration. */
-#include "../common/log.h"
 #include "../common/say.h"
-#include "ckpt_dist.h"
 #include "run.h"
 
 static void put_model(FILE *f, const struct cogvideo_run *r)
@@ -22,12 +20,11 @@ static void put_model(FILE *f, const struct cogvideo_run *r)
     json_put_int(f, "trainable", r->trainable);
 }
 
-static void put_config(struct cogvideo_run *r)
+void cogvideo_describe(const void *run, FILE *f)
 {
+    const struct cogvideo_run *r = run;
     const struct cogvideo_options *o = &r->options;
-    FILE *f = r->log.f;
 
-    log_config_begin(&r->log);
     put_model(f, r);
     json_put_string(f, "dtype", o->dtype);
     json_put_string(f, "data", r->data.title);
@@ -35,14 +32,4 @@ static void put_config(struct cogvideo_run *r)
     json_put_int(f, "missing", r->data.missing);
     json_put_int(f, "lora_rank", o->rank);
     json_put_string(f, "frozen", o->frozen);
-    log_config_end(&r->log, r->context, r->training, &o->train, &o->library);
-}
-
-int cogvideo_log_open(struct cogvideo_run *r)
-{
-    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
-        return -1;
-    if (r->log.f)
-        put_config(r);
-    return 0;
 }

@@ -8,20 +8,17 @@
  * loaded.  Without steps it only merges adapters.
  */
 #include <stdlib.h>
-#include "../common/compiled.h"
-#include "../common/outputs.h"
 #include "../common/say.h"
-#include "../common/signals.h"
-#include "../common/training.h"
+#include "../common/trainer.h"
 #include "ckpt_dist.h"
-#include "ckpt_tools.h"
 #include "validate.h"
 #include "watch.h"
 
 const char say_program[] = "cogvideo-train";
 
-static void introduce(const struct cogvideo_run *r)
+static void introduce(const void *run)
 {
+    const struct cogvideo_run *r = run;
     const struct cogvideo_config *c = &r->model.config;
     const struct cogvideo_geometry *g = &r->data.geometry;
     char all[32], count[32], tokens[32];
@@ -38,8 +35,9 @@ static void introduce(const struct cogvideo_run *r)
                (long long)(r->data.missing + r->data.rows));
 }
 
-static int check_outputs(const struct cogvideo_options *o)
+static int check_outputs(const void *run)
 {
+    const struct cogvideo_options *o = &((const struct cogvideo_run *)run)->options;
     struct training_files files = cogvideo_files(o);
     const struct ckpt_path more[] = {
         {"--features", o->features, CKPT_PATH_INPUT, 0},
@@ -58,86 +56,106 @@ static int check_outputs(const struct cogvideo_options *o)
     return outputs_check(&files, more, sizeof more / sizeof *more);
 }
 
-/* All ranks must have the same data: they share the samples of a step. */
-static int agree_on_data(const struct cogvideo_run *r)
+/* Encodes the prompts of samples with a context of its own. */
+static int encode_prompts(void *run)
 {
-    const struct cogvideo_data *d = &r->data;
-    struct ckpt_fact facts[] = {
-        {"number of samples", &d->rows, sizeof d->rows},
-        {"shape of the latents", &d->geometry, sizeof d->geometry},
-    };
+    struct cogvideo_run *r = run;
 
-    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
-               ? say_fail("%s", ckpt_error(r->context))
+    return cogvideo_watch_encode(r->watch, r);
+}
+
+static int open_data(void *run)
+{
+    struct cogvideo_run *r = run;
+
+    return cogvideo_data_open(&r->data, &r->options);
+}
+
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
+{
+    const struct cogvideo_data *d = &((const struct cogvideo_run *)run)->data;
+
+    fact[0] = (struct ckpt_fact){"number of samples", &d->rows, sizeof d->rows};
+    fact[1] = (struct ckpt_fact){"shape of the latents", &d->geometry, sizeof d->geometry};
+    return 2;
+}
+
+static int make_model(void *run)
+{
+    struct cogvideo_run *r = run;
+
+    return cogvideo_validation_open(r->validation, r) || cogvideo_images_open(r->images, r) ||
+                   cogvideo_watch_open(r->watch) || cogvideo_make_model(r)
+               ? -1
                : 0;
+}
+
+static int64_t parameters(const void *run)
+{
+    return cogvideo_parameters(&((const struct cogvideo_run *)run)->model.config);
 }
 
 /* The programs beside training are compiled twice: in as few bytes as possible before the training
  * program, and again within its memory. */
-static int compile(struct cogvideo_run *r)
+static int compile(void *run, bool trains)
 {
-    struct training_setup setup;
+    struct cogvideo_run *r = run;
 
-    training_setup_begin(&setup, r->context, cogvideo_parameters(&r->model.config),
-                         r->options.library.plan_only);
-    if (cogvideo_images_compile(r->images, true) || cogvideo_watch_compile_first(r->watch) ||
-        cogvideo_compile(r) || cogvideo_validation_compile(r->validation, r) ||
-        cogvideo_watch_compile(r->watch) || cogvideo_images_compile(r->images, false) ||
-        compiled_all(r->context))
-        return -1;
-    ckpt_plan_print(r->training, stdout);
-    training_setup_end(&setup);
+    if (!trains)
+        return 0;
+    return cogvideo_images_compile(r->images, true) || cogvideo_watch_compile_first(r->watch) ||
+                   cogvideo_compile(r) || cogvideo_validation_compile(r->validation, r) ||
+                   cogvideo_watch_compile(r->watch) || cogvideo_images_compile(r->images, false)
+               ? -1
+               : 0;
+}
+
+static int fits(void *run, bool trains)
+{
+    if (trains)
+        ckpt_plan_print(((struct cogvideo_run *)run)->training, stdout);
     return 0;
 }
 
-static int train(struct cogvideo_run *r)
+static ckpt_program *program(const void *run)
 {
-    if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
-        cogvideo_options_note(&r->options, r->context) ||
-        resume_load(&r->options.train.state, r->context, NULL, &r->first) || cogvideo_log_open(r))
-        return -1;
-    return cogvideo_train(r);
+    return ((const struct cogvideo_run *)run)->training;
 }
 
-/* --steps 0 without a state trains nothing, and compiles only for --plan-only. */
-static int run(struct cogvideo_run *r)
+static void report(const void *run)
 {
-    const struct cogvideo_options *o = &r->options;
-    bool trains = o->train.steps > 0 || o->train.state.from;
-
-    if ((trains || o->library.plan_only) && compile(r))
-        return -1;
-    if (trains && !o->library.plan_only && train(r))
-        return -1;
-    if (o->merge && cogvideo_merge_adapters(r, o->merge))
-        return -1;
-    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+    validation_report(&((const struct cogvideo_run *)run)->validation->common);
 }
 
-static int go(struct cogvideo_run *r)
+static int merge(void *run, bool trained)
 {
-    const struct cogvideo_options *o = &r->options;
+    struct cogvideo_run *r = run;
 
-    /* With several ranks the first one writes; ranks are known only after the rendezvous. */
-    if (!o->library.ranks && check_outputs(o))
-        return -1;
-    if (cogvideo_watch_encode(r->watch, r))
-        return -1;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (cogvideo_options_agree(o, r->context) || resume_find(&r->options.train.state, r->context) ||
-        (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
-        return -1;
-    if (o->train.dump && ckpt_ranks(r->context) > 1)
-        return say_fail("--dump is for one rank alone");
-    r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) ||
-        cogvideo_validation_open(r->validation, r) || cogvideo_images_open(r->images, r) ||
-        cogvideo_watch_open(r->watch) || cogvideo_make_model(r))
-        return -1;
-    introduce(r);
-    return run(r);
+    (void)trained;
+    return r->options.merge ? cogvideo_merge_adapters(r, r->options.merge) : 0;
+}
+
+static int parse(void *run, int argc, char **argv)
+{
+    return cogvideo_options_parse(&((struct cogvideo_run *)run)->options, argc, argv);
+}
+
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
+{
+    table[0] = cogvideo_options_table(&((const struct cogvideo_run *)run)->options);
+    return 1;
+}
+
+static void close(void *run)
+{
+    struct cogvideo_run *r = run;
+
+    cogvideo_watch_close(r->watch);
+    cogvideo_images_close(r->images);
+    cogvideo_validation_close(r->validation);
+    cogvideo_free(&r->model);
+    cogvideo_data_close(&r->data);
+    free(r->note);
 }
 
 int main(int argc, char **argv)
@@ -146,22 +164,33 @@ int main(int argc, char **argv)
     struct cogvideo_images images = {.seed = 0};
     struct cogvideo_validation validation = {.batch = {.run = NULL}};
     struct cogvideo_run r = {.watch = &watch, .images = &images, .validation = &validation};
+    const struct trainer t = {.run = &r,
+                              .library = &r.options.library,
+                              .train = &r.options.train,
+                              .context = &r.context,
+                              .first = &r.first,
+                              .log = &r.log,
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .before = encode_prompts,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .parameters = parameters,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "samples of the data",
+                              .samples = &r.data.rows,
+                              .describe = cogvideo_describe,
+                              .open_steps = cogvideo_open_steps,
+                              .look_last = cogvideo_look_last,
+                              .close_steps = cogvideo_close_steps,
+                              .report = report,
+                              .finish = merge,
+                              .close = close};
 
-    say_begin();
-    signals_open();
-    int rc = cogvideo_options_parse(&r.options, argc, argv);
-
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(&r);
-    if (log_close(&r.log))
-        rc = -1;
-    ckpt_close(r.context);
-    cogvideo_watch_close(&watch);
-    cogvideo_images_close(&images);
-    cogvideo_validation_close(&validation);
-    cogvideo_free(&r.model);
-    cogvideo_data_close(&r.data);
-    free(r.note);
-    return say_finish(rc ? 1 : 0);
+    return trainer_main(&t, argc, argv);
 }

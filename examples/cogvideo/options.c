@@ -105,14 +105,9 @@ static int print_help(const struct cogvideo_options *o)
         2, sections);
 }
 
-int cogvideo_options_note(const struct cogvideo_options *o, ckpt *c)
+struct option_table cogvideo_options_table(const struct cogvideo_options *o)
 {
-    return resume_note(c, table, o);
-}
-
-int cogvideo_options_agree(const struct cogvideo_options *o, ckpt *c)
-{
-    return options_agree(c, 1, &(struct option_table){table, o});
+    return (struct option_table){table, o};
 }
 
 static int check_data(struct cogvideo_options *o)

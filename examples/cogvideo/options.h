@@ -103,9 +103,7 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
 
 /* The files that the options name. */
 struct training_files cogvideo_files(const struct cogvideo_options *o);
-/* Stores the options in the checkpoints of c.  Returns 0, or -1 after an error message. */
-int cogvideo_options_note(const struct cogvideo_options *o, ckpt *c);
-/* Checks that all ranks have the same options.  Returns 0, or -1 after an error message. */
-int cogvideo_options_agree(const struct cogvideo_options *o, ckpt *c);
+/* The program's own options. */
+struct option_table cogvideo_options_table(const struct cogvideo_options *o);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef COGVIDEO_RUN_H
 #define COGVIDEO_RUN_H
 
-#include "../common/log.h"
+#include "../common/training.h"
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
@@ -57,10 +57,11 @@ int cogvideo_compile_loss(struct cogvideo_run *r, const ckpt_optimizer *optimize
  * message. */
 int cogvideo_compile(struct cogvideo_run *r);
 
-/* Runs and logs the steps, dumps the first and saves at the end.  Returns 0 or -1. */
-int cogvideo_train(struct cogvideo_run *r);
+/* ---- callbacks of struct trainer, which describes them -------------------------------------- */
 
-/* Opens the log and writes its first line.  Returns 0, or -1 after an error message. */
-int cogvideo_log_open(struct cogvideo_run *r);
+void cogvideo_describe(const void *run, FILE *f);
+int cogvideo_open_steps(void *run, struct training *t);
+int cogvideo_look_last(void *run, struct training *t);
+void cogvideo_close_steps(void *user);
 
 #endif

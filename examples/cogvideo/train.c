@@ -6,6 +6,7 @@
  *
  * It equals the published loss, the error of x0 over 1 - a, but without a division by 0.
  */
+#include <stdlib.h>
 #include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/say.h"
@@ -111,11 +112,10 @@ static int look(struct training *t, int64_t step)
                : 0;
 }
 
-/* Runs after the last step, unless the training was stopped. */
-static int look_last(struct cogvideo_run *r, const struct training *t)
+int cogvideo_look_last(void *run, struct training *t)
 {
-    if (t->ended == t->first || ckpt_stop_requested(r->context))
-        return 0;
+    const struct cogvideo_run *r = run;
+
     if (r->options.validation.file && cogvideo_validate(r->validation, t->ended))
         return -1;
     return r->watch->draws ? cogvideo_watch_draw(r->watch, t->ended) : 0;
@@ -128,30 +128,28 @@ static bool is_ours(void *user, const char *name)
     return !cogvae_owns(name);
 }
 
-int cogvideo_train(struct cogvideo_run *r)
+int cogvideo_open_steps(void *run, struct training *t)
 {
-    const struct cogvideo_options *o = &r->options;
-    struct cogvideo_batch b;
-    struct training t = {.context = r->context,
-                         .options = &o->train,
-                         .first = r->first,
-                         .log = &r->log,
-                         /* the device encodes images; a dump reads the first step */
-                         .ahead = o->train.dump || o->images ? 0 : 1,
-                         .note_key = r->note ? COGVIDEO_LORA_NOTE : NULL,
-                         .note = r->note,
-                         .submit = submit,
-                         .end = end,
-                         .looks = looks,
-                         .look = look,
-                         .user = &b};
+    struct cogvideo_run *r = run;
+    struct cogvideo_batch *b = calloc(1, sizeof *b);
 
-    int rc = cogvideo_batch_open(&b, r);
-    rc = rc ? rc : training_run(&t);
-    rc = rc ? rc : look_last(r, &t);
-    cogvideo_batch_close(&b);
-    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
-    training_report(&t, "loss", r->training);
-    validation_report(&r->validation->common);
-    return training_save(&t, rc, o->rank ? ckpt_lora_only : is_ours);
+    if (!b)
+        return say_fail("no memory for a batch");
+    if (r->options.images)
+        t->ahead = 0; /* the device encodes images */
+    t->saves = r->options.rank ? ckpt_lora_only : is_ours;
+    t->note_key = r->note ? COGVIDEO_LORA_NOTE : NULL;
+    t->note = r->note;
+    t->submit = submit;
+    t->end = end;
+    t->looks = looks;
+    t->look = look;
+    t->user = b;
+    return cogvideo_batch_open(b, r);
+}
+
+void cogvideo_close_steps(void *user)
+{
+    cogvideo_batch_close(user);
+    free(user);
 }

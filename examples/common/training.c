@@ -289,26 +289,25 @@ int training_run(struct training *t)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static int save(const struct training *t, const char *path, enum ckpt_slot slot, const char *what,
-                ckpt_param_filter choose)
+static int save(const struct training *t, const char *path, enum ckpt_slot slot, const char *what)
 {
     if (!path)
         return 0;
-    if (ckpt_save_params_noted(t->context, path, slot, choose, NULL, t->note_key, t->note))
+    if (ckpt_save_params_noted(t->context, path, slot, t->saves, NULL, t->note_key, t->note))
         return say_fail("%s", ckpt_error(t->context));
     say_print("%s: %s\n", what, path);
     return 0;
 }
 
-int training_save(const struct training *t, int rc, ckpt_param_filter choose)
+int training_save(const struct training *t, int rc)
 {
     const struct training_options *o = t->options;
     const char *what = rc ? "weights of the last good step" : "weights";
 
     if (!rc && o->state.save)
         say_print("state: %s\n", o->state.save);
-    if (save(t, o->save, CKPT_VALUE, what, choose) ||
-        save(t, o->save_ema, CKPT_EMA, "moving average of the weights", choose))
+    if (save(t, o->save, CKPT_VALUE, what) ||
+        save(t, o->save_ema, CKPT_EMA, "moving average of the weights"))
         return -1;
     return rc;
 }

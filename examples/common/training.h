@@ -40,7 +40,9 @@ struct training {
     bool reads;       /* steps wait for input data */
     double data_ms;   /* time that the step just ended waited for data, in ms; set by submit */
     const char *part; /* data bucket of the step just ended; NULL: only one */
-    /* A metadata entry of saved weights (ckpt_save_params_noted); NULL: none. */
+    /* The parameters that training_save writes; NULL: all.  A metadata entry of the file
+     * (ckpt_save_params_noted); NULL: none. */
+    ckpt_param_filter saves;
     const char *note_key, *note;
     /* submit feeds and submits a step.  end waits for a step: it calls training_end if the loss is
      * the only result, otherwise training_ended and training_show.  Both return 0, or -1 after an
@@ -97,9 +99,9 @@ int training_show(struct training *t, ckpt_program *p, int64_t step, double show
 /* Prints a summary of the run; `what` names the summarized value, p the program to profile. */
 void training_report(const struct training *t, const char *what, const ckpt_program *p);
 
-/* Writes the weights and their moving average, each to the path in the options; choose (NULL: all)
- * filters the parameters.  rc is the result of training_run: after a failed step the weights of the
- * last good step are saved anyway.  Returns rc, or -1 after an error message. */
-int training_save(const struct training *t, int rc, ckpt_param_filter choose);
+/* Writes the weights and their moving average, each to the path in the options.  rc is the result
+ * of training_run: after a failed step the weights of the last good step are saved anyway.  Returns
+ * rc, or -1 after an error message. */
+int training_save(const struct training *t, int rc);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lm-train's log for other programs: JSON lines; the first one has the configuration. */
 #include "../common/log.h"
-#include "ckpt_dist.h"
 #include "run.h"
 
 static void put_model(FILE *f, const struct lm_run *r)
@@ -19,12 +18,11 @@ static void put_model(FILE *f, const struct lm_run *r)
     json_put_float(f, "token_flops", lm_token_flops(m, r->options.length), ", ");
 }
 
-static void put_config(struct lm_run *r)
+void lm_describe(const void *run, FILE *f)
 {
+    const struct lm_run *r = run;
     const struct lm_options *o = &r->options;
-    FILE *f = r->log.f;
 
-    log_config_begin(&r->log);
     json_put_string(f, "model", o->model);
     json_put_string(f, "dtype", o->dtype);
     json_put_string(f, "data", r->title);
@@ -33,21 +31,4 @@ static void put_config(struct lm_run *r)
     json_put_int(f, "length", o->length);
     json_put_int(f, "loss_chunk", o->loss_chunk);
     json_put_float(f, "weight_decay", o->train.weight_decay, ", ");
-    log_config_end(&r->log, r->context, r->training, &o->train, &o->library);
-}
-
-int lm_log_open(struct lm_run *r)
-{
-    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
-        return -1;
-    if (r->log.f)
-        put_config(r);
-    return 0;
-}
-
-void lm_log_validation(struct lm_run *r, int64_t step, double loss)
-{
-    log_line_begin(&r->log, "validation_step", step);
-    log_float(&r->log, "validation_loss", loss);
-    log_line_end(&r->log);
 }

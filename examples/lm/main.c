@@ -6,15 +6,15 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "../common/compiled.h"
-#include "../common/outputs.h"
-#include "../common/training.h"
+#include "../common/trainer.h"
 #include "ckpt_dist.h"
 #include "run.h"
 
 const char say_program[] = "lm-train";
 
-static void introduce(const struct lm_run *r)
+static void introduce(const void *run)
 {
+    const struct lm_run *r = run;
     const struct lm_config *c = &r->model.config;
     char count[32];
 
@@ -50,8 +50,9 @@ static int check_pattern(const struct training_files *files, const char *option,
     return outputs_check_pattern(files, option, pattern, inside);
 }
 
-static int check_outputs(const struct lm_options *o)
+static int check_outputs(const void *run)
 {
+    const struct lm_options *o = &((const struct lm_run *)run)->options;
     struct training_files files = lm_files(o);
     const struct ckpt_path inputs[] = {
         {"--model", file_only(o->model), CKPT_PATH_INPUT, 0},
@@ -67,57 +68,63 @@ static int check_outputs(const struct lm_options *o)
                : 0;
 }
 
-/* Checks that all ranks have the same data: each takes its own samples of a step from it. */
-static int agree_on_data(const struct lm_run *r)
+static int open_data(void *run)
 {
-    const struct dataset *d = &r->data;
-    struct ckpt_fact facts[] = {
-        {"number of samples", &d->rows, sizeof d->rows},
-        {"number of tokens", &d->tokens.count, sizeof d->tokens.count},
-        {"number of samples of --val", &r->validation.rows, sizeof r->validation.rows},
-    };
-
-    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
-               ? say_fail("%s", ckpt_error(r->context))
-               : 0;
+    return lm_data_open(run);
 }
 
-static int compile(struct lm_run *r, bool trains)
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
 {
-    struct training_setup setup;
-    const bool chosen = r->options.loss_chunk == CKPT_AUTO;
+    const struct lm_run *r = run;
+    const struct dataset *d = &r->data, *v = &r->validation;
 
-    training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
-                         r->options.library.plan_only);
-    if (lm_compile(r, trains) || compiled_all(r->context))
-        return -1;
+    fact[0] = (struct ckpt_fact){"number of samples", &d->rows, sizeof d->rows};
+    fact[1] = (struct ckpt_fact){"number of tokens", &d->tokens.count, sizeof d->tokens.count};
+    fact[2] = (struct ckpt_fact){"number of samples of --val", &v->rows, sizeof v->rows};
+    return 3;
+}
+
+static int make_model(void *run)
+{
+    return lm_make_model(run);
+}
+
+static int compile(void *run, bool trains)
+{
+    struct lm_run *r = run;
+
+    r->chosen = r->options.loss_chunk == CKPT_AUTO;
+    return lm_compile(r, trains);
+}
+
+static int fits(void *run, bool trains)
+{
+    const struct lm_run *r = run;
+    long long chunk = (long long)r->options.loss_chunk;
+
     if (trains)
         ckpt_plan_print(r->training, stdout);
-    if (chosen && r->options.loss_chunk > 0)
+    if (r->chosen && chunk > 0)
         printf("loss: at most %lld tokens at a time (--loss-chunk %lld; another number may change "
                "the last bits)\n",
-               (long long)r->options.loss_chunk, (long long)r->options.loss_chunk);
-    training_setup_end(&setup);
+               chunk, chunk);
     return 0;
 }
 
-static int train(struct lm_run *r)
+static ckpt_program *program(const void *run)
 {
-    if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
-        lm_options_note(&r->options, r->context) ||
-        resume_load(&r->options.train.state, r->context, NULL, &r->first) || lm_log_open(r))
-        return -1;
-    return lm_train(r);
+    return ((const struct lm_run *)run)->training;
 }
 
 /* Without training steps: prints the loss of the loaded weights, or saves them in another format.
  */
-static int look(struct lm_run *r)
+static int finish(void *run, bool trained)
 {
+    struct lm_run *r = run;
     const struct lm_options *o = &r->options;
     double loss;
 
-    if (r->measuring) {
+    if (!trained && r->measuring) {
         if (lm_measure(r, &loss))
             return -1;
         printf("validation loss %.4f\n", loss);
@@ -125,40 +132,49 @@ static int look(struct lm_run *r)
     return o->to_hf ? lm_save_hf(&r->model, r->context, o->to_hf, o->shard_size) : 0;
 }
 
-static int run(struct lm_run *r)
+static int parse(void *run, int argc, char **argv)
 {
-    const struct lm_options *o = &r->options;
-    bool trains = o->train.steps > 0 || o->train.state.from || o->library.plan_only;
-
-    if (compile(r, trains))
-        return -1;
-    if (!o->library.plan_only && (trains ? train(r) : look(r)))
-        return -1;
-    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+    return lm_options_parse(&((struct lm_run *)run)->options, argc, argv);
 }
 
-static int go(struct lm_run *r)
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
 {
-    const struct lm_options *o = &r->options;
+    table[0] = lm_options_table(&((const struct lm_run *)run)->options);
+    return 1;
+}
 
-    /* With several ranks only rank 0 writes; ranks are known only after the rendezvous. */
-    if (!o->library.ranks && check_outputs(o))
-        return -1;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (lm_options_agree(o, r->context) || resume_find(&r->options.train.state, r->context) ||
-        (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
-        return -1;
-    if (o->train.dump && ckpt_ranks(r->context) > 1)
-        return say_fail("--dump is for one rank alone");
-    if (lm_data_open(r) || agree_on_data(r) || lm_make_model(r))
-        return -1;
-    introduce(r);
-    return run(r);
+static void close(void *run)
+{
+    lm_close(run);
 }
 
 int main(int argc, char **argv)
 {
-    return lm_main(argc, argv, lm_options_parse, go);
+    struct lm_run r = LM_RUN_INIT;
+    const struct trainer t = {.run = &r,
+                              .library = &r.options.library,
+                              .train = &r.options.train,
+                              .context = &r.context,
+                              .first = &r.first,
+                              .log = &r.log,
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "samples of the data",
+                              .samples = &r.data.rows,
+                              .describe = lm_describe,
+                              .open_steps = lm_open_steps,
+                              .look_last = lm_look_last,
+                              .close_steps = lm_close_steps,
+                              .finish = finish,
+                              .close = close};
+
+    return trainer_main(&t, argc, argv);
 }

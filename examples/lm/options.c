@@ -59,14 +59,9 @@ static int print_help(const struct lm_options *o)
         2, sections);
 }
 
-int lm_options_note(const struct lm_options *o, ckpt *c)
+struct option_table lm_options_table(const struct lm_options *o)
 {
-    return resume_note(c, table, o);
-}
-
-int lm_options_agree(const struct lm_options *o, ckpt *c)
-{
-    return options_agree(c, 1, &(struct option_table){table, o});
+    return (struct option_table){table, o};
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */

@@ -97,9 +97,7 @@ int64_t lm_options_tokens(const struct lm_options *o, bool largest);
 const char *lm_options_tokenizer(const struct lm_options *o);
 /* The files that the options name. */
 struct training_files lm_files(const struct lm_options *o);
-/* Stores lm-train's options in the saved states of c.  Returns 0, or -1 after an error message. */
-int lm_options_note(const struct lm_options *o, ckpt *c);
-/* Checks that all ranks were given the same options.  Returns 0, or -1 after an error message. */
-int lm_options_agree(const struct lm_options *o, ckpt *c);
+/* lm-train's own options. */
+struct option_table lm_options_table(const struct lm_options *o);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef LM_RUN_H
 #define LM_RUN_H
 
-#include "../common/log.h"
+#include "../common/training.h"
 #include "dataset.h"
 #include "decode.h"
 #include "model.h"
@@ -21,12 +21,18 @@ struct lm_run {
     int64_t trainable;                  /* number of trainable parameters */
     int64_t first;                      /* steps done by the runs that this one resumes */
     char title[512];                    /* describes the data */
+    bool chosen;                        /* --loss-chunk auto chose the chunk */
+    int32_t *tokens, *targets;          /* of a batch: [batch][length]; NULL between uses */
     struct run_log log;
 };
 
-/* The whole program: parses the options, calls go, frees everything.  Returns the exit status. */
-int lm_main(int argc, char **argv, int (*parse)(struct lm_options *o, int argc, char **argv),
-            int (*go)(struct lm_run *r));
+#define LM_RUN_INIT                                                                                \
+    {                                                                                              \
+        .tokenizer = {.bytes = true }                                                              \
+    }
+
+/* Frees all but the context. */
+void lm_close(struct lm_run *r);
 
 /* Opens the data that the options name.  Returns 0, or -1 after an error message. */
 int lm_data_open(struct lm_run *r);
@@ -37,9 +43,6 @@ int lm_make_model(struct lm_run *r);
 /* Compiles all programs before the first step, so that a program that does not fit fails at once.
  */
 int lm_compile(struct lm_run *r, bool trains);
-
-/* Runs the steps, logs them, dumps the first one and saves at the end.  Returns 0 or -1. */
-int lm_train(struct lm_run *r);
 
 /* Computes the mean loss over the validation batches.  Returns 0, or -1 after an error message. */
 int lm_measure(struct lm_run *r, double *loss);
@@ -59,10 +62,11 @@ int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial);
  * error message. */
 int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most);
 
-/* ---- the log --------------------------------------------------------------------------------- */
+/* ---- callbacks of struct trainer, which describes them --------------------------------------- */
 
-/* Opens the log and writes its first line.  Returns 0, or -1 after an error message. */
-int lm_log_open(struct lm_run *r);
-void lm_log_validation(struct lm_run *r, int64_t step, double loss);
+void lm_describe(const void *run, FILE *f);
+int lm_open_steps(void *run, struct training *t);
+int lm_look_last(void *run, struct training *t);
+void lm_close_steps(void *user);
 
 #endif

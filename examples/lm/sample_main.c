@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lm-sample: text from GPT-2, Llama 3 and Qwen 2.5, inside a memory budget. */
 #include "../common/compiled.h"
+#include "../common/signals.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -31,5 +32,16 @@ static int go(struct lm_run *r)
 
 int main(int argc, char **argv)
 {
-    return lm_main(argc, argv, lm_sample_options_parse, go);
+    struct lm_run r = LM_RUN_INIT;
+
+    say_begin();
+    signals_open();
+    int rc = lm_sample_options_parse(&r.options, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&r);
+    ckpt_close(r.context);
+    lm_close(&r);
+    return say_finish(rc ? 1 : 0);
 }

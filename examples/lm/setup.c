@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds the model of a run, and runs a whole program. */
+/* Builds the model of a run, and frees the run. */
 #include <string.h>
-#include "../common/signals.h"
+#include "../common/trainer.h"
 #include "run.h"
 
 int lm_make_model(struct lm_run *r)
@@ -11,33 +11,15 @@ int lm_make_model(struct lm_run *r)
 
     if (lm_create(&r->model, r->context, &o->config, dtype))
         return say_fail("no memory for %lld layers", (long long)o->config.layers);
-    for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
-            r->trainable += info.numel;
-    }
+    r->trainable = trainer_count(r->context);
     return o->train.load ? lm_load(&r->model, r->context, o->train.load, o->train.partial) : 0;
 }
 
-int lm_main(int argc, char **argv, int (*parse)(struct lm_options *o, int argc, char **argv),
-            int (*go)(struct lm_run *r))
+void lm_close(struct lm_run *r)
 {
-    struct lm_run run = {.tokenizer = {.bytes = true}};
-
-    say_begin();
-    signals_open();
-    int rc = parse(&run.options, argc, argv);
-
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(&run);
-    if (log_close(&run.log))
-        rc = -1;
-    ckpt_close(run.context);
-    lm_decoder_close(&run.decoder);
-    lm_free(&run.model);
-    dataset_close(&run.data);
-    dataset_close(&run.validation);
-    tokenizer_close(&run.tokenizer);
-    return say_finish(rc ? 1 : 0);
+    lm_decoder_close(&r->decoder);
+    lm_free(&r->model);
+    dataset_close(&r->data);
+    dataset_close(&r->validation);
+    tokenizer_close(&r->tokenizer);
 }

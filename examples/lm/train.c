@@ -89,66 +89,61 @@ int lm_compile(struct lm_run *r, bool trains)
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* The data of training_run's callbacks. */
-struct course {
-    struct lm_run *run;
-    int32_t *tokens, *targets; /* [batch][length] */
-};
-
-static int open_course(struct course *c, struct lm_run *r)
+static int open_batch(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
 
-    *c = (struct course){.run = r};
-    c->tokens = MEMORY_FOR(sizeof *c->tokens, o->train.batch, o->length);
-    c->targets = MEMORY_FOR(sizeof *c->targets, o->train.batch, o->length);
-    return c->tokens && c->targets
+    r->tokens = MEMORY_FOR(sizeof *r->tokens, o->train.batch, o->length);
+    r->targets = MEMORY_FOR(sizeof *r->targets, o->train.batch, o->length);
+    return r->tokens && r->targets
                ? 0
                : say_fail("no memory for a batch of %lld samples", (long long)o->train.batch);
 }
 
-static void close_course(struct course *c)
+void lm_close_steps(void *user)
 {
-    free(c->tokens);
-    free(c->targets);
+    struct lm_run *r = user;
+
+    free(r->tokens);
+    free(r->targets);
+    r->tokens = r->targets = NULL;
 }
 
 /* Feeds n rows of data; the rest of the batch has no targets. */
-static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int64_t first,
+static int feed(const struct lm_run *r, ckpt_program *p, struct dataset *d, int64_t first,
                 int64_t n)
 {
-    const struct lm_options *o = &c->run->options;
-    int64_t places = o->train.batch * o->length, bytes = places * (int64_t)sizeof *c->tokens;
+    const struct lm_options *o = &r->options;
+    int64_t places = o->train.batch * o->length, bytes = places * (int64_t)sizeof *r->tokens;
 
-    if (dataset_read(d, first, n, c->tokens, c->targets))
+    if (dataset_read(d, first, n, r->tokens, r->targets))
         return -1;
     for (int64_t i = n * o->length; i < places; i++) {
-        c->tokens[i] = 0;
-        c->targets[i] = DATASET_IGNORED;
+        r->tokens[i] = 0;
+        r->targets[i] = DATASET_IGNORED;
     }
-    if (ckpt_feed(p, "tokens", c->tokens, bytes) || ckpt_feed(p, "targets", c->targets, bytes))
-        return say_fail("%s", ckpt_error(c->run->context));
+    if (ckpt_feed(p, "tokens", r->tokens, bytes) || ckpt_feed(p, "targets", r->targets, bytes))
+        return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
 
 /* ---- validation loss and text samples -------------------------------------------------------- */
 
 /* Number of targets in the batch that was fed last. */
-static int64_t count_targets(const struct course *c)
+static int64_t count_targets(const struct lm_run *r)
 {
     int64_t n = 0;
 
-    for (int64_t i = 0; i < c->run->options.train.batch * c->run->options.length; i++)
-        n += c->targets[i] != DATASET_IGNORED;
+    for (int64_t i = 0; i < r->options.train.batch * r->options.length; i++)
+        n += r->targets[i] != DATASET_IGNORED;
     return n;
 }
 
 /* Sets *loss to the mean over all targets of the measured rows, however many are in a batch; NaN if
  * the run was asked to stop meanwhile.  All ranks measure the same batches, because sharded weights
  * need every rank. */
-static int measure(struct course *c, double *loss)
+static int measure(struct lm_run *r, double *loss)
 {
-    struct lm_run *r = c->run;
     int64_t batch = r->options.train.batch, most = r->options.validation_batches;
     int64_t rows = r->validation.rows / batch < most ? r->validation.rows : most * batch;
     double sum = 0, targets = 0;
@@ -159,12 +154,12 @@ static int measure(struct course *c, double *loss)
             *loss = NAN;
             return 0;
         }
-        if (feed(c, r->measuring, &r->validation, first,
+        if (feed(r, r->measuring, &r->validation, first,
                  rows - first < batch ? rows - first : batch))
             return -1;
         if (ckpt_step(r->measuring, &mean))
             return say_fail("%s", ckpt_error(r->context));
-        double n = (double)count_targets(c);
+        double n = (double)count_targets(r);
         sum += n * (double)mean;
         targets += n;
     }
@@ -174,69 +169,74 @@ static int measure(struct course *c, double *loss)
 
 int lm_measure(struct lm_run *r, double *loss)
 {
-    struct course c;
-    int rc = open_course(&c, r);
+    int rc = open_batch(r);
 
-    rc = rc ? rc : measure(&c, loss);
-    close_course(&c);
+    rc = rc ? rc : measure(r, loss);
+    lm_close_steps(r);
     return rc;
 }
 
-static int report_validation(struct course *c, int64_t step)
+static int report_validation(struct lm_run *r, int64_t step)
 {
     double loss;
 
-    if (measure(c, &loss))
+    if (measure(r, &loss))
         return -1;
     if (isnan(loss))
         return 0;
     printf("step %lld: validation loss %.4f\n", (long long)step, loss);
     fflush(stdout);
-    lm_log_validation(c->run, step, loss);
+    log_line_begin(&r->log, "validation_step", step);
+    log_float(&r->log, "validation_loss", loss);
+    log_line_end(&r->log);
     return 0;
 }
 
-static int report_text(struct course *c, int64_t step)
+static int report_text(struct lm_run *r, int64_t step)
 {
     printf("step %lld:\n", (long long)step);
-    return lm_write_text(c->run, stdout);
+    return lm_write_text(r, stdout);
 }
 
 /* Validates and samples text where due after `step` steps. */
-static int look(struct course *c, int64_t step, bool at_end)
+static int look_at(struct lm_run *r, int64_t step, bool at_end)
 {
-    const struct lm_options *o = &c->run->options;
+    const struct lm_options *o = &r->options;
 
-    if (c->run->measuring && (at_end || training_is_due(o->validation_every, step)) &&
-        report_validation(c, step))
+    if (r->measuring && (at_end || training_is_due(o->validation_every, step)) &&
+        report_validation(r, step))
         return -1;
     return o->sample_every && (at_end || training_is_due(o->sample_every, step))
-               ? report_text(c, step)
+               ? report_text(r, step)
                : 0;
+}
+
+int lm_look_last(void *run, struct training *t)
+{
+    return look_at(run, t->ended, true);
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
 static bool looks(const struct training *t, int64_t step)
 {
-    const struct lm_options *o = &((struct course *)t->user)->run->options;
+    const struct lm_options *o = &((const struct lm_run *)t->user)->options;
 
     return training_is_due(o->validation_every, step) || training_is_due(o->sample_every, step);
 }
 
-static int look_between(struct training *t, int64_t step)
+static int look(struct training *t, int64_t step)
 {
-    return look(t->user, step, false);
+    return look_at(t->user, step, false);
 }
 
 static int submit(struct training *t, int64_t step)
 {
-    struct course *c = t->user;
-    struct lm_run *r = c->run;
+    struct lm_run *r = t->user;
     int64_t batch = r->options.train.batch;
     int64_t first = (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch;
 
-    if (feed(c, r->training, &r->data, first, batch))
+    if (feed(r, r->training, &r->data, first, batch))
         return -1;
     if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || ckpt_submit(r->training))
         return say_fail("%s", ckpt_error(r->context));
@@ -245,35 +245,18 @@ static int submit(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    const struct course *c = t->user;
-    const struct lm_options *o = &c->run->options;
+    const struct lm_run *r = t->user;
+    const struct lm_options *o = &r->options;
 
-    return training_end(t, c->run->training, step,
-                        o->train.batch * o->length * ckpt_ranks(c->run->context));
+    return training_end(t, r->training, step, o->train.batch * o->length * ckpt_ranks(r->context));
 }
 
-int lm_train(struct lm_run *r)
+int lm_open_steps(void *run, struct training *t)
 {
-    const struct lm_options *o = &r->options;
-    struct course c;
-    struct training t = {.context = r->context,
-                         .options = &o->train,
-                         .first = r->first,
-                         .log = &r->log,
-                         .ahead = o->train.dump ? 0 : 1, /* a dump reads the first step alone */
-                         .submit = submit,
-                         .end = end,
-                         .looks = looks,
-                         .look = look_between,
-                         .user = &c};
-    int rc = open_course(&c, r);
-
-    rc = rc ? rc : training_run(&t);
-    if (!rc && t.ended > t.first && !ckpt_stop_requested(r->context))
-        rc = look(&c, t.ended, true);
-    close_course(&c);
-    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
-    training_report(&t, "loss", r->training);
-    rc = training_save(&t, rc, NULL);
-    return rc || !o->to_hf ? rc : lm_save_hf(&r->model, r->context, o->to_hf, o->shard_size);
+    t->submit = submit;
+    t->end = end;
+    t->looks = looks;
+    t->look = look;
+    t->user = run;
+    return open_batch(run);
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine-readable log: JSON lines, the first with the configuration. */
-#include "../common/log.h"
-#include "ckpt_dist.h"
 #include "run.h"
 
 static void put_model(FILE *f, const struct stdit_run *r)
@@ -22,12 +20,11 @@ static void put_model(FILE *f, const struct stdit_run *r)
     json_put_int(f, "parameters", r->trainable);
 }
 
-static void put_config(struct stdit_run *r)
+void stdit_describe(const void *run, FILE *f)
 {
+    const struct stdit_run *r = run;
     const struct stdit_options *o = &r->options;
-    FILE *f = r->log.f;
 
-    log_config_begin(&r->log);
     json_put_string(f, "model", o->model);
     json_put_string(f, "dtype", o->dtype);
     json_put_string(f, "data", r->data.title);
@@ -35,14 +32,4 @@ static void put_config(struct stdit_run *r)
     json_put_int(f, "rows", r->data.rows);
     json_put_int(f, "buckets", r->data.buckets.n ? r->data.n_shapes : 0);
     json_put_string(f, "mask_stage", o->mask_stage);
-    log_config_end(&r->log, r->context, r->data.shape->training, &o->train, &o->library);
-}
-
-int stdit_log_open(struct stdit_run *r)
-{
-    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
-        return -1;
-    if (r->log.f)
-        put_config(r);
-    return 0;
 }

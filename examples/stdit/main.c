@@ -6,20 +6,17 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "../common/compiled.h"
-#include "../common/log.h"
-#include "../common/outputs.h"
-#include "../common/training.h"
+#include "../common/trainer.h"
 #include "ckpt_dist.h"
-#include "ckpt_tools.h"
 #include "run.h"
 
 const char say_program[] = "stdit-train";
 
 /* ---- printed lines --------------------------------------------------------------------------- */
 
-static void introduce(const struct stdit_run *r)
+static void introduce(const void *run)
 {
+    const struct stdit_run *r = run;
     const struct stdit_config *c = &r->model.config;
     char count[32];
 
@@ -35,8 +32,9 @@ static void introduce(const struct stdit_run *r)
 
 /* ---- output paths -------------------------------------------------------------------------- */
 
-static int check_outputs(const struct stdit_options *o)
+static int check_outputs(const void *run)
 {
+    const struct stdit_options *o = &((const struct stdit_run *)run)->options;
     struct training_files files = stdit_files(o);
     const struct ckpt_path inputs[] = {
         {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
@@ -55,86 +53,25 @@ static int check_outputs(const struct stdit_options *o)
     return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
 }
 
-/* ---- the run ------------------------------------------------------------------------------- */
+/* ---- data and model ------------------------------------------------------------------------ */
 
-/* Notes for saved states: the options, and the number of clips in the data. */
-static int note(const struct stdit_run *r)
+static bool has_buckets(const void *run)
 {
-    return resume_note_count(r->context, "clips of the data", r->data.rows) ||
-                   (r->data.buckets.n && stdit_note_buckets(r))
-               ? -1
-               : stdit_options_note(&r->options, r->context);
+    return ((const struct stdit_run *)run)->options.buckets != NULL;
 }
 
-static int compile_steps(struct stdit_run *r)
+static int open_data(void *run)
 {
-    return stdit_compile_training(r) || stdit_compile_validation(r) ? -1 : 0;
+    struct stdit_run *r = run;
+
+    return stdit_data_open(&r->data, &r->options, true);
 }
 
-static bool has_steps(const struct stdit_run *r)
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
 {
-    return r->options.train.steps > 0 || r->options.train.state.from;
-}
-
-static bool is_training(const struct stdit_run *r)
-{
-    return has_steps(r) || r->options.library.plan_only;
-}
-
-/* Compiles the programs that run after the text encoder, in a planning-only context. */
-static int compile_ahead(struct stdit_run *r)
-{
-    return stdit_compile(r, has_steps(r) ? compile_steps : NULL);
-}
-
-static int compile(struct stdit_run *r)
-{
-    bool trains = is_training(r);
-    struct training_setup setup;
-
-    training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
-                         r->options.library.plan_only && !r->data.buckets.n);
-    if (stdit_compile(r, trains ? compile_steps : NULL) || compiled_all(r->context))
-        return -1;
-    if (trains && r->data.buckets.n)
-        stdit_print_buckets(r);
-    else if (trains)
-        ckpt_plan_print(r->data.shape->training, stdout);
-    if (trains && r->options.video_dir && stdit_ahead_plan(r))
-        return -1;
-    training_setup_end(&setup);
-    return 0;
-}
-
-/* Continues at the place of the resumed state. */
-static int begin_turns(struct stdit_run *r)
-{
-    bool buckets = r->data.buckets.n > 0;
-    struct resume_place place = {.name = buckets ? STDIT_PLACE : NULL};
-
-    if (stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)) ||
-        (buckets && stdit_note_place(r)) ||
-        resume_load(&r->options.train.state, r->context, &place, &r->first))
-        return -1;
-    int rc = place.was ? stdit_turns_go(&r->turns, place.was) : 0;
-    free(place.was);
-    r->bad = place.bad;
-    return rc;
-}
-
-static int train(struct stdit_run *r)
-{
-    if (note(r) || begin_turns(r) || stdit_log_open(r))
-        return -1;
-    return stdit_train(r);
-}
-
-/* All ranks must have the same data, because a step takes samples from all of it. */
-static int agree_on_data(const struct stdit_run *r)
-{
-    const struct stdit_data *d = &r->data;
+    const struct stdit_data *d = &((const struct stdit_run *)run)->data;
     size_t rows = (size_t)d->rows, texts = d->y ? (size_t)d->text_rows : 0;
-    struct ckpt_fact facts[] = {
+    const struct ckpt_fact all[] = {
         {"number of clips", &d->rows, sizeof d->rows},
         {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shape) * sizeof *d->z : 0},
         {"sizes of the clips", d->size, d->size ? rows * sizeof *d->size : 0},
@@ -144,9 +81,8 @@ static int agree_on_data(const struct stdit_run *r)
         {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
     };
 
-    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
-               ? say_fail("%s", ckpt_error(r->context))
-               : 0;
+    memcpy(fact, all, sizeof all);
+    return sizeof all / sizeof *all;
 }
 
 static void set_masks(struct stdit_run *r)
@@ -157,6 +93,19 @@ static void set_masks(struct stdit_run *r)
         struct stdit_shape *s = &r->data.shape[i];
         s->masked = r->data.x_mask || (drawn && s->geometry.frames > 1);
     }
+}
+
+static int compile_steps(struct stdit_run *r)
+{
+    return stdit_compile_training(r) || stdit_compile_validation(r) ? -1 : 0;
+}
+
+/* Compiles the programs that run after the text encoder, in a planning-only context. */
+static int compile_ahead(struct stdit_run *r)
+{
+    const struct training_options *t = &r->options.train;
+
+    return stdit_compile(r, t->steps > 0 || t->state.from ? compile_steps : NULL);
 }
 
 /* The text encoder has the whole budget and is freed before the model is created; a budget too
@@ -173,57 +122,133 @@ static int encode_captions(struct stdit_run *r)
     return stdit_texts_make(t, &r->data, o, r->context);
 }
 
-static int go(struct stdit_run *r)
+static int make_model(void *run)
 {
-    const struct stdit_options *o = &r->options;
+    struct stdit_run *r = run;
 
-    /* Only the first rank writes; ranks know their number after the rendezvous. */
-    if (!o->library.ranks && check_outputs(o))
-        return -1;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (stdit_options_agree(o, r->context) || resume_find(&r->options.train.state, r->context) ||
-        (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
-        return -1;
-    if (o->train.dump && ckpt_ranks(r->context) > 1)
-        return say_fail("--dump is for one rank alone");
-    if (!o->buckets)
-        r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (stdit_data_open(&r->data, &r->options, true) || agree_on_data(r) ||
-        stdit_validation_open(r))
+    if (stdit_validation_open(r))
         return -1;
     set_masks(r);
     r->drops = !r->data.t && !r->data.eps;
-    if (encode_captions(r) || stdit_make_model(r) || stdit_load(r))
-        return -1;
-    introduce(r);
-    if ((o->video_dir && !o->library.plan_only &&
-         loader_hold_open(&r->hold, &r->options.loader, stdit_videos_largest(&r->data.videos))) ||
-        compile(r))
-        return -1;
-    loader_hold_close(&r->hold);
-    if (o->library.plan_only)
-        return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
-    if (is_training(r) && train(r))
-        return -1;
-    if (o->sample_steps > 0 && !ckpt_stop_requested(r->context) && stdit_sample(r))
-        return -1;
-    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+    return encode_captions(r) || stdit_make_model(r) || stdit_load(r) ? -1 : 0;
 }
 
-static int open_and_go(struct stdit_run *r)
-{
-    int rc = go(r);
+/* ---- programs ------------------------------------------------------------------------------ */
 
+static int compile(void *run, bool trains)
+{
+    struct stdit_run *r = run;
+    struct stdit_options *o = &r->options;
+
+    if (o->video_dir && !o->library.plan_only &&
+        loader_hold_open(&r->hold, &o->loader, stdit_videos_largest(&r->data.videos)))
+        return -1;
+    return stdit_compile(r, trains ? compile_steps : NULL);
+}
+
+static int fits(void *run, bool trains)
+{
+    struct stdit_run *r = run;
+
+    if (trains && r->data.buckets.n)
+        stdit_print_buckets(r);
+    else if (trains)
+        ckpt_plan_print(r->data.shape->training, stdout);
+    if (trains && r->options.video_dir && stdit_ahead_plan(r))
+        return -1;
     loader_hold_close(&r->hold);
-    loader_hw_close(&r->options.loader);
-    free(r->bad);
-    stdit_validation_close(r);
-    return rc;
+    return 0;
+}
+
+static ckpt_program *program(const void *run)
+{
+    return ((const struct stdit_run *)run)->data.shape->training;
+}
+
+/* ---- the run ------------------------------------------------------------------------------- */
+
+static int notes(void *run, struct resume_place *place)
+{
+    struct stdit_run *r = run;
+    bool buckets = r->data.buckets.n > 0;
+
+    if ((buckets && stdit_note_buckets(r)) ||
+        stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)))
+        return -1;
+    place->name = buckets ? STDIT_PLACE : NULL;
+    return buckets ? stdit_note_place(r) : 0;
+}
+
+static int resumed(void *run, struct resume_place *place)
+{
+    struct stdit_run *r = run;
+
+    r->bad = place->bad;
+    place->bad = NULL;
+    return place->was ? stdit_turns_go(&r->turns, place->was) : 0;
+}
+
+static void report(const void *run)
+{
+    validation_report(&((const struct stdit_run *)run)->validation.common);
+}
+
+static int finish(void *run, bool trained)
+{
+    struct stdit_run *r = run;
+
+    (void)trained;
+    return r->options.sample_steps > 0 && !ckpt_stop_requested(r->context) ? stdit_sample(r) : 0;
+}
+
+static int parse(void *run, int argc, char **argv)
+{
+    return stdit_options_parse(&((struct stdit_run *)run)->options, argc, argv);
+}
+
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
+{
+    table[0] = stdit_options_table(&((const struct stdit_run *)run)->options);
+    return 1;
+}
+
+static void close(void *run)
+{
+    stdit_validation_close(run);
+    stdit_close(run);
 }
 
 int main(int argc, char **argv)
 {
-    return stdit_main(argc, argv, stdit_options_parse, open_and_go);
+    struct stdit_run r = {0};
+    const struct trainer t = {.run = &r,
+                              .library = &r.options.library,
+                              .train = &r.options.train,
+                              .context = &r.context,
+                              .first = &r.first,
+                              .log = &r.log,
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .varies = has_buckets,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "clips of the data",
+                              .samples = &r.data.rows,
+                              .notes = notes,
+                              .resumed = resumed,
+                              .describe = stdit_describe,
+                              .open_steps = stdit_open_steps,
+                              .look_last = stdit_look_last,
+                              .close_steps = stdit_close_steps,
+                              .report = report,
+                              .finish = finish,
+                              .close = close};
+
+    return trainer_main(&t, argc, argv);
 }

@@ -103,9 +103,9 @@ static int print_help(const struct stdit_options *o)
         2, sections);
 }
 
-int stdit_options_agree(const struct stdit_options *o, ckpt *c)
+struct option_table stdit_options_table(const struct stdit_options *o)
 {
-    return options_agree(c, 1, &(struct option_table){table, o});
+    return (struct option_table){table, o};
 }
 
 int stdit_fill_preset(struct stdit_options *o)
@@ -315,9 +315,4 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         validation_check(&o->validation, o->train.ema_decay))
         return -1;
     return check_files(o, out);
-}
-
-int stdit_options_note(const struct stdit_options *o, ckpt *c)
-{
-    return resume_note(c, table, o);
 }

@@ -86,10 +86,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
 struct training_files stdit_files(const struct stdit_options *o);
 /* Default directory of frames. */
 #define STDIT_OUT "stdit-out"
-/* Notes the options of stdit-train in saved states of c.  Returns 0, or -1 after a sentence. */
-int stdit_options_note(const struct stdit_options *o, ckpt *c);
-/* Checks that all ranks have the same options.  Returns 0, or -1 after a sentence. */
-int stdit_options_agree(const struct stdit_options *o, ckpt *c);
+/* stdit-train's own options. */
+struct option_table stdit_options_table(const struct stdit_options *o);
 /* As stdit_options_parse, for stdit-sample. */
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
 

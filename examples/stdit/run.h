@@ -4,8 +4,8 @@
 #define STDIT_RUN_H
 
 #include "../common/loader.h"
-#include "../common/log.h"
 #include "../common/say.h"
+#include "../common/training.h"
 #include "../common/validation.h"
 #include "dataset.h"
 #include "model.h"
@@ -23,12 +23,12 @@ struct stdit_run {
     struct stdit_data data;
     struct stdit model;
     ckpt *context;
-    ckpt_program *sampling; /* the context's; NULL: not requested */
-    bool given;             /* sampled clips have given frames */
+    ckpt_program *sampling;      /* the context's; NULL: not requested */
+    bool given;                  /* sampled clips have given frames */
     struct stdit_script *script; /* of stdit-sample, borrowed */
-    int64_t trainable;      /* parameters that are trained */
-    int64_t first;          /* steps of the resumed runs */
-    bool drops;             /* random captions are dropped */
+    int64_t trainable;           /* parameters that are trained */
+    int64_t first;               /* steps of the resumed runs */
+    bool drops;                  /* random captions are dropped */
     struct stdit_turns turns;
     struct loader_hold hold; /* during compilation */
     char *bad;               /* RESUME_BAD of the resumed state, or NULL */
@@ -36,9 +36,8 @@ struct stdit_run {
     struct run_log log;
 };
 
-/* The main function of a program: parses, calls go, frees.  Returns the exit status. */
-int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
-               int (*go)(struct stdit_run *r));
+/* Frees all but the context. */
+void stdit_close(struct stdit_run *r);
 
 /* make_model creates the model of the options and the shifts of its times; load reads its weights.
  * Both return 0, or -1 after a sentence. */
@@ -94,9 +93,6 @@ int stdit_note_buckets(const struct stdit_run *r);
 /* Notes the run's current place in its buckets in its states.  Returns 0, or -1 after a
  * sentence. */
 int stdit_note_place(struct stdit_run *r);
-
-/* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
-int stdit_train(struct stdit_run *r);
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
@@ -174,7 +170,11 @@ int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t s
 /* Writes n clips with the shape of the data's rows as pictures. */
 int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t step);
 
-/* Opens the log and writes its first line.  Returns 0, or -1 after a sentence. */
-int stdit_log_open(struct stdit_run *r);
+/* ---- callbacks of struct trainer, which describes them -------------------------------------- */
+
+void stdit_describe(const void *run, FILE *f);
+int stdit_open_steps(void *run, struct training *t);
+int stdit_look_last(void *run, struct training *t);
+void stdit_close_steps(void *user);
 
 #endif

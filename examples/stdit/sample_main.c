@@ -5,6 +5,7 @@
  * context within one memory budget.
  */
 #include <stdlib.h>
+#include "../common/signals.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "caption.h"
@@ -171,5 +172,16 @@ static int go(struct stdit_run *r)
 
 int main(int argc, char **argv)
 {
-    return stdit_main(argc, argv, stdit_sample_options_parse, go);
+    struct stdit_run r = {0};
+
+    say_begin();
+    signals_open();
+    int rc = stdit_sample_options_parse(&r.options, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&r);
+    ckpt_close(r.context);
+    stdit_close(&r);
+    return say_finish(rc ? 1 : 0);
 }

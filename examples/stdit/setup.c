@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates the model of a run, loads its weights and frees it. */
+#include <stdlib.h>
 #include <string.h>
 #include "../common/compiled.h"
 #include "../common/names.h"
-#include "../common/signals.h"
+#include "../common/trainer.h"
 #include "ckpt_files.h"
 #include "run.h"
 
@@ -212,11 +213,7 @@ int stdit_make_model(struct stdit_run *r)
         return -1;
     if (stdit_create(&r->model, r->context, &config))
         return say_fail("%s", ckpt_error(r->context));
-    for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
-            r->trainable += info.numel;
-    }
+    r->trainable = trainer_count(r->context);
     return 0;
 }
 
@@ -229,25 +226,12 @@ void stdit_note_caption(const struct stdit_run *r)
                (long long)rows, (long long)r->data.tokens);
 }
 
-/* ---- main ---------------------------------------------------------------------------------- */
-
-int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
-               int (*go)(struct stdit_run *r))
+void stdit_close(struct stdit_run *r)
 {
-    struct stdit_run run = {0};
-
-    say_begin();
-    signals_open();
-    int rc = parse(&run.options, argc, argv);
-
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(&run);
-    if (log_close(&run.log))
-        rc = -1;
-    ckpt_close(run.context);
-    stdit_turns_close(&run.turns);
-    stdit_free(&run.model);
-    stdit_data_close(&run.data);
-    return say_finish(rc ? 1 : 0);
+    loader_hold_close(&r->hold);
+    loader_hw_close(&r->options.loader);
+    stdit_turns_close(&r->turns);
+    stdit_free(&r->model);
+    stdit_data_close(&r->data);
+    free(r->bad);
 }

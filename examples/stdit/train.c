@@ -188,33 +188,43 @@ static bool is_ours(void *user, const char *name)
     return !stdit_vae_owns(name);
 }
 
-int stdit_train(struct stdit_run *r)
+int stdit_open_steps(void *run, struct training *t)
 {
+    struct stdit_run *r = run;
     const struct stdit_options *o = &r->options;
-    struct course c = {.run = r};
-    struct training t = {.context = r->context,
-                         .options = &o->train,
-                         .first = r->first,
-                         .log = &r->log,
-                         /* the device encodes videos; a dump reads the first step only */
-                         .ahead = o->train.dump || o->video_dir ? 0 : 1,
-                         .reads = o->video_dir != NULL,
-                         .submit = submit,
-                         .end = end,
-                         .looks = looks,
-                         .look = look,
-                         .notes = notes,
-                         .user = &c};
+    struct course *c = calloc(1, sizeof *c);
 
-    if (stdit_batch_create(&c.batch, r, r->data.shape, r->data.n_shapes))
-        return -1;
-    int rc = stdit_ahead_open(&c.ahead, r) ? -1 : training_run(&t);
-    if (!rc && r->validation.run && t.ended > t.first && !ckpt_stop_requested(r->context))
-        rc = stdit_validate(r, t.ended);
-    stdit_ahead_close(&c.ahead);
-    stdit_batch_free(&c.batch);
-    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
-    training_report(&t, "loss", r->data.shape->training);
-    validation_report(&r->validation.common);
-    return training_save(&t, rc, is_ours);
+    if (!c)
+        return say_fail("no memory for a batch");
+    c->run = r;
+    if (o->video_dir)
+        t->ahead = 0; /* the device encodes videos */
+    t->reads = o->video_dir != NULL;
+    t->saves = is_ours;
+    t->submit = submit;
+    t->end = end;
+    t->looks = looks;
+    t->look = look;
+    t->notes = notes;
+    t->user = c;
+    return stdit_batch_create(&c->batch, r, r->data.shape, r->data.n_shapes) ||
+                   stdit_ahead_open(&c->ahead, r)
+               ? -1
+               : 0;
+}
+
+int stdit_look_last(void *run, struct training *t)
+{
+    struct stdit_run *r = run;
+
+    return r->validation.run ? stdit_validate(r, t->ended) : 0;
+}
+
+void stdit_close_steps(void *user)
+{
+    struct course *c = user;
+
+    stdit_ahead_close(&c->ahead);
+    stdit_batch_free(&c->batch);
+    free(c);
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine-readable log: JSON lines, the first with the configuration. */
-#include "../common/log.h"
-#include "ckpt_dist.h"
 #include "run.h"
 
 static void put_widths(FILE *f, const char *key, const struct vae_widths *w)
@@ -41,32 +39,20 @@ static void put_data(FILE *f, const struct vae_run *r)
     json_put_float(f, "image_share", o->image_share, ", ");
 }
 
-static void put_config(struct vae_run *r)
+void vae_describe(const void *run, FILE *f)
 {
+    const struct vae_run *r = run;
     const struct vae_options *o = &r->options;
-    const struct vae_program *longest = &r->program[o->n_lengths - 1];
-    FILE *f = r->log.f;
 
-    log_config_begin(&r->log);
     json_put_string(f, "model", o->model.model);
     json_put_string(f, "dtype", o->model.dtype);
     json_put_int(f, "stage", o->stage);
     put_model(f, r);
     put_data(f, r);
-    json_put_int(f, "frames_2d", longest->part);
+    json_put_int(f, "frames_2d", r->program[o->n_lengths - 1].part);
     json_put_string(f, "quantizer", o->quantizer);
     json_put_string(f, "lpips", o->lpips);
     json_put_float(f, "kl_weight", o->kl_weight, ", ");
-    log_config_end(&r->log, r->context, longest->program, &o->train, &o->library);
-}
-
-int vae_log_open(struct vae_run *r)
-{
-    if (log_open(&r->log, &r->options.train, ckpt_rank(r->context), r->first))
-        return -1;
-    if (r->log.f)
-        put_config(r);
-    return 0;
 }
 
 void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,

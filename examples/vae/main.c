@@ -4,10 +4,7 @@
  * file or on many that are read as steps need them, in its original three stages.
  */
 #include <stdlib.h>
-#include "../common/compiled.h"
-#include "../common/log.h"
-#include "../common/signals.h"
-#include "../common/training.h"
+#include "../common/trainer.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -20,16 +17,13 @@ static int create_model(struct vae_run *r)
     if (o->vq && vae_quantizer_create(&r->quantizer, r->context, o->codebook, o->config.latent,
                                       o->codebook_decay, o->library.seed))
         return -1;
-    for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
-            r->trainable += info.numel;
-    }
+    r->trainable = trainer_count(r->context);
     return 0;
 }
 
-static void introduce(const struct vae_run *r)
+static void introduce(const void *run)
 {
+    const struct vae_run *r = run;
     static const char *const parts[] = {"the temporal part, on latents",
                                         "the temporal part and the 2-D encoder, on latents",
                                         "all of it, on pixels"};
@@ -46,8 +40,9 @@ static void introduce(const struct vae_run *r)
     say_print("%s\n", r->data.title);
 }
 
-static int check_outputs(const struct vae_options *o)
+static int check_outputs(const void *run)
 {
+    const struct vae_options *o = &((const struct vae_run *)run)->options;
     struct training_files files = vae_files(o);
     const struct ckpt_path inputs[] = {
         {"--video", o->video, CKPT_PATH_INPUT, 0},
@@ -59,7 +54,7 @@ static int check_outputs(const struct vae_options *o)
     return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
 }
 
-/* ---- the run ------------------------------------------------------------------------------- */
+/* ---- the programs -------------------------------------------------------------------------- */
 
 /* The full table of the longest clips, which need most memory, and one line for each other
  * length. */
@@ -82,126 +77,145 @@ static void print_plans(const struct vae_run *r)
     fflush(stdout);
 }
 
-/* Notes for saved states: the options, and the number of clips in the data. */
-static int note(const struct vae_run *r)
-{
-    return resume_note_count(r->context, "clips of the data", r->data.rows)
-               ? -1
-               : vae_options_note(&r->options, r->context);
-}
-
 /* Compiles all programs of the run before the first step: one planned later might not fit next to
  * the others. */
-static int compile(struct vae_run *r, bool trains)
+static int compile(void *run, bool trains)
 {
-    struct training_setup setup;
+    struct vae_run *r = run;
+    struct vae_options *o = &r->options;
 
-    training_setup_begin(&setup, r->context, trains ? r->trainable : 0,
-                         r->options.library.plan_only);
+    if (o->video_dir && !o->library.plan_only &&
+        loader_hold_open(&r->hold, &o->loader, stdit_videos_largest(&r->data.videos)))
+        return -1;
     if (trains && vae_compile(r))
         return -1;
-    if (!r->options.train.dump && vae_reconstruct_compile(r))
-        return -1;
-    if (compiled_all(r->context))
-        return -1;
+    return o->train.dump ? 0 : vae_reconstruct_compile(r);
+}
+
+static int fits(void *run, bool trains)
+{
+    struct vae_run *r = run;
+
     if (trains)
         print_plans(r);
-    training_setup_end(&setup);
-    return trains && r->options.video_dir ? vae_ahead_plan(r) : 0;
-}
-
-static int train(struct vae_run *r)
-{
-    struct resume_place place = {.name = NULL};
-
-    if (note(r) || resume_load(&r->options.train.state, r->context, &place, &r->first))
+    if (trains && r->options.video_dir && vae_ahead_plan(r))
         return -1;
-    r->bad = place.bad;
-    return vae_log_open(r) ? -1 : vae_train(r);
-}
-
-static int check_ranks(struct vae_run *r)
-{
-    int ranks = ckpt_ranks(r->context);
-
-    say_as_rank(ckpt_rank(r->context), ranks);
-    if (vae_options_agree(&r->options, r->context) ||
-        resume_find(&r->options.train.state, r->context))
-        return -1;
-    r->options.train.samples = r->options.train.batch * ranks;
-    if (ranks > 1 && (r->options.train.dump || r->options.vq))
-        return say_fail("--%s is for one rank alone",
-                        r->options.train.dump ? "dump" : "quantizer vq");
+    loader_hold_close(&r->hold);
     return 0;
 }
 
-/* All ranks must have the same data, because a step takes samples from all of it. */
-static int agree_on_data(const struct vae_run *r)
+static ckpt_program *program(const void *run)
 {
-    const struct vae_data *d = &r->data;
-    int64_t frame = d->padded_height * d->padded_width * 3;
-    struct ckpt_fact facts[] = {
-        {"number of clips", &d->rows, sizeof d->rows},
-        {"data", d->x, d->x ? (size_t)(d->rows * d->frames * frame) * sizeof *d->x : 0},
-        {"frames of the clips", d->lengths, d->lengths ? (size_t)d->rows * sizeof *d->lengths : 0},
-        {"clips", d->rgb, d->rgb ? (size_t)(d->rows * d->frames * d->height * d->width * 3) : 0},
-    };
+    const struct vae_run *r = run;
 
-    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
-               ? say_fail("%s", ckpt_error(r->context))
+    return r->program[r->options.n_lengths - 1].program;
+}
+
+static int resumed(void *run, struct resume_place *place)
+{
+    struct vae_run *r = run;
+
+    r->bad = place->bad;
+    place->bad = NULL;
+    return 0;
+}
+
+static int finish(void *run, bool trained)
+{
+    struct vae_run *r = run;
+
+    (void)trained;
+    return r->options.train.dump || ckpt_stop_requested(r->context) ? 0 : vae_reconstruct(r);
+}
+
+/* ---- the data ------------------------------------------------------------------------------ */
+
+static int open_data(void *run)
+{
+    struct vae_run *r = run;
+
+    if (ckpt_ranks(r->context) > 1 && r->options.vq)
+        return say_fail("--quantizer vq is for one rank alone");
+    return vae_data_open(&r->data, &r->options);
+}
+
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
+{
+    const struct vae_data *d = &((const struct vae_run *)run)->data;
+    size_t rows = (size_t)d->rows;
+    size_t clips = rows * (size_t)(d->frames * d->height * d->width * 3);
+    size_t values = rows * (size_t)(d->frames * d->padded_height * d->padded_width * 3);
+
+    fact[0] = (struct ckpt_fact){"number of clips", &d->rows, sizeof d->rows};
+    fact[1] = (struct ckpt_fact){"data", d->x, d->x ? values * sizeof *d->x : 0};
+    fact[2] = (struct ckpt_fact){"frames of the clips", d->lengths,
+                                 d->lengths ? rows * sizeof *d->lengths : 0};
+    fact[3] = (struct ckpt_fact){"clips", d->rgb, d->rgb ? clips : 0};
+    return 4;
+}
+
+static int make_model(void *run)
+{
+    struct vae_run *r = run;
+    const struct vae_options *o = &r->options;
+
+    return (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)) || create_model(r) ||
+                   (o->train.load && vae_load(r->context, o->train.load, o->train.partial))
+               ? -1
                : 0;
 }
 
-static int go(struct vae_run *r)
-{
-    struct vae_options *o = &r->options;
+/* ---- the program --------------------------------------------------------------------------- */
 
-    /* Only the first rank writes; ranks know their number after the rendezvous. */
-    if (!o->library.ranks && check_outputs(o))
-        return -1;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    if (check_ranks(r) || (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
-        return -1;
-    if (vae_data_open(&r->data, o) || agree_on_data(r) ||
-        (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)))
-        return -1;
-    if (create_model(r) || (o->train.load && vae_load(r->context, o->train.load, o->train.partial)))
-        return -1;
-    introduce(r);
-    bool trains = o->train.steps > 0 || o->train.state.from || o->library.plan_only;
-    if ((o->video_dir && !o->library.plan_only &&
-         loader_hold_open(&r->hold, &o->loader, stdit_videos_largest(&r->data.videos))) ||
-        compile(r, trains))
-        return -1;
+static int parse(void *run, int argc, char **argv)
+{
+    return vae_options_parse(&((struct vae_run *)run)->options, argc, argv);
+}
+
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
+{
+    return vae_options_tables(&((const struct vae_run *)run)->options, table);
+}
+
+static void close(void *run)
+{
+    struct vae_run *r = run;
+
+    vae_lpips_free(&r->lpips);
     loader_hold_close(&r->hold);
-    if (o->library.plan_only)
-        return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
-    if (trains && train(r))
-        return -1;
-    if (!o->train.dump && !ckpt_stop_requested(r->context) && vae_reconstruct(r))
-        return -1;
-    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+    loader_hw_close(&r->options.loader);
+    vae_data_close(&r->data);
+    free(r->bad);
 }
 
 int main(int argc, char **argv)
 {
-    struct vae_run run = {0};
+    struct vae_run r = {0};
+    const struct trainer t = {.run = &r,
+                              .library = &r.options.library,
+                              .train = &r.options.train,
+                              .context = &r.context,
+                              .first = &r.first,
+                              .log = &r.log,
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "clips of the data",
+                              .samples = &r.data.rows,
+                              .resumed = resumed,
+                              .describe = vae_describe,
+                              .open_steps = vae_open_steps,
+                              .close_steps = vae_close_steps,
+                              .measure = "difference of a value",
+                              .finish = finish,
+                              .close = close};
 
-    say_begin();
-    signals_open();
-    int rc = vae_options_parse(&run.options, argc, argv);
-
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(&run);
-    if (log_close(&run.log))
-        rc = -1;
-    ckpt_close(run.context);
-    vae_lpips_free(&run.lpips);
-    loader_hold_close(&run.hold);
-    loader_hw_close(&run.options.loader);
-    vae_data_close(&run.data);
-    free(run.bad);
-    return say_finish(rc ? 1 : 0);
+    return trainer_main(&t, argc, argv);
 }

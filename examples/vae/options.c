@@ -239,9 +239,11 @@ static int check_files(const struct vae_options *o)
     return 0;
 }
 
-int vae_options_agree(const struct vae_options *o, ckpt *c)
+int vae_options_tables(const struct vae_options *o, struct option_table tables[2])
 {
-    return options_agree(c, 2, (struct option_table[]){{vae_model_table, &o->model}, {table, o}});
+    tables[0] = (struct option_table){vae_model_table, &o->model};
+    tables[1] = (struct option_table){table, o};
+    return 2;
 }
 
 int vae_options_parse(struct vae_options *o, int argc, char **argv)
@@ -275,9 +277,4 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
         return -1;
     o->config.trained = trained(o->stage);
     return 0;
-}
-
-int vae_options_note(const struct vae_options *o, ckpt *c)
-{
-    return resume_note(c, vae_model_table, &o->model) || resume_note(c, table, o) ? -1 : 0;
 }

@@ -45,9 +45,7 @@ struct training_files vae_files(const struct vae_options *o);
 /* Returns 0 to continue, 1 if the program is done (--help) and -1 after printing a sentence. */
 int vae_options_parse(struct vae_options *o, int argc, char **argv);
 
-/* Notes the options in saved states of c.  Returns 0, or -1 after a sentence. */
-int vae_options_note(const struct vae_options *o, ckpt *c);
-/* Checks that all ranks have the same options.  Returns 0, or -1 after a sentence. */
-int vae_options_agree(const struct vae_options *o, ckpt *c);
+/* Sets the two tables of the program's own options.  Returns their number. */
+int vae_options_tables(const struct vae_options *o, struct option_table tables[2]);
 
 #endif

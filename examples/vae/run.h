@@ -4,8 +4,8 @@
 #define VAE_RUN_H
 
 #include "../common/loader.h"
-#include "../common/log.h"
 #include "../common/say.h"
+#include "../common/training.h"
 #include "../stdit/videos.h"
 #include "lpips.h"
 #include "options.h"
@@ -99,9 +99,6 @@ struct vae_program *vae_step_program(struct vae_run *r, int64_t step);
 int64_t vae_step_sample(const struct vae_run *r, int64_t step);
 int64_t vae_sample_start(const struct vae_run *r, int64_t sample, int64_t frames);
 
-/* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
-int vae_train(struct vae_run *r);
-
 /* The results of a step. */
 struct vae_result {
     float loss, l1, kl, lpips, commitment; /* NaN: the loss has no such term */
@@ -110,8 +107,7 @@ struct vae_result {
     double data_ms; /* wait for clips from the loader */
 };
 
-/* JSON lines: one for the run, one a step.  vae_log_open prints a sentence on failure. */
-int vae_log_open(struct vae_run *r);
+/* The log's line of a step. */
 void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
                   const struct vae_result *result);
 
@@ -120,5 +116,11 @@ void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
  * known to fit.  Return 0, or -1 after a sentence. */
 int vae_reconstruct_compile(struct vae_run *r);
 int vae_reconstruct(struct vae_run *r);
+
+/* ---- callbacks of struct trainer, which describes them -------------------------------------- */
+
+void vae_describe(const void *run, FILE *f);
+int vae_open_steps(void *run, struct training *t);
+void vae_close_steps(void *user);
 
 #endif

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../common/dump.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
@@ -183,31 +182,31 @@ static int end(struct training *t, int64_t step)
     return training_show(t, p->program, step, t->summary.last, result.loss);
 }
 
-int vae_train(struct vae_run *r)
+int vae_open_steps(void *run, struct training *t)
 {
+    struct vae_run *r = run;
     const struct vae_options *o = &r->options;
-    struct training t = {.context = r->context,
-                         .options = &o->train,
-                         .first = r->first,
-                         /* a dump reads the first step only, a codebook changes between steps, and
-                          * a step in flight would hide the wait for clips */
-                         .ahead = o->train.dump || o->vq || o->video_dir ? 0 : 1,
-                         .reads = o->video_dir != NULL,
-                         .submit = submit,
-                         .end = end,
-                         .notes = notes,
-                         .user = r};
     int64_t longest = o->length[o->n_lengths - 1];
 
+    /* a codebook changes between steps, and a step in flight would hide the wait for clips */
+    if (o->vq || o->video_dir)
+        t->ahead = 0;
+    t->reads = o->video_dir != NULL;
+    t->submit = submit;
+    t->end = end;
+    t->notes = notes;
+    t->user = r;
     r->batch =
         malloc((size_t)(o->train.batch * longest * vae_data_frame(&r->data)) * sizeof *r->batch);
-    if (!r->batch)
-        return say_fail("no memory for a batch of %lld clips", (long long)o->train.batch);
-    int rc = vae_ahead_open(r) ? -1 : training_run(&t);
+    return r->batch ? vae_ahead_open(r)
+                    : say_fail("no memory for a batch of %lld clips", (long long)o->train.batch);
+}
+
+void vae_close_steps(void *user)
+{
+    struct vae_run *r = user;
+
     vae_ahead_close(r);
     free(r->batch);
     r->batch = NULL;
-    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
-    training_report(&t, "difference of a value", r->program[o->n_lengths - 1].program);
-    return training_save(&t, rc, NULL);
 }

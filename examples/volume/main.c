@@ -3,8 +3,7 @@
 #include <string.h>
 #include "../common/compiled.h"
 #include "../common/names.h"
-#include "../common/signals.h"
-#include "../common/training.h"
+#include "../common/trainer.h"
 #include "ckpt_dist.h"
 #include "run.h"
 
@@ -29,8 +28,9 @@ static int load(struct volume_run *r)
                             : 0;
 }
 
-static int make_model(struct volume_run *r)
+static int make_model(void *run)
 {
+    struct volume_run *r = run;
     const struct volume_options *o = &r->options;
     struct unet_shape shape = {.levels = o->levels,
                                .width = o->width,
@@ -40,16 +40,13 @@ static int make_model(struct volume_run *r)
                                .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16};
 
     unet_create(&r->model, r->context, &shape);
-    for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
-            r->trainable += info.numel;
-    }
+    r->trainable = trainer_count(r->context);
     return o->train.load ? load(r) : 0;
 }
 
-static void introduce(const struct volume_run *r)
+static void introduce(const void *run)
 {
+    const struct volume_run *r = run;
     const struct volume_options *o = &r->options;
     const struct volume_intensity *k = &o->scaling;
     char count[32];
@@ -67,82 +64,95 @@ static void introduce(const struct volume_run *r)
         printf("intensity: z-score of the voxels that are not 0\n");
 }
 
-static int check_outputs(const struct volume_options *o)
+/* ---- what trainer_main calls ----------------------------------------------------------------- */
+
+static int parse(void *run, int argc, char **argv)
 {
+    return volume_options_parse(&((struct volume_run *)run)->options, argc, argv);
+}
+
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
+{
+    table[0] = volume_options_table(&((const struct volume_run *)run)->options);
+    return 1;
+}
+
+static int check_outputs(const void *run)
+{
+    const struct volume_options *o = &((const struct volume_run *)run)->options;
     struct training_files files = volume_files(o);
     const struct ckpt_path inputs[] = {{"--data", o->data, CKPT_PATH_INPUT, 0}};
 
     return outputs_check(&files, inputs, 1);
 }
 
-/* All ranks must have the same data: they share the patches of a step. */
-static int agree_on_data(const struct volume_run *r)
+static int open_data(void *run)
 {
-    struct ckpt_fact facts[] = {
-        {"number of volumes", &r->data.n, sizeof r->data.n},
-        {"number of classes", &r->data.classes, sizeof r->data.classes},
-    };
-
-    return ckpt_agree(r->context, facts, 2) ? say_fail("%s", ckpt_error(r->context)) : 0;
-}
-
-static int run(struct volume_run *r)
-{
+    struct volume_run *r = run;
     const struct volume_options *o = &r->options;
-    struct training_setup setup;
 
-    training_setup_begin(&setup, r->context, r->trainable, o->library.plan_only);
-    if (volume_compile(r) || compiled_all(r->context))
-        return -1;
-    ckpt_plan_print(r->training, stdout);
-    training_setup_end(&setup);
-    if (!o->library.plan_only && (resume_note_count(r->context, "volumes of the data", r->data.n) ||
-                                  volume_options_note(o, r->context) ||
-                                  resume_load(&o->train.state, r->context, NULL, &r->first) ||
-                                  volume_log_open(r) || volume_train(r)))
-        return -1;
-    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
-}
-
-static int go(struct volume_run *r)
-{
-    struct volume_options *o = &r->options;
-
-    /* With several ranks the first one writes; ranks are known only after the rendezvous. */
-    if (!o->library.ranks && check_outputs(o))
-        return -1;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (volume_options_agree(o, r->context) || resume_find(&o->train.state, r->context) ||
-        (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
-        return -1;
-    o->train.samples = o->train.batch * ckpt_ranks(r->context);
-    if (o->train.dump && ckpt_ranks(r->context) > 1)
-        return say_fail("--dump is for one rank alone");
     r->data.classes = !o->data && !o->classes ? 2 : o->classes;
     r->data.intensity = o->scaling;
-    if ((o->data && volume_set_open(&r->data, o->data, o->unpack)) || agree_on_data(r) ||
-        make_model(r))
-        return -1;
-    introduce(r);
-    return run(r);
+    return o->data ? volume_set_open(&r->data, o->data, o->unpack) : 0;
+}
+
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
+{
+    const struct volume_set *d = &((const struct volume_run *)run)->data;
+
+    fact[0] = (struct ckpt_fact){"number of volumes", &d->n, sizeof d->n};
+    fact[1] = (struct ckpt_fact){"number of classes", &d->classes, sizeof d->classes};
+    return 2;
+}
+
+/* A run without steps compiles nothing: no other program exists. */
+static int compile(void *run, bool trains)
+{
+    return trains ? volume_compile(run) : 0;
+}
+
+static int fits(void *run, bool trains)
+{
+    if (trains)
+        ckpt_plan_print(((struct volume_run *)run)->training, stdout);
+    return 0;
+}
+
+static ckpt_program *program(const void *run)
+{
+    return ((const struct volume_run *)run)->training;
+}
+
+static void close(void *run)
+{
+    volume_set_close(&((struct volume_run *)run)->data);
 }
 
 int main(int argc, char **argv)
 {
     static struct volume_run r;
+    const struct trainer t = {.run = &r,
+                              .library = &r.options.library,
+                              .train = &r.options.train,
+                              .context = &r.context,
+                              .first = &r.first,
+                              .log = &r.log,
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "volumes of the data",
+                              .samples = &r.data.n,
+                              .describe = volume_describe,
+                              .open_steps = volume_open_steps,
+                              .close_steps = volume_close_steps,
+                              .close = close};
 
-    say_begin();
-    signals_open();
-    int rc = volume_options_parse(&r.options, argc, argv);
-
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(&r);
-    if (log_close(&r.log))
-        rc = -1;
-    ckpt_close(r.context);
-    volume_set_close(&r.data);
-    return say_finish(rc ? 1 : 0);
+    return trainer_main(&t, argc, argv);
 }

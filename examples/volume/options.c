@@ -47,14 +47,9 @@ static int print_help(const struct volume_options *o)
                          2, sections);
 }
 
-int volume_options_note(const struct volume_options *o, ckpt *c)
+struct option_table volume_options_table(const struct volume_options *o)
 {
-    return resume_note(c, table, o);
-}
-
-int volume_options_agree(const struct volume_options *o, ckpt *c)
-{
-    return options_agree(c, 1, &(struct option_table){table, o});
+    return (struct option_table){table, o};
 }
 
 struct training_files volume_files(const struct volume_options *o)

@@ -31,9 +31,7 @@ struct training_files volume_files(const struct volume_options *o);
 /* Returns 0 to go on, 1 to exit (--help) and -1 after an error message. */
 int volume_options_parse(struct volume_options *o, int argc, char **argv);
 
-/* Stores the options in the checkpoints of c.  Returns 0, or -1 after an error message. */
-int volume_options_note(const struct volume_options *o, ckpt *c);
-/* Checks that all ranks have the same options.  Returns 0, or -1 after an error message. */
-int volume_options_agree(const struct volume_options *o, ckpt *c);
+/* The program's own options. */
+struct option_table volume_options_table(const struct volume_options *o);
 
 #endif

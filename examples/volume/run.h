@@ -3,8 +3,8 @@
 #ifndef VOLUME_RUN_H
 #define VOLUME_RUN_H
 
-#include "../common/log.h"
 #include "../common/say.h"
+#include "../common/training.h"
 #include "options.h"
 
 struct volume_run {
@@ -15,6 +15,8 @@ struct volume_run {
     ckpt_program *training; /* owned by the context */
     int64_t trainable;      /* number of trained parameters */
     int64_t first;          /* steps of the runs that this one resumes */
+    float *image;           /* of a step: [batch][patch] */
+    int32_t *label;
     struct run_log log;
 };
 
@@ -25,10 +27,9 @@ ckpt_tensor volume_loss(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor labels, in
 
 /* Compiles the training program.  Returns 0, or -1 after an error message. */
 int volume_compile(struct volume_run *r);
-/* Runs and logs the steps, dumps the first and saves at the end.  Returns 0 or -1. */
-int volume_train(struct volume_run *r);
-
-/* Opens the log and writes its first line.  Returns 0, or -1 after an error message. */
-int volume_log_open(struct volume_run *r);
+/* Callbacks of struct trainer, which describes them. */
+void volume_describe(const void *run, FILE *f);
+int volume_open_steps(void *run, struct training *t);
+void volume_close_steps(void *user);
 
 #endif

@@ -60,36 +60,28 @@ int volume_compile(struct volume_run *r)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-struct course {
-    struct volume_run *run;
-    float *image; /* [batch][patch] */
-    int32_t *label;
-};
-
-static int feed(const struct course *c, int64_t first)
+static int feed(struct volume_run *r, int64_t first)
 {
-    struct volume_run *r = c->run;
     const struct volume_draw *d = &r->options.draw;
     int64_t batch = r->options.train.batch, n = d->size[0] * d->size[1] * d->size[2];
-    int64_t bytes = batch * n * (int64_t)sizeof *c->image;
+    int64_t bytes = batch * n * (int64_t)sizeof *r->image;
 
     for (int64_t i = 0; i < batch; i++)
-        if (volume_take_patch(&r->data, d, first + i, c->image + i * n, c->label + i * n))
+        if (volume_take_patch(&r->data, d, first + i, r->image + i * n, r->label + i * n))
             return -1;
-    if (ckpt_feed(r->training, "image", c->image, bytes) ||
-        ckpt_feed(r->training, "label", c->label, bytes))
+    if (ckpt_feed(r->training, "image", r->image, bytes) ||
+        ckpt_feed(r->training, "label", r->label, bytes))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
 
 static int submit(struct training *t, int64_t step)
 {
-    const struct course *c = t->user;
-    struct volume_run *r = c->run;
+    struct volume_run *r = t->user;
     int64_t batch = r->options.train.batch;
     double from = run_clock_now();
 
-    if (feed(c, (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch))
+    if (feed(r, (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch))
         return -1;
     t->data_ms = 1e3 * (run_clock_now() - from);
     if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || ckpt_submit(r->training))
@@ -99,32 +91,32 @@ static int submit(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    return training_end(t, ((struct course *)t->user)->run->training, step, 0);
+    return training_end(t, ((const struct volume_run *)t->user)->training, step, 0);
 }
 
-int volume_train(struct volume_run *r)
+int volume_open_steps(void *run, struct training *t)
 {
+    struct volume_run *r = run;
     const struct volume_options *o = &r->options;
     const int64_t *p = o->draw.size;
-    struct course c = {.run = r};
-    struct training t = {.context = r->context,
-                         .options = &o->train,
-                         .first = r->first,
-                         .log = &r->log,
-                         .reads = true,
-                         .ahead = o->train.dump ? 0 : 1, /* a dump reads only the first step */
-                         .submit = submit,
-                         .end = end,
-                         .user = &c};
 
-    c.image = MEMORY_FOR(sizeof *c.image, o->train.batch, p[0], p[1], p[2]);
-    c.label = MEMORY_FOR(sizeof *c.label, o->train.batch, p[0], p[1], p[2]);
-    int rc = c.image && c.label
-                 ? training_run(&t)
-                 : say_fail("no memory for a batch of %lld patches", (long long)o->train.batch);
-    free(c.image);
-    free(c.label);
-    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
-    training_report(&t, "loss", r->training);
-    return training_save(&t, rc, NULL);
+    t->reads = true;
+    t->submit = submit;
+    t->end = end;
+    t->user = r;
+    r->image = MEMORY_FOR(sizeof *r->image, o->train.batch, p[0], p[1], p[2]);
+    r->label = MEMORY_FOR(sizeof *r->label, o->train.batch, p[0], p[1], p[2]);
+    return r->image && r->label
+               ? 0
+               : say_fail("no memory for a batch of %lld patches", (long long)o->train.batch);
+}
+
+void volume_close_steps(void *user)
+{
+    struct volume_run *r = user;
+
+    free(r->image);
+    free(r->label);
+    r->image = NULL;
+    r->label = NULL;
 }

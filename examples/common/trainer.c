@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one order of all trainers: see trainer.h. */
+#include <stdlib.h>
+#include "ckpt_dist.h"
+#include "compiled.h"
+#include "dump.h"
+#include "say.h"
+#include "signals.h"
+#include "trainer.h"
+
+int64_t trainer_count(ckpt *c)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < ckpt_param_count(c); i++) {
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        if (!ckpt_param_info(c, ckpt_param_at(c, i), &info) && info.trainable)
+            n += info.numel;
+    }
+    return n;
+}
+
+static bool varies(const struct trainer *t)
+{
+    return t->varies && t->varies(t->run);
+}
+
+static bool has_steps(const struct trainer *t)
+{
+    return t->train->steps > 0 || t->train->state.from;
+}
+
+/* ---- before the data ------------------------------------------------------------------------ */
+
+static int agree_on_options(const struct trainer *t)
+{
+    struct option_table table[TRAINER_TABLES];
+    int n = t->tables(t->run, table);
+
+    return options_agree(*t->context, n, table);
+}
+
+/* Only the first rank writes; ranks know their number after the rendezvous. */
+static int open_context(const struct trainer *t)
+{
+    const bool alone = !t->library->ranks;
+
+    if ((alone && t->outputs(t->run)) || (t->before && t->before(t->run)))
+        return -1;
+    if (ckpt_open(t->context, t->library))
+        return say_fail("%s", ckpt_error(NULL));
+    ckpt *c = *t->context;
+    say_as_rank(ckpt_rank(c), ckpt_ranks(c));
+    if (agree_on_options(t) || resume_find(&t->train->state, c) ||
+        (!alone && !ckpt_rank(c) && t->outputs(t->run)))
+        return -1;
+    if (t->train->dump && ckpt_ranks(c) > 1)
+        return say_fail("--dump is for one rank alone");
+    if (!varies(t))
+        t->train->samples = t->train->batch * ckpt_ranks(c);
+    return 0;
+}
+
+/* ---- data, model, programs ------------------------------------------------------------------ */
+
+static int open_data(const struct trainer *t)
+{
+    struct ckpt_fact fact[TRAINER_FACTS];
+
+    if (t->data(t->run))
+        return -1;
+    int n = t->facts(t->run, fact);
+    return ckpt_agree(*t->context, fact, n) ? say_fail("%s", ckpt_error(*t->context)) : 0;
+}
+
+static int make_model(const struct trainer *t)
+{
+    if (t->model(t->run))
+        return -1;
+    t->introduce(t->run);
+    return 0;
+}
+
+static int compile(const struct trainer *t)
+{
+    const bool trains = has_steps(t) || t->library->plan_only;
+    const int64_t all = t->parameters ? t->parameters(t->run) : trainer_count(*t->context);
+    struct training_setup setup;
+
+    training_setup_begin(&setup, *t->context, trains ? all : 0,
+                         t->library->plan_only && !varies(t));
+    if (t->compile(t->run, trains) || compiled_all(*t->context) || t->fits(t->run, trains))
+        return -1;
+    training_setup_end(&setup);
+    return 0;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* Notes for saved states: the number of samples, the options, the program's own. */
+static int note(const struct trainer *t, struct resume_place *place)
+{
+    struct option_table table[TRAINER_TABLES];
+    int n = t->tables(t->run, table);
+
+    if (resume_note_count(*t->context, t->counted, *t->samples))
+        return -1;
+    for (int i = 0; i < n; i++)
+        if (resume_note(*t->context, table[i].rows, table[i].values))
+            return -1;
+    return t->notes ? t->notes(t->run, place) : 0;
+}
+
+static int resume(const struct trainer *t)
+{
+    struct resume_place place = {.name = NULL};
+
+    if (note(t, &place))
+        return -1;
+    int rc = resume_load(&t->train->state, *t->context, &place, t->first);
+    if (!rc && t->resumed)
+        rc = t->resumed(t->run, &place);
+    free(place.was);
+    free(place.bad);
+    return rc;
+}
+
+static int open_log(const struct trainer *t)
+{
+    if (log_open(t->log, t->train, ckpt_rank(*t->context), *t->first))
+        return -1;
+    if (!t->log->f)
+        return 0;
+    log_config_begin(t->log);
+    t->describe(t->run, t->log->f);
+    log_config_end(t->log, *t->context, t->program(t->run), t->train, t->library);
+    return 0;
+}
+
+static int run_steps(const struct trainer *t, struct training *s)
+{
+    int rc = t->open_steps(t->run, s);
+
+    rc = rc ? rc : training_run(s);
+    if (!rc && t->look_last && s->ended > s->first && !ckpt_stop_requested(*t->context))
+        rc = t->look_last(t->run, s);
+    if (s->user)
+        t->close_steps(s->user);
+    return rc ? rc : dump_check(t->train->dump, s->ended - s->first);
+}
+
+static int train(const struct trainer *t)
+{
+    if (resume(t) || open_log(t))
+        return -1;
+    struct training s = {.context = *t->context,
+                         .options = t->train,
+                         .first = *t->first,
+                         .log = t->log,
+                         .ahead = t->train->dump ? 0 : 1}; /* a dump reads the first step alone */
+    int rc = run_steps(t, &s);
+    training_report(&s, t->measure ? t->measure : "loss", t->program(t->run));
+    if (t->report)
+        t->report(t->run);
+    return training_save(&s, rc);
+}
+
+/* ---- the whole program ---------------------------------------------------------------------- */
+
+static int unwritten(const struct trainer *t)
+{
+    return ckpt_unwritten(*t->context) ? say_fail("%s", ckpt_error(*t->context)) : 0;
+}
+
+static int go(const struct trainer *t)
+{
+    if (open_context(t) || open_data(t) || make_model(t) || compile(t))
+        return -1;
+    if (t->library->plan_only)
+        return unwritten(t);
+    if (has_steps(t) && train(t))
+        return -1;
+    if (t->finish && t->finish(t->run, has_steps(t)))
+        return -1;
+    return unwritten(t);
+}
+
+int trainer_main(const struct trainer *t, int argc, char **argv)
+{
+    say_begin();
+    signals_open();
+    int rc = t->parse(t->run, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(t);
+    if (log_close(t->log))
+        rc = -1;
+    ckpt_close(*t->context);
+    t->close(t->run);
+    return say_finish(rc ? 1 : 0);
+}
