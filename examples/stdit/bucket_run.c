@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run with buckets: its printed table, and the notes in its states. */
 #include <stdlib.h>
+#include "../common/names.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "run.h"
@@ -39,15 +40,77 @@ static void print_bucket(const struct stdit_shape *s, bool open, bool any_open)
            (long long)info.micro_batch, say_bytes(peak, info.planned_peak), time);
 }
 
-void stdit_print_buckets(const struct stdit_run *r)
+/* Clips that no step of an epoch takes. */
+struct left {
+    int64_t homeless;   /* that are in no bucket */
+    int64_t few;        /* in buckets without a batch for each rank */
+    int64_t rest;       /* that are left when no batch for each rank remains */
+    struct names small; /* the buckets of `few` */
+};
+
+static void leave(struct left *left, const struct stdit_data *d, const struct bucket_list *l,
+                  int ranks)
+{
+    int64_t used = l->n / l->batch / ranks * ranks * l->batch;
+    char name[STDIT_BUCKET_NAME], text[NAMES_LENGTH];
+
+    if (used) {
+        left->rest += l->assigned - used;
+        return;
+    }
+    stdit_bucket_name(&d->buckets, &l->bucket, name);
+    snprintf(text, sizeof text, "%s (%lld of a batch of %lld)", name, (long long)l->assigned,
+             (long long)l->batch);
+    names_add(&left->small, text);
+    left->few += l->assigned;
+}
+
+/* What is left in the first epoch; another one draws other buckets where the table says so. */
+static int count_left(const struct stdit_run *r, struct left *left)
+{
+    const struct stdit_data *d = &r->data;
+    const struct stdit_options *o = &r->options;
+    struct bucket_epoch e;
+
+    *left = (struct left){.homeless = d->rows};
+    if (bucket_epoch_make(&e, &d->buckets, d->size, d->own, d->rows, o->stride ? o->stride : 1,
+                          (uint64_t)o->library.seed, 0))
+        return -1;
+    for (int i = 0; i < e.n; i++) {
+        left->homeless -= e.list[i].assigned;
+        leave(left, d, &e.list[i], ckpt_ranks(r->context));
+    }
+    bucket_epoch_free(&e);
+    return 0;
+}
+
+static void print_left(const struct left *left, int64_t rows)
+{
+    char names[NAMES_TEXT];
+    int64_t all = left->homeless + left->few + left->rest;
+
+    if (all)
+        printf("%lld of %lld clips are in no step of the first epoch:\n", (long long)all,
+               (long long)rows);
+    if (left->few)
+        say_print("  %lld in buckets with less than a batch for each rank: %s\n",
+                  (long long)left->few, names_text(&left->small, names));
+    if (left->rest)
+        printf("  %lld that fill no batch for each rank\n", (long long)left->rest);
+    if (left->homeless)
+        printf("  %lld in no bucket of the table\n", (long long)left->homeless);
+}
+
+int stdit_print_buckets(const struct stdit_run *r)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     const struct stdit_data *d = &r->data;
+    struct left left;
     char arena[32];
     int64_t peak = 0;
 
     if (ckpt_rank(r->context))
-        return;
+        return 0;
     bool any_open = any_is_open(d);
     printf("%-16s %10s %8s %6s%s %6s %11s %12s\n", "bucket", "frame", "clips", "batch",
            any_open ? "     " : "", "micro", "peak", "step");
@@ -58,6 +121,10 @@ void stdit_print_buckets(const struct stdit_run *r)
     }
     printf("%d buckets in one arena of %s; clips: how many fit the bucket\n", d->n_shapes,
            say_bytes(arena, peak));
+    if (count_left(r, &left))
+        return -1;
+    print_left(&left, d->rows);
+    return 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -44,6 +44,16 @@ static int count_rows(struct count *c, const struct stdit_data *d, int64_t inter
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
+void stdit_bucket_name(const struct buckets *table, const struct bucket *b,
+                       char name[STDIT_BUCKET_NAME])
+{
+    const struct bucket_row *row = &table->row[b->row];
+    int label = aspect_label(row->size, b->ratio);
+
+    snprintf(name, STDIT_BUCKET_NAME, "%s %lld %d.%02d", row->size->name,
+             (long long)row->entry[b->entry].frames, label / 100, label % 100);
+}
+
 /* Clips are cropped to whole cells of the autoencoder, as Open-Sora's latents are; the model gets
  * the sizes of the table as input. */
 static void make_shape(const struct stdit_data *d, const struct stdit_vae *v, struct stdit_shape *s,
@@ -51,7 +61,6 @@ static void make_shape(const struct stdit_data *d, const struct stdit_vae *v, st
 {
     const struct bucket_row *row = &d->buckets.row[b->row];
     int64_t height, width, cell = vae_factor(&v->plain.model.config);
-    int label = aspect_label(row->size, b->ratio);
 
     aspect_frame(row->size, b->ratio, &height, &width);
     stdit_shape_fill(v, s, row->entry[b->entry].frames, height / cell * cell, width / cell * cell);
@@ -59,8 +68,7 @@ static void make_shape(const struct stdit_data *d, const struct stdit_vae *v, st
     s->geometry.pixel_width = (double)width;
     s->batch = row->entry[b->entry].batch;
     s->bucket = *b;
-    snprintf(s->name, sizeof s->name, "%s %lld %d.%02d", row->size->name,
-             (long long)row->entry[b->entry].frames, label / 100, label % 100);
+    stdit_bucket_name(&d->buckets, b, s->name);
 }
 
 /* Lists the buckets with enough possible rows for a whole batch; shapes NULL: counts only. */
@@ -114,18 +122,46 @@ static int make_shapes(struct stdit_data *d, const struct stdit_vae *v, const st
     return 0;
 }
 
+struct fit {
+    const struct count *count;
+    bool fits;
+};
+
+static void see(void *user, const struct bucket *bucket)
+{
+    struct fit *f = user;
+    const struct bucket_row *row = &f->count->table->row[bucket->row];
+
+    f->fits |= *count_of(f->count, bucket) >= row->entry[bucket->entry].batch;
+}
+
+/* The rows that a bucket with a shape can take. */
+static int64_t count_fitting(const struct count *c, const struct stdit_data *d, int64_t interval)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < d->rows; i++) {
+        struct fit f = {.count = c};
+        buckets_visit(c->table, &d->size[i], interval, see, &f);
+        n += f.fits;
+    }
+    return n;
+}
+
 /* For training on noise, the autoencoder is configured to compute latent sizes, but not created. */
 int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o)
 {
     struct stdit_vae v;
     struct count c = {.n = NULL};
+    const int64_t interval = o->stride ? o->stride : 1;
     int rc = buckets_read(&d->buckets, o->buckets);
 
     if (!rc && o->train.batch == CKPT_AUTO)
         buckets_open(&d->buckets);
-    rc = rc || stdit_vae_configure(&v, o) || count_rows(&c, d, o->stride ? o->stride : 1) ||
+    rc = rc || stdit_vae_configure(&v, o) || count_rows(&c, d, interval) ||
          make_shapes(d, &v, &c, o->buckets);
 
+    d->fitting = rc ? 0 : count_fitting(&c, d, interval);
     free(c.n);
     if (rc)
         return -1;

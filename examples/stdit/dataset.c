@@ -258,7 +258,7 @@ static int data_bucketed(struct stdit_data *d, const struct stdit_options *o, bo
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = o->text_tokens ? o->text_tokens : 1;
     snprintf(d->title, sizeof d->title, "%s: %s, %lld in %d buckets of %s",
-             d->noise ? "random latents" : "videos", path, (long long)d->rows, d->n_shapes,
+             d->noise ? "random latents" : "videos", path, (long long)d->fitting, d->n_shapes,
              o->buckets);
     if (fixed_rate(d, 24))
         return -1;

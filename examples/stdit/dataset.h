@@ -13,15 +13,17 @@
 #include "texts.h"
 #include "videos.h"
 
+enum { STDIT_BUCKET_NAME = 32 };
+
 /* Clips of one size and length, the batch size, and the training program. */
 struct stdit_shape {
     struct stdit_geometry geometry;
     struct stdit_clips clips; /* input of the autoencoder */
     struct stdit_shift shift;
-    int64_t batch;          /* samples of a step, of each rank */
-    bool masked;            /* frame masks are fed */
-    struct bucket bucket;   /* with buckets */
-    char name[32];          /* of the bucket */
+    int64_t batch;        /* samples of a step, of each rank */
+    bool masked;          /* frame masks are fed */
+    struct bucket bucket; /* with buckets */
+    char name[STDIT_BUCKET_NAME];
     int64_t possible;       /* rows that may be in this bucket */
     ckpt_program *training; /* the context's; NULL: none */
 };
@@ -32,9 +34,10 @@ struct stdit_data {
     bool null_caption; /* every sample has the null caption; y is unused */
     bool noise;        /* z is drawn for each row on use */
     int64_t rows, channels, caption_channels;
-    int64_t text_rows; /* 1: shared by all rows */
+    int64_t fitting;        /* with buckets: rows that one with a shape can take */
+    int64_t text_rows;      /* 1: shared by all rows */
     const int64_t *text_of; /* [rows] text row of each row; NULL: the row's own index */
-    int64_t tokens;    /* text tokens of a sample */
+    int64_t tokens;         /* text tokens of a sample */
     struct stdit_shape *shape;
     int n_shapes;
     struct buckets buckets;     /* n 0: none */
@@ -44,12 +47,12 @@ struct stdit_data {
     struct stdit_videos videos; /* encoded by vae when z is NULL and there is no cache */
     struct stdit_vae vae;
     struct stdit_texts texts; /* captions of videos; rows 0: none */
-    float *z;        /* [rows, channels, T, H, W] */
-    float *y;        /* [text rows, L, caption_channels]; NULL: in the cache or in texts */
-    int32_t *mask;   /* [text rows, L] */
-    float *fps;      /* [rows] */
-    float *t, *eps;  /* [rows], like z; NULL: drawn */
-    int32_t *x_mask; /* [rows, T]; NULL: drawn or absent */
+    float *z;                 /* [rows, channels, T, H, W] */
+    float *y;                 /* [text rows, L, caption_channels]; NULL: in the cache or in texts */
+    int32_t *mask;            /* [text rows, L] */
+    float *fps;               /* [rows] */
+    float *t, *eps;           /* [rows], like z; NULL: drawn */
+    int32_t *x_mask;          /* [rows, T]; NULL: drawn or absent */
 };
 
 /* Loads the data of the options, and fills in options that depend on it: channels, text tokens.
@@ -94,6 +97,9 @@ int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_
  * whole batch.  The sizes of the rows are known.  Shapes with the most tokens per step come
  * first. */
 int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o);
+/* "144p 17 0.56": size, frames and ratio. */
+void stdit_bucket_name(const struct buckets *table, const struct bucket *b,
+                       char name[STDIT_BUCKET_NAME]);
 /* Sets the members of a shape that depend on the sizes of its frames. */
 void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
                       int64_t height, int64_t width);

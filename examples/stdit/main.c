@@ -150,9 +150,9 @@ static int fits(void *run, bool trains)
 {
     struct stdit_run *r = run;
 
-    if (trains && r->data.buckets.n)
-        stdit_print_buckets(r);
-    else if (trains)
+    if (trains && r->data.buckets.n && stdit_print_buckets(r))
+        return -1;
+    if (trains && !r->data.buckets.n)
         ckpt_plan_print(r->data.shape->training, stdout);
     if (trains && r->options.video_dir && stdit_ahead_plan(r))
         return -1;

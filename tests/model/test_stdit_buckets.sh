@@ -40,6 +40,24 @@ runs "buckets in one arena" "$train" $data --steps 24 --log "$work/log" --save "
 [ "$(steps "$work/log" | cut -d' ' -f2-4 | sort -u | wc -l)" -gt 5 ] || fail "few buckets: $(steps "$work/log")"
 [ "$(arenas "$work/log" | wc -l)" = 1 ] || fail "the arena grows: $(arenas "$work/log")"
 
+# Clips that no step takes are named: in buckets with less than a batch, after the last batch, in no
+# bucket.
+cat >"$work/few.json" <<END
+{"144p": {"1": [1.0, 8], "17": [1.0, 2]}}
+END
+awk 'BEGIN {
+    print "path,text,num_frames,height,width"
+    for (i = 0; i < 9; i++)
+        printf "c%d.rgb,x,%d,%d,256\n", i, i < 3 ? 1 : 18, i < 8 ? 144 : 16
+}' >"$work/few.csv"
+few="$model --sample-steps 0 --buckets $work/few.json --latent $work/few.csv"
+runs "random latents: .*, 5 in 1 buckets" "$train" $few --steps 2
+runs "5 of 9 clips are in no step of the first epoch:" "$train" $few --steps 2
+runs "  3 in buckets with less than a batch for each rank: 144p 1 0.56 (3 of a batch of 8)" \
+    "$train" $few --steps 2
+runs "  1 that fill no batch for each rank" "$train" $few --steps 2
+runs "  1 in no bucket of the table" "$train" $few --plan-only
+
 # The same bits under the least budget, with tiers, and from a state in the middle.
 # (The refusal is for the bucket that needs the most.)
 refuses 1 "bucket .*needs at least" "$train" $data --steps 1 --vram 1M
