@@ -26,6 +26,12 @@ events() {
 # The directory is made.  A line of a step has ten numbers, two lines are of the validation.
 runs "step" "$lm" $words --steps 4 --tensorboard "$work/tb" --log "$work/log" --save-state "$work/s"
 events "$work/tb" "$work/log" "numbers 42" "files 1"
+# The log is JSON also where the path is not UTF-8.
+odd=$work/$(printf 'd\351')
+mkdir "$odd"
+cp "$root/doc/tour.md" "$odd/text"
+runs "step" "$lm" $words --data "$odd/text" --steps 4 --tensorboard "$work/odd" --log "$work/odd.log"
+events "$work/odd" "$work/odd.log" "files 1"
 # A run that went further and was lost: those that went on say what became of its steps.
 runs "step" "$lm" $words --steps 8 --tensorboard "$work/tb" --log "$work/lost" --resume "$work/s"
 runs "step" "$lm" $words --steps 6 --tensorboard "$work/tb" --log "$work/log" --resume "$work/s"
