@@ -45,6 +45,15 @@ CKPT_API int ckpt_rank(const ckpt *c);
 CKPT_API int ckpt_ranks(const ckpt *c);
 
 /*
+ * The number of this process among those that a launcher started (mpirun, srun, torchrun), and how
+ * many those are, from its environment, with --ranks or without; 0 of 1 without a launcher.  A
+ * program that would train alone, and write the same files as the others, can refuse to.  Returns
+ * 0, or CKPT_EINVAL: the variables contradict each other; rank or ranks is NULL.  The sentence is
+ * in ckpt_error(NULL).
+ */
+CKPT_API int ckpt_launched(int *rank, int *ranks);
+
+/*
  * Compares facts that all ranks must share but that the library does not know: options of a
  * program, a schedule, data that all read.  The bytes of data are compared, and shown if they are
  * short text; the name describes them, such as "--lr".  Collective, with the same list of n facts.

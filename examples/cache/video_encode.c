@@ -116,7 +116,7 @@ static int meet(struct encode *e, ckpt **c)
 
     e->ranks = 1;
     if (!meeting.ranks)
-        return 0;
+        return options_alone(&meeting);
     meeting.device = "cpu";
     meeting.vram = CKPT_VRAM_NONE;
     meeting.host = 0;

@@ -265,6 +265,22 @@ static int fill_facts(int n, const struct option_table *tables, struct ckpt_fact
     return at;
 }
 
+int options_alone(const struct ckpt_options *library)
+{
+    int rank, ranks;
+
+    if (library->ranks || library->plan_only)
+        return 0;
+    if (ckpt_launched(&rank, &ranks))
+        return say_fail("%s (or run alone with --ranks none)", ckpt_error(NULL));
+    if (ranks == 1)
+        return 0;
+    return say_fail("this is process %d of %d that a launcher started, and --ranks is not given: "
+                    "each would run alone, and all would write the same files; share the work with "
+                    "--ranks mpi or --ranks tcp:HOST:PORT, or run alone with --ranks none",
+                    rank, ranks);
+}
+
 int options_agree(ckpt *c, int n, const struct option_table *tables)
 {
     int count = count_rows(n, tables);

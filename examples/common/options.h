@@ -83,6 +83,10 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
  * no options about plan files or about sharing between ranks. */
 const struct ckpt_option *options_of_library(bool trains);
 
+/* Refuses to run alone where a launcher started several processes, each of which would write the
+ * same files.  Returns 0, or -1 after an error message. */
+int options_alone(const struct ckpt_options *library);
+
 /* A section of --help. */
 struct option_section {
     const char *title;

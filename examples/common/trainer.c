@@ -45,7 +45,8 @@ static int open_context(const struct trainer *t)
 {
     const bool alone = !t->library->ranks;
 
-    if ((alone && t->outputs(t->run)) || (t->before && t->before(t->run)))
+    if (options_alone(t->library) || (alone && t->outputs(t->run)) ||
+        (t->before && t->before(t->run)))
         return -1;
     if (ckpt_open(t->context, t->library))
         return say_fail("%s", ckpt_error(NULL));

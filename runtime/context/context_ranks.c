@@ -17,6 +17,13 @@ int ckpt_ranks(const ckpt *c)
     return c->ranks.sharing.ranks;
 }
 
+int ckpt_launched(int *rank, int *ranks)
+{
+    if (!rank || !ranks)
+        return error_set(CKPT_EINVAL, "ckpt_launched: rank or ranks is NULL");
+    return comm_launched_as(rank, ranks);
+}
+
 void ckpt_request_stop(ckpt *c)
 {
     if (c)

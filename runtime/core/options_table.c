@@ -55,8 +55,8 @@ static const struct ckpt_option library_table[] = {
         "if it is more than 3 % faster than the first; --machine-out and --plan-out record it"),
     ROW("ranks", STRING, ranks, "WHERE",
         "train with other processes: mpi (started by mpirun or srun), or a rendezvous, "
-        "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks, which need not run "
-        "(default: one process alone)"),
+        "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks, which need not run; "
+        "none: alone, though a launcher started several processes (default: one process alone)"),
     RANGE("zero", COUNT, zero, "N",
           "what is sharded over ranks: 0: nothing; 1: optimizer state; 2: also parameters, "
           "gathered once per step; 3: gathered in forward and again in backward; auto: gathered "

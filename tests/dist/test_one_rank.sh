@@ -69,6 +69,19 @@ refuses 1 "OMPI_COMM_WORLD_RANK is set" env OMPI_COMM_WORLD_RANK=0 $stdit --rank
 runs "memory:" env SLURM_NTASKS=4 $stdit --ranks "file:$work/meet"
 runs "memory:" env RANK= WORLD_SIZE= $stdit --ranks "file:$work/meet"
 
+# one of several processes, and no --ranks: each would train alone
+for launched in "RANK=1 WORLD_SIZE=2" "PMI_RANK=0 PMI_SIZE=2" "SLURM_PROCID=1 SLURM_NTASKS=2" \
+    "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2"; do
+    for program in "$stdit" "$vae --steps 1"; do
+        refuses 1 "or run alone with --ranks none" env $launched $program --save "$work/none"
+    done
+    runs "memory:" env $launched $stdit --ranks none
+    runs "predicted" env $launched $stdit --plan-only
+done
+refuses 1 "(or run alone with --ranks none)" env RANK=0 $stdit
+runs "memory:" env RANK=0 WORLD_SIZE=1 $stdit
+[ ! -e "$work/none" ] || fail "a refused process wrote weights"
+
 if [ -f .libs/ckpt_mpi.so ]; then
     CKPT_PLUGIN_DIR=$PWD/.libs
     export CKPT_PLUGIN_DIR

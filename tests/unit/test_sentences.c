@@ -203,6 +203,7 @@ static void file_cases(void)
 static void other_cases(void)
 {
     FAILS(ckpt_agree(context, NULL, 1));
+    FAILS(ckpt_launched(NULL, NULL));
     FAILS(ckpt_gather_ranks(context, NULL, 4, values));
     FAILS(ckpt_lora_merge(NULL));
     FAILS(ckpt_unwritten(other));
