@@ -233,7 +233,9 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         check_sampling(o))
         return -1;
     fill_defaults(o);
-    if (training_check(&o->train, &o->library, o->dtype, o->train.batch))
+    char path[COGVIDEO_PATH];
+    if (dtype_settle(&o->dtype, &o->train.state, cogvideo_weights(o, path), o->train.dtype_note) ||
+        training_check(&o->train, &o->library, o->dtype, o->train.batch))
         return -1;
     struct training_files files = cogvideo_files(o);
     return outputs_asked(&files);

@@ -52,7 +52,7 @@ struct cogvideo_options {
 
 #define COGVIDEO_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        .dtype = "fp32", .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
+        .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
         .alpha = -1, .targets = COGVIDEO_TARGETS, .frozen = "bf16", .image_drop = -1,              \
         .image_noise_mean = COGVIDEO_NOISE_MEAN, .image_noise_std = COGVIDEO_NOISE_DEVIATION,      \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95}, .solver = "dpm",        \
@@ -103,6 +103,12 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
 
 /* The files that the options name. */
 struct training_files cogvideo_files(const struct cogvideo_options *o);
+enum { COGVIDEO_PATH = 4096 };
+
+/* The weights of the transformer that the options name; the result is path or an option.  NULL:
+ * none, they are random. */
+const char *cogvideo_weights(const struct cogvideo_options *o, char path[COGVIDEO_PATH]);
+
 /* The program's own options. */
 struct option_table cogvideo_options_table(const struct cogvideo_options *o);
 

@@ -60,7 +60,8 @@ static int check(struct cogvideo_options *o)
                                  : "--image FILE is missing: this model continues a picture");
     if (o->train.load && o->random && !o->rank)
         return say_fail("--random and --load exclude each other");
-    return option_dtype("dtype", o->dtype);
+    char path[COGVIDEO_PATH];
+    return dtype_settle_weights(&o->dtype, cogvideo_weights(o, path));
 }
 
 int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **argv)

@@ -4,11 +4,10 @@
 #include <unistd.h>
 #include "../common/names.h"
 #include "../common/say.h"
+#include "../common/trainer.h"
 #include "ckpt_files.h"
 #include "run.h"
 #include "vae.h"
-
-enum { PATH = 4096 };
 
 struct load {
     struct names missing, unexpected;
@@ -23,20 +22,6 @@ static void report(void *user, const char *what, const char *name)
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
 
-/* Reports fp16 weights of 2B, which are rounded if --dtype has fewer digits: fp16 is not supported
- * here. */
-static void say_fp16(const struct cogvideo_run *r, const char *path)
-{
-    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    ckpt_file *f;
-
-    if (ckpt_file_open(&f, path))
-        return; /* the load reports the error */
-    if (ckpt_file_count(f) && !ckpt_file_entry(f, 0, &e) && !strcmp(e.dtype, "F16"))
-        say_print("weights: fp16 in the file, %s here\n", r->options.dtype);
-    ckpt_file_close(f);
-}
-
 /* Loads weights.  Missing and unexpected tensors are both reported: other trainers may drop a
  * learned position table, which is a buffer, and a model without one cannot use it. */
 static int load_weights(struct cogvideo_run *r, const char *path)
@@ -44,7 +29,6 @@ static int load_weights(struct cogvideo_run *r, const char *path)
     struct load l = {{{{0}}, 0}, {{{0}}, 0}};
     int rc = ckpt_load_params(r->context, path, report, &l, NULL);
 
-    say_fp16(r, path);
     names_report(&l.missing, path, "missing");
     names_report(&l.unexpected, path, "unexpected");
     if (rc)
@@ -59,18 +43,24 @@ static int load_weights(struct cogvideo_run *r, const char *path)
 }
 
 /* Without adapters, --load names the weights of a whole transformer. */
+const char *cogvideo_weights(const struct cogvideo_options *o, char path[COGVIDEO_PATH])
+{
+    if (o->train.load && !o->rank)
+        return o->train.load;
+    if (o->random)
+        return NULL;
+    if (snprintf(path, COGVIDEO_PATH, "%s/transformer", o->model) >= COGVIDEO_PATH ||
+        access(path, F_OK))
+        snprintf(path, COGVIDEO_PATH, "%s", o->model);
+    return path;
+}
+
 static int load_model(struct cogvideo_run *r)
 {
-    const struct cogvideo_options *o = &r->options;
-    char path[PATH];
+    char text[COGVIDEO_PATH];
+    const char *path = cogvideo_weights(&r->options, text);
 
-    if (o->train.load && !o->rank)
-        return load_weights(r, o->train.load);
-    if (o->random)
-        return 0;
-    if (snprintf(path, sizeof path, "%s/transformer", o->model) >= PATH || access(path, F_OK))
-        snprintf(path, sizeof path, "%s", o->model);
-    return load_weights(r, path);
+    return path ? load_weights(r, path) : 0;
 }
 
 static int set_schedule(struct cogvideo_run *r)
@@ -91,16 +81,6 @@ static int set_schedule(struct cogvideo_run *r)
     return rc;
 }
 
-static void count_trainable(struct cogvideo_run *r)
-{
-    r->trainable = 0;
-    for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
-            r->trainable += info.numel;
-    }
-}
-
 int cogvideo_make_model(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
@@ -118,6 +98,6 @@ int cogvideo_make_model(struct cogvideo_run *r)
     if (o->rank && o->train.load && !o->library.plan_only &&
         cogvideo_load_adapters(r, o->train.load))
         return -1;
-    count_trainable(r);
+    r->trainable = trainer_count(r->context);
     return 0;
 }

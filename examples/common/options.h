@@ -17,7 +17,8 @@
 /* Option rows for structs that have members of these names. */
 #define DTYPE_ROW                                                                                  \
     ROW("dtype", STRING, dtype, "TYPE",                                                            \
-        "dtype of weights and activations: fp32 or bf16 (default fp32)")
+        "dtype of weights and activations: fp32 or bf16 (default: that of the weights or of the "  \
+        "resumed run; fp32 without one)")
 #define PARTIAL_ROW(field)                                                                         \
     ROW("partial", FLAG, field, NULL, "accept a --load file that lacks some parameters")
 #define CACHE_ROWS                                                                                 \

@@ -76,6 +76,8 @@ static int open_data(const struct trainer *t)
 
 static int make_model(const struct trainer *t)
 {
+    if (*t->train->dtype_note && !ckpt_rank(*t->context))
+        say_note("%s", t->train->dtype_note);
     if (t->model(t->run))
         return -1;
     t->introduce(t->run);

@@ -3,6 +3,7 @@
 #ifndef EXAMPLES_TRAINING_OPTIONS_H
 #define EXAMPLES_TRAINING_OPTIONS_H
 
+#include "dtype.h"
 #include "options.h"
 
 /* Values that a preset may fill in start as 0 (batch) or -1 (where 0 has a meaning). */
@@ -12,6 +13,7 @@ struct training_options {
     double limit, begun; /* seconds: 0 or the limit; run_clock_now value it counts from */
     const char *tensorboard;
     struct resume_options state;
+    char dtype_note[DTYPE_NOTE]; /* of dtype_settle */
     bool partial;
     int64_t batch, steps, warmup;
     int64_t samples; /* per step, over all ranks; known after the rendezvous */

@@ -198,10 +198,8 @@ static int check(struct lm_options *o)
 
 struct training_files lm_files(const struct lm_options *o)
 {
-    return (struct training_files){.library = &o->library,
-                                   .train = &o->train,
-                                   .out = o->to_hf,
-                                   .out_option = "--save-hf"};
+    return (struct training_files){
+        .library = &o->library, .train = &o->train, .out = o->to_hf, .out_option = "--save-hf"};
 }
 
 int lm_options_parse(struct lm_options *o, int argc, char **argv)
@@ -215,7 +213,8 @@ int lm_options_parse(struct lm_options *o, int argc, char **argv)
         return say_fail("%s", ckpt_error(NULL));
     if (print_help(o))
         return 1;
-    if (lm_options_config(o))
+    if (dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
+        lm_options_config(o))
         return -1;
     fill_recipe(o);
     if (check(o))

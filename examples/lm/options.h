@@ -37,7 +37,7 @@ struct lm_options {
 /* Defaults that both programs share. */
 #define LM_OPTIONS_INIT                                                                            \
     {                                                                                              \
-        .model = "tiny", .dtype = "fp32",                                                          \
+        .model = "tiny",                                                          \
         .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = 0.95}, .validation_batches = 8,  \
         .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
         .choice = {.temperature = 0.8, .top_p = 1}, .library = CKPT_OPTIONS_INIT                   \

@@ -304,6 +304,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         return say_fail("%s", ckpt_error(NULL));
     if (print_help(o))
         return 1;
+    if (dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note))
+        return -1;
     bool out = o->out != NULL;
     o->out = out ? o->out : STDIT_OUT;
     bool batch = o->train.batch != 0;

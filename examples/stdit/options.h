@@ -48,7 +48,7 @@ struct stdit_options {
 /* Defaults of all programs. */
 #define STDIT_OPTIONS_INIT                                                                         \
     {                                                                                              \
-        .model = "tiny", .dtype = "fp32", .mlp_ratio = 4, .mask_stage = "none",                    \
+        .model = "tiny", .mlp_ratio = 4, .mask_stage = "none",                    \
         .train = {TRAINING_DEFAULTS, .ema_decay = 0.99, .beta2 = -1}, .sample_steps = -1,          \
         .loader = {LOADER_DEFAULTS}, .guidance = -1, .library = CKPT_OPTIONS_INIT                  \
     }

@@ -138,5 +138,8 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
             2, sections))
         return 1;
     o->out = o->out ? o->out : STDIT_OUT;
-    return stdit_fill_preset(o) || check(o) || outputs_untrained(&o->library) ? -1 : 0;
+    return dtype_settle_weights(&o->dtype, o->train.load) || stdit_fill_preset(o) || check(o) ||
+                   outputs_untrained(&o->library)
+               ? -1
+               : 0;
 }

@@ -13,7 +13,7 @@ struct vae_model_options {
 
 #define VAE_MODEL_OPTIONS_INIT                                                                     \
     {                                                                                              \
-        .model = "tiny", .dtype = "fp32"                                                           \
+        .model = "tiny"                                                           \
     }
 
 extern const struct ckpt_option vae_model_table[];

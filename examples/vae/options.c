@@ -270,7 +270,8 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
         return say_fail("%s", ckpt_error(NULL));
     if (print_help(o))
         return 1;
-    if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
+    if (dtype_settle(&o->model.dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
+        vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
         check_lengths(o) ||
         training_check(&o->train, &o->library, o->model.dtype, o->train.batch) ||
         fill_quantizer(o) || check_losses(o) || check_files(o))

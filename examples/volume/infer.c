@@ -87,7 +87,7 @@ static int check(struct infer *o)
     if (strcmp(o->blend, "gaussian") && strcmp(o->blend, "constant"))
         return say_fail("--blend %s: give gaussian or constant", o->blend);
     if (option_sizes("window", o->window, "128x128x128", 3, side) ||
-        option_dtype("dtype", o->dtype))
+        dtype_settle_weights(&o->dtype, o->load))
         return -1;
     for (int i = 0; i < 3; i++)
         if (o->side[i] % cell)
@@ -104,8 +104,7 @@ static int parse(struct infer *o, int argc, char **argv)
     const struct ckpt_option *tables[] = {table, ckpt_options_table()};
     const char *directory = getenv("TMPDIR");
 
-    *o = (struct infer){.dtype = "fp32",
-                        .levels = 5,
+    *o = (struct infer){.levels = 5,
                         .width = 32,
                         .widest = 320,
                         .window = "128x128x128",

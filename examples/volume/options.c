@@ -98,8 +98,7 @@ int volume_options_parse(struct volume_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {table, ckpt_options_table()};
 
-    *o = (struct volume_options){.dtype = "fp32",
-                                 .levels = 5,
+    *o = (struct volume_options){.levels = 5,
                                  .width = 32,
                                  .widest = 320,
                                  .patch = "128x128x128",
@@ -114,5 +113,7 @@ int volume_options_parse(struct volume_options *o, int argc, char **argv)
     if (print_help(o))
         return 1;
     training_preset(&o->train, 2, 1000, 20, 3e-4);
-    return check(o);
+    return dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) || check(o)
+               ? -1
+               : 0;
 }

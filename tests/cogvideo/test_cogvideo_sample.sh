@@ -8,7 +8,7 @@ set -u
 
 sample=${COGVIDEO_SAMPLE:-./cogvideo-sample}
 models=$root/tests/cogvideo
-device="--device ${CKPT_DEVICE:-cpu} --threads 1"
+device="--device ${CKPT_DEVICE:-cpu} --threads 1 --dtype fp32"
 clip=$models/5b/clip.safetensors
 small="$device --model $models/5b --snr-shift 1 --text $clip --frames 5 --height 48 --width 80 --steps 4"
 

@@ -10,7 +10,7 @@ set -u
 train=${COGVIDEO_TRAIN:-./cogvideo-train}
 compare=${COMPARE:-./tests/model/compare}
 models=$root/tests/cogvideo
-device="--device ${CKPT_DEVICE:-cpu} --threads 1"
+device="--device ${CKPT_DEVICE:-cpu} --threads 1 --dtype fp32"
 
 losses() {
     sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
@@ -245,7 +245,7 @@ cp "$models/2b/diffusion_pytorch_model.safetensors" "$work/whole"
 head -c 60000 "$work/whole" >"$work/m/transformer/diffusion_pytorch_model.safetensors"
 refuses 1 "cut\|short\|bytes" "$train" --model "$work/m" --snr-shift 3 $size
 cp "$work/whole" "$work/m/transformer/diffusion_pytorch_model.safetensors"
-runs "fp16 in the file, bf16 here" "$train" $device --model "$work/m" --snr-shift 3 $size --steps 1 --dtype bf16
+runs "to which the fp16 weights" "$train" $device --model "$work/m" --snr-shift 3 $size --steps 1 --dtype bf16
 mkdir "$work/m/scheduler"
 printf '{"_class_name": "CogVideoXDPMScheduler", "snr_shift_scale": 3.0}' >"$work/m/scheduler/scheduler_config.json"
 runs "memory:" "$train" $device --model "$work/m" $size --steps 1

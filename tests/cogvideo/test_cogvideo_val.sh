@@ -7,7 +7,7 @@ set -u
 
 models=$root/tests/cogvideo
 features=$models/5b/step.safetensors
-train="${COGVIDEO_TRAIN:-./cogvideo-train} --device cpu --threads 1 --model $models/5b --snr-shift 1
+train="${COGVIDEO_TRAIN:-./cogvideo-train} --device cpu --threads 1 --dtype fp32 --model $models/5b --snr-shift 1
     --data random --frames 9 --height 48 --width 80 --ema-decay 0.9 --warmup 0 --lr 1e-2"
 levels="90 181 272 363 454 545 636 727 818 909"
 

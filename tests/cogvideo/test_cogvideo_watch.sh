@@ -9,7 +9,7 @@ set -u
 sample=${COGVIDEO_SAMPLE:-./cogvideo-sample}
 models=$root/tests/cogvideo
 clip=$models/5b/clip.safetensors
-device="--device cpu --threads 1 --snr-shift 1"
+device="--device cpu --threads 1 --dtype fp32 --snr-shift 1"
 mkdir -p "$work/m/vae" "$work/m/transformer"
 tests/cogvideo/test_vae model "$work/m/vae" || fail "no autoencoder"
 cp "$models"/5b/* "$work/m/transformer"

@@ -12,7 +12,7 @@ here=$root/tests/model
     cat "$work/log"
     exit 1
 }
-"${STDIT_SAMPLE:-./stdit-sample}" --device "${CKPT_DEVICE:-cpu}" --vae "$work/vae" --out "$work/o" \
+"${STDIT_SAMPLE:-./stdit-sample}" --dtype fp32 --device "${CKPT_DEVICE:-cpu}" --vae "$work/vae" --out "$work/o" \
     --load "$here/stdit_weights.safetensors" --hidden 24 --heads 2 --depth 2 --caption-channels 20 \
     --text-tokens 10 --text "$here/stdit_sample.safetensors" --steps 6 --guidance 3 \
     --noise "$here/stdit_sample.safetensors" --latents "$work/latents" \

@@ -8,7 +8,7 @@ set -u
 
 vae=${VAE_TRAIN:-./vae-train} compare=${COMPARE:-./tests/model/compare}
 here=$root/tests/model
-sample="${STDIT_SAMPLE:-./stdit-sample} --device cpu --threads 1 --load $here/stdit_weights.safetensors
+sample="${STDIT_SAMPLE:-./stdit-sample} --device cpu --threads 1 --dtype fp32 --load $here/stdit_weights.safetensors
     --hidden 24 --heads 2 --depth 2 --caption-channels 20 --text-tokens 10 --vae $work/vae
     --out $work/o"
 
