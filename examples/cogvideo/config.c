@@ -8,13 +8,19 @@
 
 #define CLASS "CogVideoXTransformer3DModel"
 
-static void expect_zero(struct settings *s, const char *key)
-{
-    const json_t *v = settings_find(s, key);
-
-    if (v && !(json_is_number(v) && json_number_value(v) == 0))
-        settings_refuse(s, key, "is not 0, the only supported value");
-}
+/* The parameters of the diffusers class. */
+static const struct json_keys keys[] = {
+    JSON_READ("num_attention_heads attention_head_dim num_layers in_channels out_channels "
+              "time_embed_dim ofs_embed_dim text_embed_dim max_text_seq_length patch_size "
+              "patch_size_t sample_frames sample_height sample_width temporal_compression_ratio "
+              "spatial_interpolation_scale temporal_interpolation_scale norm_eps patch_bias "
+              "use_rotary_positional_embeddings use_learned_positional_embeddings"),
+    JSON_ONLY("activation_fn", "gelu-approximate"),
+    JSON_ONLY("timestep_activation_fn", "silu"),
+    JSON_ONLY("attention_bias norm_elementwise_affine flip_sin_to_cos", "true"),
+    JSON_ONLY("freq_shift dropout", "0"),
+    JSON_ONLY("quantization_config", ""),
+    JSON_END};
 
 /* The defaults are the defaults of the diffusers class. */
 static void read_sizes(struct settings *s, struct cogvideo_config *c)
@@ -45,15 +51,10 @@ static void read_sizes(struct settings *s, struct cogvideo_config *c)
 
 static void check_known(struct settings *s, const struct cogvideo_config *c)
 {
-    settings_expect_text(s, "activation_fn", "gelu-approximate", "gelu-approximate");
-    settings_expect_text(s, "timestep_activation_fn", "silu", "silu");
-    settings_expect_flag(s, "attention_bias", true);
-    settings_expect_flag(s, "norm_elementwise_affine", true);
-    settings_expect_flag(s, "flip_sin_to_cos", true);
-    expect_zero(s, "freq_shift");
-    expect_zero(s, "dropout");
-    if (!c->flat_patch) /* the files of the 1.5 models omit patch_bias: they have a bias */
-        settings_expect_flag(s, "patch_bias", true);
+    settings_allow(s, keys);
+    /* The files of the 1.5 models say that there is none: they have a bias. */
+    if (!c->flat_patch && !settings_flag(s, "patch_bias", true))
+        settings_refuse(s, "patch_bias", "is false, which is not supported");
     if (c->head % 16)
         settings_refuse(s, "attention_head_dim", "is not a multiple of 16");
     if (c->width % 16)

@@ -13,6 +13,19 @@
 #define CLASS "AutoencoderKLCogVideoX"
 #define MOST  (INT64_C(1) << 20) /* upper bound of a size */
 
+/* The parameters of the diffusers class. */
+static const struct json_keys keys[] = {
+    JSON_READ("_class_name in_channels out_channels block_out_channels latent_channels "
+              "layers_per_block norm_eps norm_num_groups temporal_compression_ratio "
+              "sample_height sample_width scaling_factor invert_scale_latents"),
+    JSON_UNUSED("force_upcast"), /* of numbers in half precision, which this program has not */
+    JSON_ONLY("act_fn", "silu"),
+    JSON_ONLY("down_block_types", "CogVideoXDownBlock3D"),
+    JSON_ONLY("up_block_types", "CogVideoXUpBlock3D"),
+    JSON_ONLY("use_quant_conv use_post_quant_conv", "false"),
+    JSON_ONLY("shift_factor latents_mean latents_std quantization_config", ""),
+    JSON_END};
+
 /* Reads a size, with the upper bound of this file. */
 static int64_t get_int(struct settings *s, const char *key, int64_t fallback)
 {
@@ -32,27 +45,13 @@ static double get_real(struct settings *s, const char *key, double fallback)
     return x;
 }
 
-/* Refuses latents with a shift. */
-static void check_null(struct settings *s, const char *key)
-{
-    if (settings_find(s, key))
-        settings_refuse(s, key, "is not null: latents with a shift are not known here");
-}
-
-/* Checks that there are as many block types as levels, all of the expected type. */
-static void check_blocks(struct settings *s, const char *key, int levels, const char *expected)
+/* Checks that there are as many block types as levels; the table knows their type. */
+static void check_blocks(struct settings *s, const char *key, int levels)
 {
     const json_t *v = settings_find(s, key);
 
-    if (!v || s->failed)
-        return;
-    bool good = json_is_array(v) && (int)json_array_size(v) == levels;
-    for (int i = 0; good && i < levels; i++) {
-        const json_t *block = json_array_get(v, (size_t)i);
-        good = json_is_string(block) && !strcmp(json_string_value(block), expected);
-    }
-    if (!good)
-        settings_refuse(s, key, "is not \"%s\" for each of %d levels", expected, levels);
+    if (v && (!json_is_array(v) || (int)json_array_size(v) != levels))
+        settings_refuse(s, key, "is not a list of %d, one for each level", levels);
 }
 
 /* Channels of each level; each width is a multiple of the groups of the norms. */
@@ -109,14 +108,9 @@ static void read_all(struct settings *s, struct cogvae_config *c)
 /* Checks that the program supports the model. */
 static void check_known(struct settings *s, const struct cogvae_config *c)
 {
-    settings_expect_text(s, "act_fn", "silu", "silu");
-    check_blocks(s, "down_block_types", c->levels, "CogVideoXDownBlock3D");
-    check_blocks(s, "up_block_types", c->levels, "CogVideoXUpBlock3D");
-    settings_expect_flag(s, "use_quant_conv", false);
-    settings_expect_flag(s, "use_post_quant_conv", false);
-    check_null(s, "shift_factor");
-    check_null(s, "latents_mean");
-    check_null(s, "latents_std");
+    settings_allow(s, keys);
+    check_blocks(s, "down_block_types", c->levels);
+    check_blocks(s, "up_block_types", c->levels);
     if (c->layers > COGVAE_LAYERS)
         settings_refuse(s, "layers_per_block", "is %lld; up to %d are possible",
                         (long long)c->layers, COGVAE_LAYERS);

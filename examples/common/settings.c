@@ -4,35 +4,35 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "ckpt_tools.h"
+#include <unistd.h>
 #include "say.h"
 #include "settings.h"
 
 int settings_open(struct settings *s, const char *path)
 {
     char inside[sizeof s->path];
-    json_error_t e;
     struct stat st;
-    FILE *f;
 
     *s = (struct settings){.root = NULL};
     if (snprintf(inside, sizeof inside, "%s/config.json", path) < (int)sizeof inside &&
-        ckpt_input_open(&f, inside) == 0)
+        !access(inside, F_OK))
         path = inside;
     else if (!stat(path, &st) && S_ISDIR(st.st_mode))
         return say_fail("%s: has no config.json", path);
-    else if (ckpt_input_open(&f, path))
-        return say_fail("%s", ckpt_error(NULL));
     snprintf(s->path, sizeof s->path, "%s", path);
-    s->root = json_loadf(f, JSON_REJECT_DUPLICATES, &e);
-    fclose(f);
-    return s->root ? 0 : say_fail("%s: line %d: %s", path, e.line, e.text);
+    s->root = json_keys_read(path);
+    return s->root ? 0 : -1;
 }
 
 void settings_close(struct settings *s)
 {
     json_decref(s->root);
     s->root = NULL;
+}
+
+void settings_allow(struct settings *s, const struct json_keys *keys)
+{
+    s->failed = s->failed ? -1 : json_keys_check(s->path, "", s->root, keys);
 }
 
 const json_t *settings_find(const struct settings *s, const char *key)
@@ -92,19 +92,4 @@ bool settings_flag(struct settings *s, const char *key, bool fallback)
     if (v && !json_is_boolean(v))
         settings_refuse(s, key, "is neither true nor false");
     return v ? json_is_true(v) : fallback;
-}
-
-void settings_expect_text(struct settings *s, const char *key, const char *a, const char *b)
-{
-    const json_t *v = settings_find(s, key);
-    const char *is = json_is_string(v) ? json_string_value(v) : "no text";
-
-    if (v && strcmp(is, a) && strcmp(is, b))
-        settings_refuse(s, key, "is %.80s; only %s is supported", is, a);
-}
-
-void settings_expect_flag(struct settings *s, const char *key, bool wanted)
-{
-    if (settings_flag(s, key, wanted) != wanted)
-        settings_refuse(s, key, "is %s, which is not supported", wanted ? "false" : "true");
 }

@@ -3,9 +3,28 @@
 #ifndef EXAMPLES_SETTINGS_H
 #define EXAMPLES_SETTINGS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "json_keys.h"
+
+/* Keys that transformers writes into any config.json and that change no result of these programs:
+ * notes about the file, what a call returns, and how memory is used. */
+#define SETTINGS_NOTES                                                                             \
+    "architectures auto_map torch_dtype dtype transformers_version tokenizer_class "               \
+    "adapters_version finetuning_task task_specific_params problem_type num_labels id2label "      \
+    "label2id output_hidden_states output_attentions output_scores return_dict "                   \
+    "return_dict_in_generate use_return_dict use_cache torchscript use_bfloat16 "                  \
+    "chunk_size_feed_forward gradient_checkpointing attn_implementation unsloth_version "          \
+    "unsloth_fixed pad_token_id sep_token_id decoder_start_token_id model_max_length"
+
+/* Keys about generating text, which old versions of transformers write into config.json. */
+#define SETTINGS_GENERATION                                                                        \
+    "max_length min_length max_new_tokens min_new_tokens do_sample early_stopping num_beams "      \
+    "num_beam_groups diversity_penalty temperature top_k top_p min_p typical_p "                   \
+    "repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "         \
+    "bad_words_ids num_return_sequences exponential_decay_length_penalty suppress_tokens "         \
+    "begin_suppress_tokens forced_bos_token_id forced_eos_token_id remove_invalid_values prefix "  \
+    "epsilon_cutoff eta_cutoff penalty_alpha max_time"
 
 struct settings {
     char path[4096];
@@ -22,6 +41,9 @@ void settings_close(struct settings *s);
 __attribute__((format(printf, 3, 4))) void settings_refuse(struct settings *s, const char *key,
                                                            const char *format, ...);
 
+/* Reports an error of the first key that the table does not allow. */
+void settings_allow(struct settings *s, const struct json_keys *keys);
+
 /* The value of a key; NULL: missing or null. */
 const json_t *settings_find(const struct settings *s, const char *key);
 
@@ -32,10 +54,5 @@ int64_t settings_layers(struct settings *s, const char *key, int64_t fallback);
 /* A positive number, from the root or from the object `in`. */
 double settings_real(struct settings *s, const json_t *in, const char *key, double fallback);
 bool settings_flag(struct settings *s, const char *key, bool fallback);
-
-/* Reports an error if the key is present with an unsupported value: only a or b, or the flag
- * `wanted`, are supported. */
-void settings_expect_text(struct settings *s, const char *key, const char *a, const char *b);
-void settings_expect_flag(struct settings *s, const char *key, bool wanted);
 
 #endif

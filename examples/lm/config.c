@@ -90,6 +90,57 @@ int lm_config_preset(struct lm_config *c, const char *name)
     return say_fail("--model %s: no such preset and no config.json; the presets are %s", name, all);
 }
 
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+/* Rates of dropout are not used: these programs train without. */
+static const struct json_keys common_keys[] = {
+    JSON_READ("model_type vocab_size initializer_range bos_token_id eos_token_id"),
+    JSON_UNUSED(SETTINGS_NOTES),
+    JSON_UNUSED(SETTINGS_GENERATION),
+    JSON_UNUSED("is_decoder"),
+    JSON_ONLY("is_encoder_decoder add_cross_attention tie_encoder_decoder", "false"),
+    JSON_ONLY("pruned_heads cross_attention_hidden_size quantization_config", ""),
+    JSON_END};
+
+static const struct json_keys gpt2_keys[] = {
+    JSON_MORE(common_keys),
+    JSON_READ("n_positions n_ctx n_embd n_layer n_head n_inner layer_norm_epsilon"),
+    JSON_UNUSED("resid_pdrop embd_pdrop attn_pdrop reorder_and_upcast_attn summary_type "
+                "summary_use_proj summary_activation summary_proj_to_labels "
+                "summary_first_dropout"),
+    JSON_ONLY("activation_function", "gelu_new|gelu_pytorch_tanh"),
+    JSON_ONLY("tie_word_embeddings scale_attn_weights", "true"),
+    JSON_ONLY("scale_attn_by_inverse_layer_idx", "false"),
+    JSON_END};
+
+static const struct json_keys rope_keys[] = {
+    JSON_READ("rope_theta factor low_freq_factor high_freq_factor "
+              "original_max_position_embeddings"),
+    JSON_ONLY("rope_type type", "default|llama3"), JSON_ONLY("partial_rotary_factor", "1"),
+    JSON_END};
+
+static const struct json_keys rotary_keys[] = {
+    JSON_MORE(common_keys),
+    JSON_READ("max_position_embeddings hidden_size num_hidden_layers num_attention_heads "
+              "num_key_value_heads head_dim intermediate_size rms_norm_eps tie_word_embeddings "
+              "rope_theta"),
+    JSON_READ_INSIDE("rope_scaling rope_parameters", rope_keys),
+    JSON_UNUSED("attention_dropout pretraining_tp"),
+    JSON_ONLY("hidden_act", "silu|swish"),
+    JSON_ONLY("partial_rotary_factor", "1"),
+    JSON_ONLY("layer_types", "full_attention"),
+    JSON_ONLY("use_sliding_window mlp_bias rope_interleaved use_mrope", "false"),
+    JSON_END};
+
+static const struct json_keys llama_keys[] = {
+    JSON_MORE(rotary_keys), JSON_UNUSED("is_llama_config"), JSON_ONLY("attention_bias", "false"),
+    JSON_ONLY("sliding_window", ""), JSON_END};
+
+/* The window and the layers that have it are of no use where no window is used. */
+static const struct json_keys qwen2_keys[] = {JSON_MORE(rotary_keys),
+                                              JSON_UNUSED("sliding_window max_window_layers"),
+                                              JSON_ONLY("attention_bias", "true"), JSON_END};
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 /* The token id of a key; the first one where the value is a list. */
@@ -112,11 +163,7 @@ static void read_gpt2(struct settings *s, struct lm_config *c)
     c->head = c->heads > 0 ? c->width / c->heads : 0;
     c->eps = settings_real(s, s->root, "layer_norm_epsilon", 1e-5);
     c->tied = true;
-    settings_expect_text(s, "activation_function", "gelu_new", "gelu_pytorch_tanh");
-    settings_expect_flag(s, "tie_word_embeddings", true);
-    settings_expect_flag(s, "scale_attn_weights", true);
-    settings_expect_flag(s, "scale_attn_by_inverse_layer_idx", false);
-    settings_expect_flag(s, "add_cross_attention", false);
+    settings_allow(s, gpt2_keys);
 }
 
 /* The key is "rope_scaling", or "rope_parameters" in files of newer versions. */
@@ -131,12 +178,6 @@ static void read_rope(struct settings *s, struct lm_config *c)
     c->theta = settings_real(s, s->root, "rope_theta", settings_real(s, r, "rope_theta", 10000));
     if (!type || !strcmp(type, "default"))
         return;
-    if (strcmp(type, "llama3")) {
-        s->failed = s->failed ? -1
-                              : say_fail("%s: rope scaling \"%s\" is not supported, only llama3",
-                                         s->path, type);
-        return;
-    }
     c->scaling.factor = settings_real(s, r, "factor", 8);
     c->scaling.low = settings_real(s, r, "low_freq_factor", 1);
     c->scaling.high = settings_real(s, r, "high_freq_factor", 4);
@@ -158,10 +199,7 @@ static void read_llama(struct settings *s, struct lm_config *c)
     c->mlp = settings_int(s, "intermediate_size", -1);
     c->eps = settings_real(s, s->root, "rms_norm_eps", 1e-6);
     c->tied = settings_flag(s, "tie_word_embeddings", false);
-    settings_expect_text(s, "hidden_act", "silu", "silu");
-    settings_expect_flag(s, "attention_bias", c->family == LM_QWEN2);
-    settings_expect_flag(s, "mlp_bias", false);
-    settings_expect_flag(s, "use_sliding_window", false);
+    settings_allow(s, c->family == LM_LLAMA ? llama_keys : qwen2_keys);
     read_rope(s, c);
 }
 

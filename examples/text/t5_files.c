@@ -9,6 +9,21 @@
 
 /* ---- config.json --------------------------------------------------------------------------- */
 
+/* The encoder's part is read; training, the decoder and generation are of no use here. */
+static const struct json_keys keys[] = {
+    JSON_READ("model_type vocab_size d_model d_kv num_heads d_ff num_layers layer_norm_epsilon "
+              "relative_attention_num_buckets relative_attention_max_distance"),
+    JSON_UNUSED(SETTINGS_NOTES),
+    JSON_UNUSED(SETTINGS_GENERATION),
+    JSON_UNUSED("num_decoder_layers initializer_factor dropout_rate classifier_dropout is_decoder "
+                "is_encoder_decoder scale_decoder_outputs tie_word_embeddings n_positions "
+                "output_past bos_token_id eos_token_id tie_encoder_decoder"),
+    JSON_ONLY("feed_forward_proj", "gated-gelu"),
+    JSON_ONLY("dense_act_fn", "gelu_new"),
+    JSON_ONLY("is_gated_act", "true"),
+    JSON_ONLY("quantization_config", ""),
+    JSON_END};
+
 static int check(const struct t5_config *c, const char *path)
 {
     if (c->buckets < 4 || c->buckets % 2 || c->farthest <= c->buckets / 4)
@@ -24,10 +39,10 @@ static int read_root(struct settings *s, struct t5_config *c)
     if (!type || (strcmp(type, "t5") && strcmp(type, "mt5")))
         return say_fail("%s: \"model_type\" is %s%s%s; the text encoder is t5", s->path,
                         type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
-    const char *mlp = json_string_value(settings_find(s, "feed_forward_proj"));
-    if (!mlp || strcmp(mlp, "gated-gelu"))
-        return say_fail("%s: \"feed_forward_proj\" is %s; only gated-gelu (T5 v1.1) is supported",
-                        s->path, mlp ? mlp : "missing");
+    settings_allow(s, keys);
+    if (!settings_find(s, "feed_forward_proj")) /* without the key: relu */
+        settings_refuse(s, "feed_forward_proj",
+                        "is missing; only gated-gelu (T5 v1.1) is supported");
     *c = (struct t5_config){
         .vocabulary = settings_int(s, "vocab_size", -1),
         .width = settings_int(s, "d_model", -1),
