@@ -10,7 +10,7 @@
 
 enum { PLACE = 256 }; /* bytes of a key with its objects, in messages */
 
-json_t *json_keys_read(const char *path)
+static json_t *read_file(const char *path, size_t flags)
 {
     json_error_t e;
     FILE *f;
@@ -19,11 +19,21 @@ json_t *json_keys_read(const char *path)
         say_fail("%s", ckpt_error(NULL));
         return NULL;
     }
-    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &e);
+    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | flags, &e);
     fclose(f);
     if (!root)
         say_fail("%s: line %d: %s", path, e.line, e.text);
     return root;
+}
+
+json_t *json_keys_read(const char *path)
+{
+    return read_file(path, 0);
+}
+
+json_t *json_keys_read_wide(const char *path)
+{
+    return read_file(path, JSON_DECODE_INT_AS_REAL);
 }
 
 /* Whether the n bytes of word are one of the words of a list. */

@@ -43,6 +43,9 @@ struct json_keys {
 
 /* Reads a file.  NULL after an error message, also where a key is there twice. */
 json_t *json_keys_read(const char *path);
+/* As json_keys_read, with whole numbers as reals: those of tokenizer_config.json may have 31
+ * digits. */
+json_t *json_keys_read_wide(const char *path);
 
 /*
  * Checks an object of `file` against a table.  `at` names the object for messages, as

@@ -29,7 +29,7 @@
 /* from: the option with the text encoder. */
 #define SPIECE_ROW(field, from)                                                                    \
     ROW("tokenizer", STRING, field, "FILE",                                                        \
-        "spiece.model, or its directory (default: from " from ")")
+        "spiece.model or tokenizer.json, or its directory (default: from " from ")")
 #define HELP_ROWS                                                                                  \
     ROW("help", FLAG, help, NULL, "print this text (-h)"),                                         \
         ROW("version", FLAG, version, NULL, "print the version (-V)")

@@ -62,6 +62,7 @@ int64_t dataset_row(const struct dataset *d, int64_t sample)
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
+/* Tokens that are in memory are checked now, those in files when they are read. */
 static int check_vocabulary(const struct dataset *d)
 {
     for (int i = 0; i < d->tokens.n; i++) {
@@ -69,6 +70,8 @@ static int check_vocabulary(const struct dataset *d)
         if (s->vocabulary > d->limit)
             return say_fail("%s: its vocabulary has %lld tokens, the model's has %lld", s->path,
                             (long long)s->vocabulary, (long long)d->limit);
+        if (s->held && tokens_check(s, 0, s->count, d->limit, s->held))
+            return -1;
     }
     return 0;
 }

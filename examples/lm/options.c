@@ -5,7 +5,7 @@
 #include "ckpt_ops.h"
 #include "ckpt_tools.h"
 #include "options.h"
-#include "tokenizer.h"
+#include "../tokenizer/tokenizer.h"
 
 #define ROW(...)   CKPT_OPTION(struct lm_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)

@@ -8,7 +8,7 @@
 #include "decode.h"
 #include "model.h"
 #include "options.h"
-#include "tokenizer.h"
+#include "../tokenizer/tokenizer.h"
 
 struct lm_run {
     struct lm_options options;

@@ -267,6 +267,16 @@ static int read_mask(struct tokens *t, int shard, int64_t first, int64_t n, bool
     return rc;
 }
 
+int tokens_check(const struct token_shard *s, int64_t first, int64_t n, int64_t limit,
+                 const int32_t *ids)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= limit)
+            return say_fail("%s: token %lld is %ld, and the model has %lld", s->path,
+                            (long long)(first + i), (long)ids[i], (long long)limit);
+    return 0;
+}
+
 int tokens_read(struct tokens *t, int shard, int64_t first, int64_t n, int64_t limit, int32_t *dst,
                 bool *trained)
 {
@@ -279,9 +289,7 @@ int tokens_read(struct tokens *t, int shard, int64_t first, int64_t n, int64_t l
         return -1;
     else
         widen(dst, n, s->width);
-    for (int64_t i = 0; i < n; i++)
-        if (dst[i] < 0 || dst[i] >= limit)
-            return say_fail("%s: token %lld is %ld, and the model has %lld", s->path,
-                            (long long)(first + i), (long)dst[i], (long long)limit);
+    if (tokens_check(s, first, n, limit, dst))
+        return -1;
     return trained ? read_mask(t, shard, first, n, trained) : 0;
 }

@@ -39,6 +39,11 @@ typedef int32_t *(*token_encoder)(void *user, const char *path, const char *text
 int tokens_open(struct tokens *t, const char *pattern, token_encoder encode, void *user);
 void tokens_close(struct tokens *t);
 
+/* Checks n tokens of a shard from `first` on: each must be below limit.  Returns 0, or -1 after an
+ * error message. */
+int tokens_check(const struct token_shard *s, int64_t first, int64_t n, int64_t limit,
+                 const int32_t *ids);
+
 /*
  * Reads n tokens of a shard from `first` on.  trained (may be NULL) receives whether each one is
  * trained on.  A token >= limit is an error.  Returns 0, or -1 after an error message.

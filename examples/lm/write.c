@@ -10,6 +10,18 @@
 
 enum { STREAM_CHOICE = 0x4c4d0003 };
 
+/* A prompt that has the tokens which the tokenizer puts before a text has them once. */
+static void begin_once(const struct lm_run *r, int32_t *tokens, int64_t *n)
+{
+    int64_t k = tokenizer_before(&r->tokenizer);
+
+    if (!k || *n < 2 * k || memcmp(tokens, tokens + k, (size_t)k * sizeof *tokens))
+        return;
+    *n -= k;
+    memmove(tokens, tokens + k, (size_t)*n * sizeof *tokens);
+    say_note("--prompt: begins with what the tokenizer puts before a text; it is put there once");
+}
+
 /* The tokens of the prompt.  An empty prompt becomes the start token, or token 0 without one. */
 static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
 {
@@ -17,6 +29,8 @@ static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
     int32_t *tokens =
         tokenizer_encode((void *)&r->tokenizer, "--prompt", text, (int64_t)strlen(text), n);
 
+    if (tokens)
+        begin_once(r, tokens, n);
     if (tokens && !*n)
         tokens[(*n)++] = r->options.config.begin >= 0 ? (int32_t)r->options.config.begin : 0;
     for (int64_t i = 0; tokens && i < *n; i++) {

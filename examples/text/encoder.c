@@ -46,7 +46,9 @@ const char *text_model_path(const char *directory, char path[4096])
 
 const char *text_tokenizer_path(const char *directory, char path[4096])
 {
-    return inside(directory, "tokenizer", "spiece.model", path);
+    const char *found = inside(directory, "tokenizer", "spiece.model", path);
+
+    return found == path ? path : inside(directory, "tokenizer", "tokenizer.json", path);
 }
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)

@@ -4,16 +4,87 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "../common/say.h"
+#include "../tokenizer/tokenizer.h"
 #include "ckpt_tools.h"
 #include "pieces.h"
 #include "tokens.h"
 
+/* ---- tokenizer.json -------------------------------------------------------------------------- */
+
+static int open_json(struct t5_tokenizer *t, const char *path)
+{
+    t->json = malloc(sizeof *t->json);
+    if (!t->json)
+        return say_fail("no memory for a tokenizer");
+    if (tokenizer_open(t->json, path)) {
+        free(t->json);
+        t->json = NULL;
+        return -1;
+    }
+    t->pad = tokenizer_find(t->json, "<pad>");
+    t->end = tokenizer_find(t->json, "</s>");
+    return t->pad < 0 || t->end < 0
+               ? say_fail("%s: has no <pad> or </s>: not a tokenizer of T5", path)
+               : 0;
+}
+
+/* The file of a tokenizer: spiece.model or tokenizer.json of a directory, or path itself.  NULL
+ * after an error message. */
+static const char *find_file(const char *path, char inside[4096])
+{
+    static const char *const names[] = {"spiece.model", "tokenizer.json"};
+    struct stat st;
+
+    for (int i = 0; i < 2; i++)
+        if (snprintf(inside, 4096, "%s/%s", path, names[i]) < 4096 && !access(inside, F_OK))
+            return inside;
+    if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
+        say_fail("%s: has no spiece.model and no tokenizer.json", path);
+        return NULL;
+    }
+    return path;
+}
+
+static bool is_json(const char *path)
+{
+    size_t n = strlen(path);
+
+    return n > 5 && !strcmp(path + n - 5, ".json");
+}
+
+/* Output tokens: tokens beyond the room are counted, not kept. */
+struct sink {
+    int32_t *ids;
+    int64_t room, n;
+    int32_t last;
+};
+
+static void put(struct sink *s, int32_t id)
+{
+    if (s->n < s->room)
+        s->ids[s->n] = id;
+    s->n++;
+    s->last = id;
+}
+
+static int put_json(const struct t5_tokenizer *t, struct sink *s, const char *text)
+{
+    int64_t n;
+    int32_t *ids = tokenizer_encode(t->json, "prompt", text, (int64_t)strlen(text), &n);
+
+    for (int64_t i = 0; ids && i < n; i++)
+        put(s, ids[i]);
+    free(ids);
+    return ids ? 0 : -1;
+}
+
+/* ---- spiece.model ---------------------------------------------------------------------------- */
+
 #ifdef HAVE_SENTENCEPIECE
 
 enum { SENTINELS = 100, MOST = 64 << 20 /* bytes of a model; T5's has 0.8 million */ };
-
-/* ---- opening ------------------------------------------------------------------------------- */
 
 /* Reads a whole file; the caller frees it. */
 static char *read_file(const char *path, size_t *bytes)
@@ -47,37 +118,19 @@ static int find_special(struct t5_tokenizer *t, const char *path)
     return 0;
 }
 
-int t5_tokenizer_open(struct t5_tokenizer *t, const char *path)
+static int open_pieces(struct t5_tokenizer *t, const char *path)
 {
-    char inside[4096];
-    struct stat st;
     size_t bytes;
-
-    *t = (struct t5_tokenizer){.pieces = NULL};
-    if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
-        if (snprintf(inside, sizeof inside, "%s/spiece.model", path) >= (int)sizeof inside)
-            return say_fail("%s: the name is too long", path);
-        path = inside;
-    }
     char *data = read_file(path, &bytes);
+
     if (!data)
         return -1;
     int rc = pieces_open(&t->pieces, data, bytes)
                  ? say_fail("%s: is not a model of SentencePiece, or damaged", path)
                  : find_special(t, path);
     free(data);
-    if (rc)
-        t5_tokenizer_close(t);
     return rc;
 }
-
-void t5_tokenizer_close(struct t5_tokenizer *t)
-{
-    pieces_close(t->pieces);
-    t->pieces = NULL;
-}
-
-/* ---- encoding ------------------------------------------------------------------------------ */
 
 /* The special token written at `text`, and the bytes of its name; -1: none. */
 static int32_t special_at(const struct t5_tokenizer *t, const char *text, size_t *bytes)
@@ -102,21 +155,6 @@ static int32_t special_at(const struct t5_tokenizer *t, const char *text, size_t
     return t->count + SENTINELS - 1 - sentinel;
 }
 
-/* Output tokens: tokens beyond the room are counted, not kept. */
-struct sink {
-    int32_t *ids;
-    int64_t room, n;
-    int32_t last;
-};
-
-static void put(struct sink *s, int32_t id)
-{
-    if (s->n < s->room)
-        s->ids[s->n] = id;
-    s->n++;
-    s->last = id;
-}
-
 static int put_text(const struct t5_tokenizer *t, struct sink *s, const char *text, size_t n)
 {
     int32_t *ids;
@@ -131,10 +169,8 @@ static int put_text(const struct t5_tokenizer *t, struct sink *s, const char *te
     return 0;
 }
 
-int t5_tokenizer_encode(const struct t5_tokenizer *t, const char *text, int32_t *ids,
-                        int64_t length, int64_t *tokens)
+static int put_pieces(const struct t5_tokenizer *t, struct sink *s, const char *text)
 {
-    struct sink s = {.ids = ids, .room = length, .last = -1};
     const char *begin = text, *at = text;
     size_t bytes;
 
@@ -142,13 +178,71 @@ int t5_tokenizer_encode(const struct t5_tokenizer *t, const char *text, int32_t 
         int32_t id = *at == '<' ? special_at(t, at, &bytes) : -1;
         if (id < 0)
             continue;
-        if (put_text(t, &s, begin, (size_t)(at - begin)))
+        if (put_text(t, s, begin, (size_t)(at - begin)))
             return -1;
-        put(&s, id);
+        put(s, id);
         begin = at + bytes;
         at = begin - 1;
     }
-    if (put_text(t, &s, begin, (size_t)(at - begin)))
+    return put_text(t, s, begin, (size_t)(at - begin));
+}
+
+#else
+
+static int open_pieces(struct t5_tokenizer *t, const char *path)
+{
+    (void)t;
+    return say_fail("%s: this program was built without libsentencepiece, which reads tokenizers "
+                    "of T5; on Debian or Ubuntu: apt install libsentencepiece-dev, and configure "
+                    "again",
+                    path);
+}
+
+static int put_pieces(const struct t5_tokenizer *t, struct sink *s, const char *text)
+{
+    (void)t, (void)s, (void)text;
+    return -1;
+}
+
+void pieces_close(struct pieces *p)
+{
+    (void)p;
+}
+
+#endif
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+int t5_tokenizer_open(struct t5_tokenizer *t, const char *path)
+{
+    char inside[4096];
+
+    *t = (struct t5_tokenizer){.pieces = NULL};
+    path = find_file(path, inside);
+    if (!path)
+        return -1;
+    int rc = is_json(path) ? open_json(t, path) : open_pieces(t, path);
+    if (rc)
+        t5_tokenizer_close(t);
+    return rc;
+}
+
+void t5_tokenizer_close(struct t5_tokenizer *t)
+{
+    if (t->pieces)
+        pieces_close(t->pieces);
+    if (t->json)
+        tokenizer_close(t->json);
+    free(t->json);
+    *t = (struct t5_tokenizer){.pieces = NULL};
+}
+
+int t5_tokenizer_encode(const struct t5_tokenizer *t, const char *text, int32_t *ids,
+                        int64_t length, int64_t *tokens)
+{
+    struct sink s = {.ids = ids, .room = length, .last = -1};
+
+    if (t->json ? put_json(t, &s, text) : put_pieces(t, &s, text))
         return -1;
     if (s.last != t->end)
         put(&s, t->end);
@@ -159,32 +253,3 @@ int t5_tokenizer_encode(const struct t5_tokenizer *t, const char *text, int32_t 
         ids[i] = t->pad;
     return 0;
 }
-
-#else
-
-int t5_tokenizer_open(struct t5_tokenizer *t, const char *path)
-{
-    *t = (struct t5_tokenizer){.pieces = NULL};
-    return say_fail("%s: this program was built without libsentencepiece, which reads tokenizers "
-                    "of T5; on Debian or Ubuntu: apt install libsentencepiece-dev, and configure "
-                    "again",
-                    path);
-}
-
-void t5_tokenizer_close(struct t5_tokenizer *t)
-{
-    (void)t;
-}
-
-int t5_tokenizer_encode(const struct t5_tokenizer *t, const char *text, int32_t *ids,
-                        int64_t length, int64_t *tokens)
-{
-    (void)t;
-    (void)text;
-    (void)ids;
-    (void)length;
-    (void)tokens;
-    return -1;
-}
-
-#endif

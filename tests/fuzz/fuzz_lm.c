@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "../examples/lm/config.h"
 #include "../examples/lm/dataset.h"
-#include "../examples/lm/tokenizer.h"
+#include "../examples/tokenizer/tokenizer.h"
 #include "fuzz/fuzz_readers.h"
 
 static int read_config(const char *path, const char *directory)

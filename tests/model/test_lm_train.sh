@@ -261,6 +261,10 @@ refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
 refuses 1 "has 48 tokens, the model's has 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
+# A token beyond the vocabulary, far behind what the only step reads: found at loading.
+{ head -c 4000 "$book"; echo "<|eot_id|>"; head -c 400 "$book"; } >"$work/late.txt"
+refuses 1 "is 482, and the model has 482" "$train" $small --vocabulary 482 --data "$work/late.txt" --in-order --steps 1 \
+    --tokenizer "$root/tests/tokenizer/llama3.json"
 head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
 refuses 1 "the file is truncated" "$train" $small --data "$work/cut.bin"
 

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the readers of a tokenizer's files share. */
+#ifndef TOKENIZER_READ_H
+#define TOKENIZER_READ_H
+
+#include "parts.h"
+
+/* Adds an added token, or gives one other flags.  Returns 0, or -1 after an error message. */
+int parts_put_added(struct tokenizer_parts *p, const char *path, int64_t id, const json_t *token);
+
+/* The tokens that a post-processor puts before and behind a text. */
+int template_read(struct tokenizer_parts *p, const char *path, const json_t *part);
+
+/* tokenizer_config.json beside the file `path`, if there is one. */
+int tokenizer_config_read(struct tokenizer_parts *p, const char *path);
+
+#endif

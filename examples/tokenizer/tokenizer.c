@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text to tokens and back: see tokenizer.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../common/say.h"
+#include "parts.h"
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static bool find_file(const char *directory, const char *name, char path[4096])
+{
+    return snprintf(path, 4096, "%s/%s", directory, name) < 4096 && !access(path, R_OK);
+}
+
+bool tokenizer_is_in(const char *directory)
+{
+    char path[4096];
+
+    return find_file(directory, "tokenizer.json", path) || find_file(directory, "vocab.json", path);
+}
+
+/* Whether the file is a plain JSON object of token names and ids. */
+static bool is_vocabulary(const char *path)
+{
+    size_t n = strlen(path);
+
+    return n >= 10 && !strcmp(path + n - 10, "vocab.json");
+}
+
+int tokenizer_open(struct tokenizer *t, const char *path)
+{
+    char inside[4096];
+
+    *t = (struct tokenizer){.bytes = !path || !strcmp(path, "bytes"), .n = 256};
+    for (int i = 0; i < 256; i++)
+        t->alphabet[i] = (char)i;
+    if (t->bytes)
+        return 0;
+    t->is = calloc(1, sizeof *t->is);
+    if (!t->is)
+        return say_fail("no memory for a tokenizer");
+    if (find_file(path, "tokenizer.json", inside) || find_file(path, "vocab.json", inside))
+        path = inside;
+    int rc = is_vocabulary(path) ? parts_read_pair(t->is, path) : parts_read(t->is, path);
+    t->n = t->is->vocabulary.n;
+    if (rc)
+        tokenizer_close(t);
+    return rc;
+}
+
+void tokenizer_close(struct tokenizer *t)
+{
+    if (t->is)
+        parts_close(t->is);
+    free(t->is);
+    *t = (struct tokenizer){.bytes = true, .n = 256};
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+int64_t tokenizer_before(const struct tokenizer *t)
+{
+    return t->bytes ? 0 : t->is->before.n;
+}
+
+const char *tokenizer_decode(const struct tokenizer *t, int32_t token, int32_t *bytes)
+{
+    *bytes = 0;
+    if (token < 0 || token >= t->n || (!t->bytes && !t->is->text[token]))
+        return "";
+    *bytes = t->bytes ? 1 : t->is->bytes[token];
+    return t->bytes ? &t->alphabet[token] : t->is->text[token];
+}
+
+int32_t tokenizer_find(const struct tokenizer *t, const char *name)
+{
+    for (int32_t i = 0; !t->bytes && i < t->n; i++)
+        if (t->is->vocabulary.name[i] && !strcmp(t->is->vocabulary.name[i], name))
+            return i;
+    return -1;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+struct encoding {
+    const struct tokenizer_parts *is;
+    const char *path, *text; /* the whole text */
+    bool first;              /* what is encoded now begins where the whole text does */
+    struct ids ids;
+};
+
+static int take_piece(void *user, const char *piece, int64_t bytes)
+{
+    struct encoding *e = user;
+    int rc = e->is->is_unigram ? unigram_encode(&e->is->unigram, piece, bytes, &e->ids)
+                               : bpe_encode(&e->is->bpe, piece, bytes, &e->ids);
+
+    return rc ? say_fail("no memory for a word of %lld bytes", (long long)bytes) : 0;
+}
+
+/* A part of a normalized text: an added token, or text to be split. */
+static int take_normalized(void *user, const char *text, int64_t bytes, int32_t id)
+{
+    struct encoding *e = user;
+    bool first = e->first;
+
+    e->first = false;
+    if (id >= 0)
+        return ids_add(&e->ids, id) ? say_fail("%s: no memory for its tokens", e->path) : 0;
+    return splitter_run(e->is->splitter, e->path, text, bytes, first, take_piece, e);
+}
+
+static int take_text(void *user, const char *text, int64_t bytes, int32_t id)
+{
+    struct encoding *e = user;
+    struct text normalized = {NULL, 0, 0};
+
+    e->first = text == e->text;
+    if (id >= 0)
+        return take_normalized(e, text, bytes, id);
+    if (!e->is->normalizer)
+        return added_each(&e->is->added_normalized, text, bytes, take_normalized, e);
+    int rc = normalizer_run(e->is->normalizer, e->path, text, bytes, &normalized);
+    if (!rc && normalized.n)
+        rc = added_each(&e->is->added_normalized, normalized.bytes, normalized.n, take_normalized,
+                        e);
+    free(normalized.bytes);
+    return rc;
+}
+
+static int add_ids(struct ids *to, const struct ids *from)
+{
+    int rc = 0;
+
+    for (int64_t i = 0; i < from->n && !rc; i++)
+        rc = ids_add(to, from->id[i]);
+    return rc;
+}
+
+static int check_text(const char *path, const char *text, int64_t bytes)
+{
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = utf8_length(text + at, bytes - at);
+        if (!n)
+            return say_fail("%s: not UTF-8 at byte %lld", path, (long long)at);
+    }
+    return 0;
+}
+
+static int encode(struct encoding *e, int64_t bytes)
+{
+    if (check_text(e->path, e->text, bytes))
+        return -1;
+    if (add_ids(&e->ids, &e->is->before))
+        return say_fail("%s: no memory for its tokens", e->path);
+    if (added_each(&e->is->added, e->text, bytes, take_text, e))
+        return -1;
+    return add_ids(&e->ids, &e->is->behind) ? say_fail("%s: no memory for its tokens", e->path) : 0;
+}
+
+int32_t *tokenizer_encode(void *user, const char *path, const char *text, int64_t bytes, int64_t *n)
+{
+    const struct tokenizer *t = user;
+    struct encoding e = {.is = t->is, .path = path, .text = text};
+    int rc = 0;
+
+    for (int64_t i = 0; i < bytes && t->bytes && !rc; i++)
+        rc = ids_add(&e.ids, (unsigned char)text[i]);
+    if (rc)
+        say_fail("%s: no memory for its tokens", path);
+    if (!t->bytes)
+        rc = encode(&e, bytes);
+    *n = e.ids.n;
+    int32_t *fitted = rc ? NULL : realloc(e.ids.id, (size_t)(e.ids.n + 1) * sizeof *fitted);
+    if (!rc && !fitted)
+        say_fail("%s: no memory for its tokens", path);
+    if (!fitted)
+        free(e.ids.id);
+    return fitted;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer_config.json, which may change what tokenizer.json says. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../common/json_keys.h"
+#include "../common/say.h"
+#include "read.h"
+
+static const struct json_keys added_keys[] = {
+    JSON_READ("content single_word lstrip rstrip normalized special"), JSON_END};
+
+/* Chats, batches and what decoding tidies are of no use here. */
+static const struct json_keys keys[] = {
+    JSON_READ(
+        "add_bos_token add_eos_token add_prefix_space bos_token eos_token unk_token pad_token "
+        "sep_token cls_token mask_token additional_special_tokens added_tokens_decoder"),
+    JSON_UNUSED(
+        "model_max_length max_length max_len padding_side truncation_side truncation_strategy "
+        "stride pad_to_multiple_of pad_token_type_id model_input_names tokenizer_class "
+        "tokenizer_file vocab_file merges_file processor_class name_or_path backend is_local "
+        "special_tokens_map_file auto_map use_fast from_slow trust_remote_code "
+        "transformers_version device_map local_files_only"),
+    JSON_UNUSED("chat_template default_chat_template response_schema use_default_system_prompt "
+                "clean_up_tokenization_spaces spaces_between_special_tokens errors "
+                "sp_model_kwargs legacy extra_ids extra_special_tokens fix_mistral_regex "
+                "model_specific_special_tokens image_token video_token audio_token boi_token "
+                "eoi_token vision_bos_token vision_eos_token"),
+    JSON_ONLY("split_special_tokens do_lower_case", "false"), JSON_END};
+
+/* The name of "bos_token" or another: a text, or an added token. */
+static const char *name_of(const json_t *token)
+{
+    return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+}
+
+static int32_t find(const struct tokenizer_parts *p, const char *name)
+{
+    for (int32_t i = 0; i < p->vocabulary.n; i++)
+        if (p->vocabulary.name[i] && !strcmp(p->vocabulary.name[i], name))
+            return i;
+    return -1;
+}
+
+static bool is_added(const struct tokenizer_parts *p, int32_t id)
+{
+    const struct added_list *lists[] = {&p->added, &p->added_normalized};
+
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < lists[l]->n; i++)
+            if (lists[l]->token[i].id == id)
+                return true;
+    return false;
+}
+
+/* Special tokens of the file that are plain tokens of tokenizer.json become added ones. */
+static int put_special(struct tokenizer_parts *p, const char *path, const json_t *token)
+{
+    const char *name = name_of(token);
+    int32_t id = name ? find(p, name) : -1;
+
+    if (id < 0 || is_added(p, id))
+        return 0;
+    json_t *plain = json_pack("{ss,sb}", "content", name, "special", 1);
+    int rc = plain ? parts_put_added(p, path, id, json_is_object(token) ? token : plain)
+                   : say_fail("%s: no memory", path);
+    json_decref(plain);
+    return rc;
+}
+
+static int read_special(struct tokenizer_parts *p, const char *path, const json_t *root)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+    json_t *token;
+    size_t i;
+    int rc = 0;
+
+    for (i = 0; i < sizeof names / sizeof *names && !rc; i++)
+        rc = put_special(p, path, json_object_get(root, names[i]));
+    json_array_foreach(json_object_get(root, "additional_special_tokens"), i, token)
+    {
+        rc = rc ? rc : put_special(p, path, token);
+    }
+    return rc;
+}
+
+static int read_added(struct tokenizer_parts *p, const char *path, const json_t *added)
+{
+    const char *id;
+    json_t *token;
+    int rc = 0;
+
+    json_object_foreach((json_t *)added, id, token)
+    {
+        if (!rc && !(rc = json_keys_check(path, "added_tokens_decoder", token, added_keys)))
+            rc = parts_put_added(p, path, strtoll(id, NULL, 10), token);
+    }
+    return rc;
+}
+
+static int put(struct tokenizer_parts *p, const char *path, const json_t *root, const char *adds,
+               const char *key, struct ids *to)
+{
+    const char *name = name_of(json_object_get(root, key));
+    int32_t id = name ? find(p, name) : -1;
+
+    to->n = 0;
+    if (!json_is_true(json_object_get(root, adds)) || !name)
+        return 0;
+    if (id < 0)
+        return say_fail("%s: \"%s\" is %s, which is no token", path, key, name);
+    return ids_add(to, id) ? say_fail("%s: no memory", path) : 0;
+}
+
+/* Either key replaces the post-processor of tokenizer.json. */
+static int read_ends(struct tokenizer_parts *p, const char *path, const json_t *root)
+{
+    if (!json_is_boolean(json_object_get(root, "add_bos_token")) &&
+        !json_is_boolean(json_object_get(root, "add_eos_token")))
+        return 0;
+    return put(p, path, root, "add_bos_token", "bos_token", &p->before) ||
+                   put(p, path, root, "add_eos_token", "eos_token", &p->behind)
+               ? -1
+               : 0;
+}
+
+static int read_root(struct tokenizer_parts *p, const char *path, const json_t *root)
+{
+    const json_t *prefix = json_object_get(root, "add_prefix_space");
+    bool has = splitter_has_prefix(p->splitter) || normalizer_has_prefix(p->normalizer);
+
+    if (json_keys_check(path, "", root, keys))
+        return -1;
+    if (json_is_boolean(prefix) && json_is_true(prefix) != has)
+        return say_fail("%s: \"add_prefix_space\" is %s, and tokenizer.json says otherwise; make "
+                        "them agree",
+                        path, has ? "false" : "true");
+    return read_added(p, path, json_object_get(root, "added_tokens_decoder")) ||
+                   read_special(p, path, root) || read_ends(p, path, root)
+               ? -1
+               : 0;
+}
+
+int tokenizer_config_read(struct tokenizer_parts *p, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char beside[4096];
+
+    if (snprintf(beside, sizeof beside, "%.*stokenizer_config.json",
+                 slash ? (int)(slash - path) + 1 : 0, path) >= (int)sizeof beside ||
+        access(beside, F_OK))
+        return 0;
+    json_t *root = json_keys_read_wide(beside);
+    int rc = root ? read_root(p, beside, root) : -1;
+    json_decref(root);
+    return rc;
+}

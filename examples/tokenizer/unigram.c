@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Unigram (Kudo 2018): the likeliest tokens that make up a piece, by dynamic programming over the
+ * ends of tokens.  A character that is no token is unknown, with a score below all others.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/say.h"
+#include "parts.h"
+
+static int read_token(struct unigram *u, const char *path, const json_t *entry, size_t i)
+{
+    const char *name = json_string_value(json_array_get(entry, 0));
+    const json_t *score = json_array_get(entry, 1);
+
+    if (!name || !json_is_number(score))
+        return say_fail("%s: token %zu is not a name and a score", path, i);
+    u->score[i] = json_number_value(score);
+    u->lowest = !i || u->score[i] < u->lowest ? u->score[i] : u->lowest;
+    int32_t bytes = (int32_t)strlen(name);
+    u->longest = bytes > u->longest ? bytes : u->longest;
+    return 0;
+}
+
+int unigram_read(struct unigram *u, const char *path, const json_t *vocab)
+{
+    json_t *entry;
+    size_t i;
+    int rc = 0;
+
+    u->score = calloc(json_array_size(vocab) + 1, sizeof *u->score);
+    if (!u->score)
+        return say_fail("%s: no memory", path);
+    json_array_foreach(vocab, i, entry)
+    {
+        rc = rc ? rc : read_token(u, path, entry, i);
+    }
+    return rc;
+}
+
+void unigram_close(struct unigram *u)
+{
+    free(u->score);
+    u->score = NULL;
+}
+
+/* The best way to reach a place of the piece; begin -1: none yet. */
+struct way {
+    double score;
+    int64_t begin;
+    int32_t token;
+};
+
+static void offer(struct way *w, double score, int64_t begin, int32_t token)
+{
+    if (w->begin < 0 || score > w->score)
+        *w = (struct way){score, begin, token};
+}
+
+static void find_ways(const struct unigram *u, const char *text, int64_t bytes, struct way *way)
+{
+    const double unknown = u->lowest - 10;
+
+    for (int64_t at = 0, one; at < bytes; at += one) {
+        bool has_one = false;
+        one = utf8_length(text + at, bytes - at);
+        one = one ? one : 1;
+        for (int64_t n = 1; n <= u->longest && at + n <= bytes; n++) {
+            int32_t token = vocabulary_find(u->model.vocabulary, text + at, n);
+            if (token < 0)
+                continue;
+            offer(&way[at + n], way[at].score + u->score[token], at, token);
+            has_one |= n == one;
+        }
+        if (!has_one)
+            offer(&way[at + one], way[at].score + unknown, at, -1);
+    }
+}
+
+/* Neighbouring unknown characters are one token, but for those that become bytes. */
+static int put_ways(const struct unigram *u, const char *text, int64_t bytes, struct way *way,
+                    struct ids *to)
+{
+    int64_t n = 0, end = 0;
+    int rc = 0;
+
+    for (int64_t at = bytes; at > 0; at = way[at].begin) /* turns the list: ends by begins */
+        way[n++ + bytes + 1] = (struct way){0, at, way[at].token};
+    for (int64_t begin = 0; n && !rc; begin = end) {
+        const struct way *w = &way[bytes + n--];
+        end = w->begin;
+        while (w->token < 0 && n && way[bytes + n].token < 0)
+            end = way[bytes + n--].begin;
+        if (w->token >= 0)
+            rc = ids_add(to, w->token);
+        else if (!model_bytes(&u->model, text + begin, end - begin, to, &rc) &&
+                 u->model.unknown >= 0)
+            rc = ids_add(to, u->model.unknown);
+    }
+    return rc;
+}
+
+int unigram_encode(const struct unigram *u, const char *text, int64_t bytes, struct ids *to)
+{
+    struct way *way = malloc(2 * (size_t)(bytes + 1) * sizeof *way);
+
+    if (!way)
+        return -1;
+    for (int64_t i = 0; i <= bytes; i++)
+        way[i] = (struct way){0, -1, -1};
+    find_ways(u, text, bytes, way);
+    int rc = put_ways(u, text, bytes, way, to);
+    free(way);
+    return rc;
+}
