@@ -9,6 +9,7 @@
 #include <string.h>
 #include "../common/sink.h"
 #include "../common/memory.h"
+#include "../common/outputs.h"
 #include "../common/say.h"
 #include "../common/signals.h"
 #include "ckpt_tools.h"
@@ -139,9 +140,7 @@ static int check_outputs(const struct cogvideo_options *o)
          output && sink_is_directory(output) ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},
     };
 
-    return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
-               ? say_fail("%s", ckpt_error(NULL))
-               : 0;
+    return outputs_take(&o->library, all, sizeof all / sizeof *all);
 }
 
 /* Plans all stages, so that a budget too small for a later stage is refused before an earlier stage

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "../common/sink.h"
 #include "../common/options.h"
+#include "../common/outputs.h"
 #include "../common/say.h"
 #include "../common/signals.h"
 #include "ckpt_tools.h"
@@ -87,9 +88,7 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
         {"--latents", o->latents, CKPT_PATH_INPUT, 0},
         {"--output", out, out && sink_is_directory(out) ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},
     };
-    return ckpt_paths_check(library, all, sizeof all / sizeof *all)
-               ? say_fail("%s", ckpt_error(NULL))
-               : 0;
+    return outputs_take(library, all, sizeof all / sizeof *all);
 }
 
 static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_latents *l)

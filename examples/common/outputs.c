@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "ckpt_tools.h"
+#include "lock.h"
 #include "outputs.h"
 #include "say.h"
 
@@ -81,6 +82,17 @@ static int list_files(const struct training_files *t, struct ckpt_path rows[MOST
     return (int)(sizeof all / sizeof *all);
 }
 
+int outputs_take(const struct ckpt_options *library, const struct ckpt_path *paths, int n)
+{
+    if (ckpt_paths_check(library, paths, n))
+        return say_fail("%s", ckpt_error(NULL));
+    for (int i = 0; i < n && !library->plan_only; i++)
+        if (paths[i].path && paths[i].kind != CKPT_PATH_INPUT &&
+            lock_take(paths[i].option, paths[i].path, paths[i].kind == CKPT_PATH_DIRECTORY))
+            return -1;
+    return 0;
+}
+
 int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n)
 {
     struct ckpt_path all[MOST];
@@ -90,7 +102,7 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
         return say_fail("more than %d files", MOST);
     for (int i = 0; i < n; i++)
         all[own + i] = more[i];
-    return ckpt_paths_check(t->library, all, own + n) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return outputs_take(t->library, all, own + n);
 }
 
 /* ---- patterns of inputs ---------------------------------------------------------------------- */

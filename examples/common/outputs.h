@@ -21,9 +21,15 @@ struct training_files {
  * with --ema-decay 0.  Returns 0, or -1 after an error message. */
 int outputs_asked(const struct training_files *t);
 
-/* Checks that outputs can be written and do not conflict with each other or with inputs
- * (ckpt_paths_check).  more: the program's own files in addition to t's.  Returns 0, or -1 after an
- * error message. */
+/*
+ * Checks that outputs can be written and do not conflict with each other or with inputs
+ * (ckpt_paths_check), and locks them until the process exits (lock.h): a second run that would
+ * write one of them is refused.  Only the process that writes calls it: with ranks rank 0, after
+ * the rendezvous.  Returns 0, or -1 after an error message.
+ */
+int outputs_take(const struct ckpt_options *library, const struct ckpt_path *paths, int n);
+
+/* outputs_take for a trainer.  more: the program's own files in addition to t's. */
 int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n);
 
 /* Refuses outputs that a pattern of input files (--data) matches, whether they exist or not.

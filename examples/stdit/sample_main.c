@@ -5,6 +5,7 @@
  * context within one memory budget.
  */
 #include <stdlib.h>
+#include "../common/outputs.h"
 #include "../common/signals.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
@@ -108,9 +109,7 @@ static int check_outputs(const struct stdit_options *o)
         {"--out", plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
     };
 
-    return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
-               ? say_fail("%s", ckpt_error(NULL))
-               : 0;
+    return outputs_take(&o->library, all, sizeof all / sizeof *all);
 }
 
 static void introduce(const struct job *j)

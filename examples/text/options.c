@@ -44,9 +44,7 @@ static int check_files(const struct text_options *o)
         {"--output", o->library.plan_only ? NULL : o->output, CKPT_PATH_FILE, 0},
     };
 
-    return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
-               ? say_fail("%s", ckpt_error(NULL))
-               : 0;
+    return outputs_take(&o->library, all, sizeof all / sizeof *all);
 }
 
 static int check(struct text_options *o)

@@ -111,9 +111,7 @@ int vae_coder_check_paths(const struct vae_coder *k, const char *file[2], bool d
         {"output", out, directory ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},
     };
 
-    return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
-               ? say_fail("%s", ckpt_error(NULL))
-               : 0;
+    return outputs_take(&o->library, all, sizeof all / sizeof *all);
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
