@@ -8,10 +8,13 @@
  *
  * ROW is the position of a clip in the list of the data, from 0.  A shard has a fixed number of
  * consecutive rows.  The metadata of a shard contain the sizes, the checksum and the name of each
- * clip, the clips that could not be read with the reason, and the digest of the settings.  The
- * manifest has a checksum of the header of each shard, so a checksum covers every byte.
+ * clip, the digest of the frames or the caption that its values were made from, the clips that
+ * could not be read with the reason, and the digest of the settings.  The manifest has a checksum
+ * of the header of each shard, so a checksum covers every byte, and each row is bound to its
+ * source.
  *
- * Shards and the manifest are written atomically and durably.
+ * Shards and the manifest are written atomically and durably, by one run at a time (lock.h).  They
+ * are read, never mapped: a file that another process cuts under way is an error.
  */
 #ifndef EXAMPLES_CACHE_H
 #define EXAMPLES_CACHE_H
@@ -22,7 +25,7 @@
 #include <stdio.h>
 #include "ckpt.h"
 
-enum { CACHE_PATH = 4096, CACHE_VERSION = 1 };
+enum { CACHE_PATH = 4096, CACHE_VERSION = 1, CACHE_EACH = 1 << 20 /* most rows of a shard */ };
 
 /* A 64-bit checksum; any change within one aligned 8-byte word changes it. */
 uint64_t cache_sum(const void *data, size_t bytes);
@@ -31,6 +34,9 @@ uint64_t cache_sum(const void *data, size_t bytes);
 int cache_sum_path(const char *path, uint64_t *sum);
 
 enum cache_part { CACHE_LATENTS, CACHE_TEXT, CACHE_PARTS };
+/* The length of such a sum as text, with its final zero. */
+enum { CACHE_SUM = 17 };
+const char *cache_sum_text(char dst[CACHE_SUM], uint64_t sum);
 /* Writes the path of a shard to dst. */
 void cache_shard_path(char dst[CACHE_PATH], const char *dir, enum cache_part part, int64_t shard);
 
@@ -42,6 +48,9 @@ struct cache_note {
     int64_t source[3];             /* frames, height, width of the file */
     double fps;                    /* the frame rate given to the model */
     const char *bad;               /* the reason why it could not be read; NULL: readable */
+    /* Checksum of the frames that were encoded, or of the caption; 0: unknown, in a cache of an
+     * older version. */
+    uint64_t from;
 };
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -52,7 +61,8 @@ struct cache_writer {
     const char *path;
     int64_t front, at; /* bytes before the values; bytes of values so far */
     json_t *header, *clips;
-    char setup[17];
+    bool failed; /* part of header or clips could not be made */
+    char setup[CACHE_SUM];
 };
 
 /* Begins a shard of at most that many rows; an existing file stays until the new one is
@@ -64,13 +74,13 @@ int cache_writer_add(struct cache_writer *w, const struct cache_note *note, enum
 int cache_writer_finish(struct cache_writer *w);
 void cache_writer_abandon(struct cache_writer *w); /* also after cache_writer_finish */
 
-/* Whether a shard exists: 1, 0, or -1 after an error message if it has another setup or is
- * damaged. */
-int cache_shard_is_there(const char *path, uint64_t setup);
+/* Whether a shard of these n rows exists: 1, 0, or -1 after an error message if it has another
+ * setup or other rows, or is damaged. */
+int cache_shard_is_there(const char *path, uint64_t setup, int64_t first, int64_t n);
 
 /* Writes the manifest for that many rows, `each` per shard, if all shards exist: latents if setup
  * has "vae_model", text if it has "text".  The caller keeps setup.  Returns the number of missing
- * shards, or -1 after an error message. */
+ * shards, or -1 after an error message, also if no row has values. */
 int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each);
 
 /* The digest of the setup, computed from its text. */
@@ -78,22 +88,30 @@ uint64_t cache_setup_sum(const json_t *setup);
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* A row; z and text point into the mapped shards. */
+/* The values of a row in a shard. */
+struct cache_values {
+    int64_t shard, at; /* number of the shard; first byte in its file */
+    int64_t bytes;     /* 0: the cache has none */
+    uint64_t sum;      /* of the bytes */
+    uint64_t from;     /* cache_note.from */
+    bool half;         /* bf16 */
+};
+
 struct cache_row {
-    const uint8_t *z, *text; /* NULL: not in the cache */
-    int64_t shape[4];        /* of z */
-    int64_t tokens;          /* of text */
+    struct cache_values part[CACHE_PARTS];
+    int64_t shape[4]; /* of the latents */
+    int64_t tokens;   /* of the text */
     struct cache_note note;
-    uint64_t sum[CACHE_PARTS];
-    bool half[CACHE_PARTS]; /* bf16 */
 };
 
 struct cache_shard {
     char path[CACHE_PATH];
-    uint8_t *bytes;
-    size_t size;
-    json_t *clips; /* owns the names */
+    int64_t size, front; /* bytes of the file; of them, before the values */
+    uint64_t sum;        /* of those */
+    json_t *clips;       /* owns the names */
 };
+
+struct cache_files;
 
 struct cache {
     int64_t rows, n_shards;
@@ -103,19 +121,31 @@ struct cache {
     const json_t *setup;   /* inside manifest */
     struct cache_row *row; /* [rows] */
     struct cache_shard *shard;
+    struct cache_files *files; /* those that are open */
 };
 
-/* Opens a cache.  Checks the sizes of files and the checksums of headers; all: also the checksums
- * of the values.  The error message names shard and clip. */
+/* Opens a cache.  Checks the manifest, the sizes of files and the checksums of headers; all: also
+ * the checksums of the values.  The error message names shard and clip. */
 int cache_open(struct cache *c, const char *dir, bool all);
 /* Opens a cache that has only texts, as trainers make it from their captions. */
 int cache_open_texts(struct cache *c, const char *dir);
 void cache_close(struct cache *c);
 
-/* Values of a row as fp32: latents, or text padded with zeros up to that many tokens.  The pages
- * are returned to the system, so that reading does not increase the memory of the process. */
-void cache_read_latents(const struct cache *c, int64_t row, float *z);
-void cache_read_text(const struct cache *c, int64_t row, int64_t tokens, float *y);
+/* Whether the cache has these values of a row. */
+static inline bool cache_has(const struct cache_row *r, enum cache_part part)
+{
+    return r->part[part].bytes > 0;
+}
+
+/* Read the values of a row as fp32: latents, or text padded with zeros up to that many tokens.
+ * Values that differ from their checksum, or that another process cut off, are an error.  One
+ * thread at a time. */
+int cache_read_latents(const struct cache *c, int64_t row, float *z);
+int cache_read_text(const struct cache *c, int64_t row, int64_t tokens, float *y);
+
+/* Fails if two clips of different names have the same latents, unless they were made from the same
+ * frames: in a cache that two runs wrote at once, one has the other's. */
+int cache_check_sources(const struct cache *c, const char *dir);
 
 /* A text or number of the setup; NULL or fallback if it is missing. */
 const char *cache_setup_text(const struct cache *c, const char *key);
@@ -123,10 +153,19 @@ int64_t cache_setup_int(const struct cache *c, const char *key, int64_t fallback
 
 /* ---- private to the files of the cache ------------------------------------------------------- */
 
-/* Maps a shard and reads its header.  setup NULL: any.  The caller owns *header. */
+/* Opens a regular file that is not empty; reads bytes at an offset. */
+int cache_file_open(const char *path, int *fd, int64_t *size);
+int cache_file_read(const char *path, int fd, void *dst, int64_t bytes, int64_t at);
+
+/* Reads the header of a shard.  setup NULL: any.  The caller owns *header. */
 int cache_shard_open(struct cache_shard *s, const char *path, const char *setup, json_t **header);
 void cache_shard_close(struct cache_shard *s);
-/* The checksum of the header. */
-uint64_t cache_shard_sum(const struct cache_shard *s);
+/* Checks that the shard lists these n rows, in order. */
+int cache_shard_check_rows(const struct cache_shard *s, int64_t first, int64_t n);
+
+/* Opens and closes the files of a cache; reads values of a row as they are stored. */
+int cache_files_open(struct cache *c);
+void cache_files_close(struct cache *c);
+int cache_files_read(const struct cache *c, const struct cache_values *v, void *dst);
 
 #endif

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a cache (cache.h).  Shards stay mapped, and a row has pointers into them.
- *
- * The files may be damaged: a header must have the checksum in the manifest, and shapes, offsets
- * and lengths are checked against the size of the shard before values are read.  cache_open can
- * also check the values.  Rows that could not be encoded have the reason instead.
+ * Opens a cache (cache.h).  The files may be damaged, or made by others: the manifest must list the
+ * shards of its rows, a header must have the checksum in the manifest, and shapes, offsets and
+ * lengths are checked against the size of the shard.  cache_open can also check the values.  Rows
+ * that could not be encoded have the reason instead.
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include "../common/say.h"
 #include "cache.h"
 #include "ckpt_tools.h"
@@ -31,24 +28,27 @@ static int64_t elements(const json_t *shape)
     return n;
 }
 
-/* The values of a clip in its shard, or NULL if they do not match the header. */
-static const uint8_t *values_of(const struct cache_shard *s, const json_t *entry, size_t ndim,
-                                bool *half)
+/* Finds the values of a clip in its shard; false if they do not match the header. */
+static bool find_values(const struct cache_shard *s, const json_t *entry, size_t ndim,
+                        struct cache_values *v)
 {
     const json_t *shape = json_object_get(entry, "shape"),
                  *at = json_object_get(entry, "data_offsets");
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    uint64_t front;
+    int64_t from = item(at, 0), to = item(at, 1);
 
-    *half = dtype && !strcmp(dtype, "BF16");
-    memcpy(&front, s->bytes, sizeof front);
-    front += sizeof front;
-    int64_t bytes = elements(shape) * (*half ? 2 : 4);
-    if (!dtype || (!*half && strcmp(dtype, "F32")) || json_array_size(shape) != ndim || !bytes ||
-        item(at, 0) < 0 || item(at, 1) - item(at, 0) != bytes ||
-        item(at, 1) > (int64_t)(s->size - front))
-        return NULL;
-    return s->bytes + front + item(at, 0);
+    v->half = dtype && !strcmp(dtype, "BF16");
+    v->bytes = elements(shape) * (v->half ? 2 : 4);
+    v->at = s->front + from;
+    return dtype && (v->half || !strcmp(dtype, "F32")) && json_array_size(shape) == ndim &&
+           v->bytes && from >= 0 && to >= from && to - from == v->bytes && to <= s->size - s->front;
+}
+
+static uint64_t sum_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? strtoull(text, NULL, 16) : 0;
 }
 
 /* The strings stay in the metadata of the shard. */
@@ -63,43 +63,58 @@ static void take_note(struct cache_row *r, const json_t *clip)
     r->note.width = item(size, 2);
     r->note.fps = json_number_value(json_object_get(clip, "fps"));
     r->note.bad = json_string_value(json_object_get(clip, "bad"));
+    r->note.from = sum_of(clip, "from");
 }
 
+static int take_text_shape(struct cache *c, const struct cache_shard *s, struct cache_row *r,
+                           const json_t *shape)
+{
+    r->tokens = item(shape, 0);
+    c->tokens = r->tokens > c->tokens ? r->tokens : c->tokens;
+    c->width = c->width ? c->width : item(shape, 1);
+    return item(shape, 1) == c->width
+               ? 0
+               : say_fail("%s: the text features have different widths", s->path);
+}
+
+/* Latents and text of a row are of one clip. */
+static int take_name(const struct cache_shard *s, struct cache_row *r, const char *name)
+{
+    if (!name)
+        return say_fail("%s: clip %lld has no name", s->path, (long long)r->note.row);
+    if (r->note.name && strcmp(r->note.name, name))
+        return say_fail("%s: clip %lld is %s, and %s in another shard", s->path,
+                        (long long)r->note.row, name, r->note.name);
+    r->note.name = name;
+    return 0;
+}
+
+/* Takes a clip, whose row was checked. */
 static int take_clip(struct cache *c, const struct cache_shard *s, enum cache_part part,
                      const json_t *header, const json_t *clip)
 {
     int64_t at = (int64_t)json_integer_value(json_object_get(clip, "row"));
-    const char *sum = json_string_value(json_object_get(clip, "sum"));
+    struct cache_row *r = &c->row[at];
+    struct cache_values v = {.shard = s - c->shard, .from = sum_of(clip, "from")};
     char name[24];
 
-    if (at < 0 || at >= c->rows)
-        return say_fail("%s: lists clip %lld, but there are %lld clips", s->path, (long long)at,
-                        (long long)c->rows);
-    struct cache_row *r = &c->row[at];
     r->note.row = at;
-    r->note.name = json_string_value(json_object_get(clip, "name"));
+    if (take_name(s, r, json_string_value(json_object_get(clip, "name"))))
+        return -1;
     if (part == CACHE_LATENTS)
         take_note(r, clip);
     c->bad += part == CACHE_LATENTS && r->note.bad;
-    if (!sum)
+    if (!json_object_get(clip, "sum"))
         return 0;
     snprintf(name, sizeof name, "%lld", (long long)at);
     const json_t *entry = json_object_get(header, name), *shape = json_object_get(entry, "shape");
-    const uint8_t *values = values_of(s, entry, part == CACHE_TEXT ? 2 : 4, &r->half[part]);
-    if (!values)
+    if (!find_values(s, entry, part == CACHE_TEXT ? 2 : 4, &v))
         return say_fail("%s: the tensor of clip %lld does not match the header", s->path,
                         (long long)at);
-    r->sum[part] = strtoull(sum, NULL, 16);
-    if (part == CACHE_TEXT) {
-        r->text = values;
-        r->tokens = item(shape, 0);
-        c->tokens = r->tokens > c->tokens ? r->tokens : c->tokens;
-        c->width = c->width ? c->width : item(shape, 1);
-        return item(shape, 1) == c->width
-                   ? 0
-                   : say_fail("%s: the text features have different widths", s->path);
-    }
-    r->z = values;
+    v.sum = sum_of(clip, "sum");
+    r->part[part] = v;
+    if (part == CACHE_TEXT)
+        return take_text_shape(c, s, r, shape);
     c->present++;
     for (size_t i = 0; i < 4; i++)
         r->shape[i] = item(shape, i);
@@ -108,98 +123,159 @@ static int take_clip(struct cache *c, const struct cache_shard *s, enum cache_pa
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const struct cache *c, const struct cache_row *r, enum cache_part part)
-{
-    int64_t n = part == CACHE_TEXT ? r->tokens * c->width
-                                   : r->shape[0] * r->shape[1] * r->shape[2] * r->shape[3];
-
-    return (size_t)(n * (r->half[part] ? 2 : 4));
-}
-
-/* Drops pages from the process that were read and are not needed again soon.  They stay in the page
- * cache, which the system can reclaim. */
-static void give_back(const uint8_t *at, size_t n)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at & ~(page - 1);
-
-    madvise((void *)first, (uintptr_t)at + n - first, MADV_DONTNEED);
-}
-
 /* Reads all values of a shard: their checksums must be those in its header. */
 static int check_values(const struct cache *c, const struct cache_shard *s, enum cache_part part)
 {
     const json_t *clip;
+    uint8_t *values = NULL;
+    int64_t room = 0;
+    int rc = 0;
     size_t i;
 
     json_array_foreach(s->clips, i, clip)
     {
         const struct cache_row *r = &c->row[json_integer_value(json_object_get(clip, "row"))];
-        const uint8_t *at = part == CACHE_TEXT ? r->text : r->z;
-        if (!at || !json_object_get(clip, "sum"))
+        const struct cache_values *v = &r->part[part];
+        if (rc || !v->bytes)
             continue;
-        bool same = cache_sum(at, bytes_of(c, r, part)) == r->sum[part];
-        give_back(at, bytes_of(c, r, part));
-        if (!same)
-            return say_fail("%s: clip %lld (%s) is damaged: its checksum does not match", s->path,
-                            (long long)r->note.row, r->note.name);
+        uint8_t *more = v->bytes > room ? realloc(values, (size_t)v->bytes) : values;
+        if (!more) {
+            rc = say_fail("%s: no memory to check clip %lld", s->path, (long long)r->note.row);
+            continue;
+        }
+        room = v->bytes > room ? v->bytes : room;
+        values = more;
+        rc = cache_files_read(c, v, values);
+        if (rc > 0)
+            rc = say_fail("%s: clip %lld (%s) is damaged: its checksum does not match", s->path,
+                          (long long)r->note.row, r->note.name);
+    }
+    free(values);
+    return rc;
+}
+
+/* What the manifest says of its shards. */
+struct plan {
+    const char *dir, *setup;
+    int64_t each;   /* rows per shard */
+    int64_t shards; /* of each part */
+    bool *seen;     /* [CACHE_PARTS][shards] */
+    bool all;       /* check the values, too */
+};
+
+/* The part and the number of a shard by its name, which is not a path. */
+static bool find_number(const struct plan *p, const char *file, enum cache_part *part,
+                        int64_t *number)
+{
+    char path[CACHE_PATH];
+
+    for (int i = 0; i < CACHE_PARTS; i++) {
+        const char *digits = strrchr(file, '-');
+        *part = (enum cache_part)i;
+        *number = digits ? strtoll(digits + 1, NULL, 10) : -1;
+        cache_shard_path(path, ".", *part, *number);
+        if (*number >= 0 && *number < p->shards && !strcmp(path + 2, file))
+            return true;
+    }
+    return false;
+}
+
+/* Compares a shard with its entry in the manifest. */
+static int check_shard(const struct cache_shard *s, const json_t *about)
+{
+    int64_t bytes = (int64_t)json_integer_value(json_object_get(about, "bytes"));
+
+    if (s->size != bytes)
+        return say_fail("%s: has %lld bytes, and the manifest says %lld", s->path,
+                        (long long)s->size, (long long)bytes);
+    return s->sum == sum_of(about, "header_sum")
+               ? 0
+               : say_fail("%s: its header is damaged: its checksum does not match the manifest",
+                          s->path);
+}
+
+static int take_clips(struct cache *c, const struct cache_shard *s, enum cache_part part,
+                      const json_t *header)
+{
+    const json_t *clip;
+    int rc = 0;
+    size_t i;
+
+    json_array_foreach(s->clips, i, clip) if (!rc) rc = take_clip(c, s, part, header, clip);
+    return rc;
+}
+
+/* Opens a shard that the manifest describes. */
+static int take_shard(struct cache *c, struct cache_shard *s, const struct plan *p,
+                      const json_t *about)
+{
+    const char *file = json_string_value(json_object_get(about, "file"));
+    enum cache_part part;
+    char path[CACHE_PATH];
+    json_t *header;
+    int64_t number;
+
+    if (!file || !find_number(p, file, &part, &number) ||
+        snprintf(path, sizeof path, "%s/%s", p->dir, file) >= CACHE_PATH)
+        return say_fail("%s/manifest.json: %s is not the name of one of its shards", p->dir,
+                        file ? file : "an entry without \"file\"");
+    bool *seen = &p->seen[part * p->shards + number];
+    if (*seen)
+        return say_fail("%s/manifest.json: lists %s twice", p->dir, file);
+    *seen = true;
+    int64_t first = number * p->each, left = c->rows - first;
+    int rc = cache_shard_open(s, path, p->setup, &header) || check_shard(s, about) ||
+             cache_shard_check_rows(s, first, left < p->each ? left : p->each) ||
+             take_clips(c, s, part, header) || (p->all && check_values(c, s, part));
+    json_decref(header);
+    return rc ? -1 : 0;
+}
+
+/* A part is whole or not there at all. */
+static int check_whole(const struct plan *p)
+{
+    char path[CACHE_PATH];
+
+    for (int part = 0; part < CACHE_PARTS; part++) {
+        const bool *seen = p->seen + part * p->shards;
+        bool any = false;
+        for (int64_t i = 0; i < p->shards; i++)
+            any |= seen[i];
+        for (int64_t i = 0; any && i < p->shards; i++) {
+            cache_shard_path(path, p->dir, (enum cache_part)part, i);
+            if (!seen[i])
+                return say_fail("%s/manifest.json: does not list %s; run video-encode again",
+                                p->dir, path);
+        }
     }
     return 0;
 }
 
-/* Opens a shard that the manifest describes; all: checks its values, too. */
-static int take_shard(struct cache *c, struct cache_shard *s, const char *dir, const json_t *about,
-                      bool all)
-{
-    const char *file = json_string_value(json_object_get(about, "file"));
-    const char *sum = json_string_value(json_object_get(about, "header_sum"));
-    const char *setup = json_string_value(json_object_get(c->manifest, "setup_sum"));
-    enum cache_part part = file && !strncmp(file, "text", 4) ? CACHE_TEXT : CACHE_LATENTS;
-    char path[CACHE_PATH];
-    json_t *header, *clip;
-    size_t i;
-
-    if (!file || !sum || strchr(file, '/') ||
-        snprintf(path, sizeof path, "%s/%s", dir, file) >= CACHE_PATH)
-        return say_fail("%s/manifest.json: the entry of a shard is not valid", dir);
-    int rc = cache_shard_open(s, path, setup, &header);
-    if (!rc && (int64_t)s->size != json_integer_value(json_object_get(about, "bytes")))
-        rc = say_fail("%s: has %zu bytes, and the manifest says %lld", path, s->size,
-                      (long long)json_integer_value(json_object_get(about, "bytes")));
-    if (!rc && cache_shard_sum(s) != strtoull(sum, NULL, 16))
-        rc = say_fail("%s: its header is damaged: its checksum does not match the manifest", path);
-    if (!rc)
-        json_array_foreach(s->clips, i, clip) if (!rc) rc = take_clip(c, s, part, header, clip);
-    json_decref(header);
-    if (!rc && all)
-        rc = check_values(c, s, part);
-    if (!rc) /* the header was parsed */
-        madvise(s->bytes, s->size, MADV_DONTNEED);
-    return rc;
-}
-
-static int take_shards(struct cache *c, const char *dir, bool all)
+static int take_shards(struct cache *c, struct plan *p)
 {
     const json_t *shards = json_object_get(c->manifest, "shards"), *about;
+    int rc = 0;
     size_t i;
 
     c->row = calloc((size_t)c->rows, sizeof *c->row);
     c->shard = calloc(json_array_size(shards) + 1, sizeof *c->shard);
-    if (!c->row || !c->shard)
-        return say_fail("%s: no memory for %lld clips", dir, (long long)c->rows);
-    json_array_foreach(
-        shards, i, about) if (take_shard(c, &c->shard[c->n_shards++], dir, about, all)) return -1;
-    return 0;
+    p->seen = calloc((size_t)p->shards, CACHE_PARTS * sizeof *p->seen);
+    if (!c->row || !c->shard || !p->seen)
+        rc = say_fail("%s: no memory for %lld clips", p->dir, (long long)c->rows);
+    json_array_foreach(shards, i, about) if (!rc) rc =
+        take_shard(c, &c->shard[c->n_shards++], p, about);
+    rc = rc ? rc : check_whole(p);
+    free(p->seen);
+    return rc;
 }
 
-static int open_cache(struct cache *c, const char *dir, bool all)
+/* ---- the manifest -------------------------------------------------------------------------- */
+
+static int read_manifest(struct cache *c, const char *path)
 {
-    char path[CACHE_PATH];
     json_error_t error;
     FILE *f;
 
-    *c = (struct cache){.rows = 0};
-    if (snprintf(path, sizeof path, "%s/manifest.json", dir) >= CACHE_PATH)
-        return say_fail("%s: the name is too long", dir);
     if (ckpt_input_open(&f, path))
         return say_fail("%s; an unfinished cache has no manifest: run video-encode again",
                         ckpt_error(NULL));
@@ -211,19 +287,67 @@ static int open_cache(struct cache *c, const char *dir, bool all)
     int64_t version = json_integer_value(json_object_get(c->manifest, "version"));
     if (!format || strcmp(format, "ckpt-cache"))
         return say_fail("%s: is not the manifest of a cache", path);
-    if (version != CACHE_VERSION)
-        return say_fail("%s: is of version %lld, and this program reads %d", path,
-                        (long long)version, CACHE_VERSION);
+    return version == CACHE_VERSION ? 0
+                                    : say_fail("%s: is of version %lld, and this program reads %d",
+                                               path, (long long)version, CACHE_VERSION);
+}
+
+/* Checks the counts of the manifest against each other, so that memory is allocated for rows that
+ * exist. */
+static int check_counts(const struct cache *c, const char *path, struct plan *p)
+{
+    size_t listed = json_array_size(json_object_get(c->manifest, "shards"));
+
+    p->setup = json_string_value(json_object_get(c->manifest, "setup_sum"));
+    p->each = cache_setup_int(c, "shard", 0);
+    if (!json_is_object(c->setup) || !p->setup)
+        return say_fail("%s: lacks \"setup\" or \"setup_sum\"", path);
+    if (strtoull(p->setup, NULL, 16) != cache_setup_sum(c->setup))
+        return say_fail("%s: \"setup\" was changed: its checksum is another than \"setup_sum\"",
+                        path);
+    if (c->rows < 1 || p->each < 1 || p->each > CACHE_EACH ||
+        c->rows != cache_setup_int(c, "rows", 0))
+        return say_fail("%s: there are no rows, or \"rows\" differs from its setup", path);
+    p->shards = (c->rows - 1) / p->each + 1;
+    return p->shards <= (int64_t)listed
+               ? 0
+               : say_fail("%s: lists %zu shards, and its %lld rows have %lld", path, listed,
+                          (long long)c->rows, (long long)p->shards);
+}
+
+static int open_cache(struct cache *c, const char *dir, bool all)
+{
+    struct plan p = {.dir = dir, .all = all};
+    char path[CACHE_PATH];
+
+    *c = (struct cache){.rows = 0};
+    if (snprintf(path, sizeof path, "%s/manifest.json", dir) >= CACHE_PATH)
+        return say_fail("%s: the name is too long", dir);
+    if (read_manifest(c, path))
+        return -1;
     c->setup = json_object_get(c->manifest, "setup");
     c->rows = json_integer_value(json_object_get(c->manifest, "rows"));
-    if (c->rows < 1 || c->rows > INT64_C(1) << 40)
-        return say_fail("%s: there are no rows", path);
-    return take_shards(c, dir, all);
+    return check_counts(c, path, &p) || cache_files_open(c) || take_shards(c, &p) ? -1 : 0;
+}
+
+static void note_unknown(const struct cache *c, const char *dir)
+{
+    int64_t unknown = 0;
+
+    for (int64_t i = 0; i < c->rows; i++)
+        unknown += cache_has(&c->row[i], CACHE_LATENTS) && !c->row[i].part[CACHE_LATENTS].from;
+    if (unknown)
+        say_print("%s: was made by an older version, which did not record what its %lld clips were "
+                  "made from: if two runs wrote it at once, some may have the latents of others\n",
+                  dir, (long long)unknown);
 }
 
 int cache_open(struct cache *c, const char *dir, bool all)
 {
-    return open_cache(c, dir, all) ? -1 : c->present ? 0 : say_fail("%s: has no clip", dir);
+    if (open_cache(c, dir, all))
+        return -1;
+    note_unknown(c, dir);
+    return c->present ? 0 : say_fail("%s: has no clip", dir);
 }
 
 int cache_open_texts(struct cache *c, const char *dir)
@@ -235,50 +359,57 @@ void cache_close(struct cache *c)
 {
     for (int64_t i = 0; i < c->n_shards; i++)
         cache_shard_close(&c->shard[i]);
+    cache_files_close(c);
     free(c->shard);
     free(c->row);
     json_decref(c->manifest);
     *c = (struct cache){.rows = 0};
 }
 
-/* ---- values -------------------------------------------------------------------------------- */
+/* ---- sources ------------------------------------------------------------------------------- */
 
-/* Values may be unaligned, so pieces of them are copied first. */
-static void widen(const uint8_t *from, bool half, float *to, int64_t n)
+static int by_sum(const void *a, const void *b)
 {
-    uint16_t part[1024];
+    const struct cache_row *x = *(const struct cache_row *const *)a,
+                           *y = *(const struct cache_row *const *)b;
+    uint64_t s = x->part[CACHE_LATENTS].sum, t = y->part[CACHE_LATENTS].sum;
 
-    if (!half) {
-        memcpy(to, from, (size_t)n * sizeof *to);
-        return;
-    }
-    for (int64_t i = 0; i < n; i += 1024) {
-        int64_t m = n - i < 1024 ? n - i : 1024;
-        memcpy(part, from + 2 * i, (size_t)m * 2);
-        ckpt_from_bf16(part, to + i, m);
-    }
+    return (s > t) - (s < t);
 }
 
-void cache_read_latents(const struct cache *c, int64_t row, float *z)
+/* Whether b has the latents of a although it was made from something else, as far as is known. */
+static bool is_copy(const struct cache_row *a, const struct cache_row *b)
 {
-    const struct cache_row *r = &c->row[row];
-    size_t bytes = bytes_of(c, r, CACHE_LATENTS);
+    const struct cache_values *x = &a->part[CACHE_LATENTS], *y = &b->part[CACHE_LATENTS];
 
-    widen(r->z, r->half[CACHE_LATENTS], z, (int64_t)bytes / (r->half[CACHE_LATENTS] ? 2 : 4));
-    give_back(r->z, bytes);
+    return x->sum == y->sum && x->bytes == y->bytes && strcmp(a->note.name, b->note.name) &&
+           (!x->from || !y->from || x->from != y->from);
 }
 
-void cache_read_text(const struct cache *c, int64_t row, int64_t tokens, float *y)
+int cache_check_sources(const struct cache *c, const char *dir)
 {
-    const struct cache_row *r = &c->row[row];
-    int64_t n = r->text ? r->tokens * c->width : 0;
+    const struct cache_row **row = calloc((size_t)c->rows, sizeof *row);
+    int64_t n = 0;
+    int rc = 0;
 
-    memset(y + n, 0, (size_t)(tokens * c->width - n) * sizeof *y);
-    if (!n)
-        return;
-    widen(r->text, r->half[CACHE_TEXT], y, n);
-    give_back(r->text, bytes_of(c, r, CACHE_TEXT));
+    if (!row)
+        return say_fail("%s: no memory to compare %lld clips", dir, (long long)c->rows);
+    for (int64_t i = 0; i < c->rows; i++)
+        if (cache_has(&c->row[i], CACHE_LATENTS))
+            row[n++] = &c->row[i];
+    qsort(row, (size_t)n, sizeof *row, by_sum);
+    for (int64_t i = 1; i < n && !rc; i++)
+        if (is_copy(row[i - 1], row[i]))
+            rc = say_fail(
+                "%s: clips %lld (%s) and %lld (%s) have the same latents, as when two runs "
+                "wrote this cache at once: encode it anew in another directory",
+                dir, (long long)row[i - 1]->note.row, row[i - 1]->note.name,
+                (long long)row[i]->note.row, row[i]->note.name);
+    free(row);
+    return rc;
 }
+
+/* ---- setup --------------------------------------------------------------------------------- */
 
 const char *cache_setup_text(const struct cache *c, const char *key)
 {

@@ -9,11 +9,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "../common/say.h"
 #include "cache.h"
+
+enum { CHUNK = 1 << 20 /* bytes of a file that are summed at a time; a multiple of WORDS */ };
 
 /* ---- checksums ----------------------------------------------------------------------------- */
 
@@ -25,57 +26,128 @@ static uint64_t mix(uint64_t h, uint64_t x)
 }
 
 /* Four independent chains, so that multiplications overlap. */
-uint64_t cache_sum(const void *data, size_t bytes)
-{
-    const uint8_t *at = data;
-    uint64_t h[4] = {1, 2, 3, 4}, word[4], sum = bytes;
+struct sum {
+    uint64_t h[4];
+};
 
-    for (; bytes >= sizeof word; bytes -= sizeof word, at += sizeof word) {
+enum { WORDS = 32 /* bytes of a word of each chain */ };
+
+/* Adds whole words; returns the bytes that are left. */
+static size_t sum_add(struct sum *s, const uint8_t *at, size_t bytes)
+{
+    uint64_t word[4];
+
+    for (; bytes >= WORDS; bytes -= WORDS, at += WORDS) {
         memcpy(word, at, sizeof word);
         for (int i = 0; i < 4; i++)
-            h[i] = mix(h[i], word[i]);
+            s->h[i] = mix(s->h[i], word[i]);
     }
-    memset(word, 0, sizeof word);
+    return bytes;
+}
+
+/* The checksum after the last bytes, fewer than WORDS; total: of all. */
+static uint64_t sum_end(struct sum *s, const uint8_t *rest, size_t bytes, uint64_t total)
+{
+    uint64_t word[4] = {0}, sum = total;
+
     if (bytes)
-        memcpy(word, at, bytes);
+        memcpy(word, rest, bytes);
     for (int i = 0; i < 4; i++)
-        sum = mix(sum, mix(h[i], word[i]));
+        sum = mix(sum, mix(s->h[i], word[i]));
     return sum;
 }
 
-/* Maps a whole file; the caller unmaps it. */
-static int map(const char *path, uint8_t **bytes, size_t *size)
+#define SUM_BEGIN                                                                                  \
+    {                                                                                              \
+        {                                                                                          \
+            1, 2, 3, 4                                                                             \
+        }                                                                                          \
+    }
+
+uint64_t cache_sum(const void *data, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct sum s = SUM_BEGIN;
+    size_t rest = sum_add(&s, data, bytes);
+
+    return sum_end(&s, rest ? (const uint8_t *)data + (bytes - rest) : NULL, rest, bytes);
+}
+
+const char *cache_sum_text(char dst[CACHE_SUM], uint64_t sum)
+{
+    snprintf(dst, CACHE_SUM, "%016llx", (unsigned long long)sum);
+    return dst;
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+/* Files are read, not mapped: one that another process shortens under way must end in a sentence,
+ * and touching a page of a mapping that is gone ends the process by a signal. */
+int cache_file_open(const char *path, int *fd, int64_t *size)
+{
     struct stat st;
 
-    if (fd < 0 || fstat(fd, &st)) {
-        int error = errno;
-        if (fd >= 0)
-            close(fd);
-        return say_fail("%s: %s", path, strerror(error));
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0)
+        return say_fail("%s: %s", path, strerror(errno));
+    bool regular = !fstat(*fd, &st) && S_ISREG(st.st_mode);
+    if (regular && st.st_size) {
+        *size = st.st_size;
+        return 0;
     }
-    *size = S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
-    void *at = *size ? mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-    int error = errno;
-    close(fd);
-    if (at == MAP_FAILED)
-        return say_fail("%s: %s", path,
-                        *size ? strerror(error) : "is not a regular file, or empty");
-    *bytes = at;
+    close(*fd);
+    *fd = -1;
+    return say_fail("%s: is not a regular file, or empty", path);
+}
+
+int cache_file_read(const char *path, int fd, void *dst, int64_t bytes, int64_t at)
+{
+    char *to = dst;
+
+    while (bytes > 0) {
+        ssize_t n = pread(fd, to, (size_t)(bytes < 1 << 30 ? bytes : 1 << 30), at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return say_fail("%s: cannot be read: %s", path,
+                            n ? strerror(errno) : "it became shorter since it was opened");
+        to += n;
+        at += n;
+        bytes -= n;
+    }
     return 0;
+}
+
+static int sum_file(const char *path, int fd, int64_t size, uint8_t *chunk, uint64_t *sum)
+{
+    struct sum s = SUM_BEGIN;
+    size_t rest = 0;
+    int rc = 0;
+
+    for (int64_t at = 0, n; at < size && !rc; at += n) {
+        n = size - at < CHUNK ? size - at : CHUNK;
+        rc = cache_file_read(path, fd, chunk, n, at);
+        rest = rc ? 0 : sum_add(&s, chunk, (size_t)n);
+        if (rest)
+            memmove(chunk, chunk + ((size_t)n - rest), rest);
+    }
+    *sum = mix(*sum, sum_end(&s, chunk, rest, (uint64_t)size));
+    return rc;
 }
 
 static int add_file(const char *path, uint64_t *sum)
 {
-    uint8_t *bytes;
-    size_t size;
+    uint8_t *chunk;
+    int64_t size;
+    int fd;
 
-    if (map(path, &bytes, &size))
+    if (cache_file_open(path, &fd, &size))
         return -1;
-    *sum = mix(*sum, cache_sum(bytes, size));
-    munmap(bytes, size);
-    return 0;
+    chunk = malloc(CHUNK);
+    int rc =
+        chunk ? sum_file(path, fd, size, chunk, sum) : say_fail("%s: no memory to read it", path);
+    free(chunk);
+    close(fd);
+    return rc;
 }
 
 static int is_shown(const struct dirent *e)
@@ -125,47 +197,49 @@ void cache_shard_path(char dst[CACHE_PATH], const char *dir, enum cache_part par
              part == CACHE_TEXT ? "text" : "latents", (long long)shard);
 }
 
-/* Bytes of the header. */
-static uint64_t front_of(const struct cache_shard *s)
-{
-    uint64_t n;
-
-    memcpy(&n, s->bytes, sizeof n);
-    return n;
-}
-
-uint64_t cache_shard_sum(const struct cache_shard *s)
-{
-    return cache_sum(s->bytes, sizeof(uint64_t) + front_of(s));
-}
-
 /* The end of the last tensor: a shard has no bytes after it. */
-static size_t end_of(const json_t *header)
+static int64_t end_of(const json_t *header)
 {
     const char *key;
     json_t *value;
-    size_t end = 0;
+    int64_t end = 0;
 
     json_object_foreach((json_t *)(uintptr_t)header, key, value)
     {
-        size_t to =
-            (size_t)json_integer_value(json_array_get(json_object_get(value, "data_offsets"), 1));
+        int64_t to =
+            (int64_t)json_integer_value(json_array_get(json_object_get(value, "data_offsets"), 1));
         end = to > end ? to : end;
     }
     return end;
 }
 
-/* setup NULL: any settings. */
-static int read_header(struct cache_shard *s, const char *setup, json_t **header)
+/* The header with its length before it, malloc'ed; NULL after an error message. */
+static char *read_front(struct cache_shard *s, int fd)
 {
-    uint64_t n = s->size > sizeof n ? front_of(s) : 0;
+    uint64_t n = 0;
 
-    if (n < 2 || n > s->size - sizeof n)
-        return say_fail("%s: is not a shard of a cache, or truncated", s->path);
-    *header = json_loadb((const char *)s->bytes + sizeof n, n, 0, NULL);
-    const json_t *about = json_object_get(*header, "__metadata__");
+    if (s->size <= (int64_t)sizeof n || cache_file_read(s->path, fd, &n, sizeof n, 0) || n < 2 ||
+        n > (uint64_t)s->size - sizeof n) {
+        say_fail("%s: is not a shard of a cache, or truncated", s->path);
+        return NULL;
+    }
+    s->front = (int64_t)(sizeof n + n);
+    char *front = malloc((size_t)s->front);
+    if (!front)
+        say_fail("%s: no memory for its header of %lld bytes", s->path, (long long)s->front);
+    if (front && !cache_file_read(s->path, fd, front, s->front, 0))
+        return front;
+    free(front);
+    return NULL;
+}
+
+/* setup NULL: any settings. */
+static int read_header(struct cache_shard *s, const char *setup, const json_t *header)
+{
+    const json_t *about = json_object_get(header, "__metadata__");
     const char *clips = json_string_value(json_object_get(about, "cache.clips"));
     const char *made = json_string_value(json_object_get(about, "cache.setup"));
+
     s->clips = clips ? json_loads(clips, 0, NULL) : NULL;
     if (!made || !json_is_array(s->clips))
         return say_fail("%s: is not a shard of a cache, or its header is damaged", s->path);
@@ -173,39 +247,66 @@ static int read_header(struct cache_shard *s, const char *setup, json_t **header
         return say_fail("%s: was made with other settings, another encoder or other data; they are "
                         "in manifest.json",
                         s->path);
-    if (s->size != sizeof n + n + end_of(*header))
-        return say_fail("%s: has %zu bytes, and its header says %zu", s->path, s->size,
-                        sizeof n + n + end_of(*header));
+    if (s->size - s->front != end_of(header))
+        return say_fail("%s: has %lld bytes of values, and its header says %lld", s->path,
+                        (long long)(s->size - s->front), (long long)end_of(header));
     return 0;
 }
 
 int cache_shard_open(struct cache_shard *s, const char *path, const char *setup, json_t **header)
 {
-    *s = (struct cache_shard){.bytes = NULL};
+    int fd;
+
+    *s = (struct cache_shard){.clips = NULL};
     *header = NULL;
     snprintf(s->path, sizeof s->path, "%s", path);
-    return map(path, &s->bytes, &s->size) ? -1 : read_header(s, setup, header);
+    if (cache_file_open(path, &fd, &s->size))
+        return -1;
+    char *front = read_front(s, fd);
+    close(fd);
+    if (!front)
+        return -1;
+    s->sum = cache_sum(front, (size_t)s->front);
+    *header = json_loadb(front + sizeof(uint64_t), (size_t)s->front - sizeof(uint64_t), 0, NULL);
+    free(front);
+    return read_header(s, setup, *header);
 }
 
 void cache_shard_close(struct cache_shard *s)
 {
-    if (s->bytes)
-        munmap(s->bytes, s->size);
     json_decref(s->clips);
-    *s = (struct cache_shard){.bytes = NULL};
+    s->clips = NULL;
 }
 
-int cache_shard_is_there(const char *path, uint64_t setup)
+int cache_shard_is_there(const char *path, uint64_t setup, int64_t first, int64_t n)
 {
     struct cache_shard s;
     json_t *header;
-    char text[17];
+    char text[CACHE_SUM];
 
     if (access(path, F_OK))
         return 0;
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)setup);
-    int rc = cache_shard_open(&s, path, text, &header);
+    int rc = cache_shard_open(&s, path, cache_sum_text(text, setup), &header);
+    rc = rc ? rc : cache_shard_check_rows(&s, first, n);
     json_decref(header);
     cache_shard_close(&s);
     return rc ? -1 : 1;
+}
+
+int cache_shard_check_rows(const struct cache_shard *s, int64_t first, int64_t n)
+{
+    const json_t *clip;
+    size_t i;
+
+    if ((int64_t)json_array_size(s->clips) != n)
+        return say_fail("%s: lists %zu clips, and %lld belong into it", s->path,
+                        json_array_size(s->clips), (long long)n);
+    json_array_foreach(s->clips, i, clip)
+    {
+        int64_t row = (int64_t)json_integer_value(json_object_get(clip, "row"));
+        if (row != first + (int64_t)i)
+            return say_fail("%s: lists clip %lld where clip %lld belongs", s->path, (long long)row,
+                            (long long)(first + (int64_t)i));
+    }
+    return 0;
 }

@@ -82,7 +82,10 @@ int caption_pass_shard(struct caption_pass *p, const char *path, uint64_t setup,
         return -1;
     int rc = cache_writer_open(&w, path, setup, n);
     for (int64_t i = 0; i < n && !rc; i++) {
-        struct cache_note note = {.row = first + i, .name = p->name(p->user, first + i, name)};
+        const char *caption = p->caption(p->user, first + i);
+        struct cache_note note = {.row = first + i,
+                                  .name = p->name(p->user, first + i, name),
+                                  .from = cache_sum(caption, caption ? strlen(caption) : 0)};
         rc = cache_writer_add(&w, &note, f->dtype, 2,
                               (int64_t[]){caption_pass_tokens(p, i), f->width}, f->rows + i * row);
     }
@@ -96,12 +99,15 @@ int caption_pass_shard(struct caption_pass *p, const char *path, uint64_t setup,
 int cache_put_sum(json_t *j, const char *key, const char *path)
 {
     uint64_t sum = 0;
-    char text[17];
+    char text[CACHE_SUM];
 
-    if (path && cache_sum_path(path, &sum))
+    if (!path)
+        return 0;
+    if (cache_sum_path(path, &sum))
         return -1;
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)sum);
-    return path ? json_object_set_new(j, key, json_string(text)) : 0;
+    return json_object_set_new(j, key, json_string(cache_sum_text(text, sum)))
+               ? say_fail("no memory for the settings of a cache")
+               : 0;
 }
 
 int caption_pass_describe(json_t *setup, const char *encoder, const char *tokenizer,
@@ -110,7 +116,8 @@ int caption_pass_describe(json_t *setup, const char *encoder, const char *tokeni
     json_t *text = json_pack("{s:s,s:I}", "dtype", dtype, "tokens", (json_int_t)tokens);
     char path[4096];
 
-    json_object_set_new(setup, "text", text);
+    if (json_object_set_new(setup, "text", text))
+        return say_fail("no memory for the settings of a cache");
     return cache_put_sum(text, "encoder", text_model_path(encoder, path)) ||
                    cache_put_sum(text, "tokenizer",
                                  tokenizer ? tokenizer : text_tokenizer_path(encoder, path))

@@ -23,6 +23,7 @@ struct encode {
     json_t *setup;             /* inputs and settings that determine the values */
     uint64_t sum;              /* digest of setup */
     int64_t made[CACHE_PARTS]; /* number of new shards */
+    int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
     int64_t bad;               /* number of clips */
     struct cogvae_coder cogvideo;
     float *pixels; /* of the clip being encoded */
@@ -34,9 +35,10 @@ int encode_options_agree(const struct encode_options *o, ckpt *c);
 
 /* The number of rows of a shard, and its first row. */
 int64_t encode_shard_rows(const struct encode *e, int64_t shard, int64_t *first);
-/* The next missing shard of this rank from `shard` on.  Returns the number of shards if there is
- * none, -1 after an error message.  Shards are assigned to ranks in turn. */
-int64_t encode_next_shard(struct encode *e, enum cache_part part, int64_t shard);
+/* Lists the missing shards of this rank in e->todo; they are assigned to ranks in turn.  All of a
+ * pass uses this list: whether a shard exists is asked once.  Returns 0, or -1 after an error
+ * message. */
+int encode_list_shards(struct encode *e, enum cache_part part);
 int64_t encode_shards(const struct encode *e);
 /* Writes the name of a row to dst. */
 const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH]);
@@ -45,6 +47,10 @@ const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH
  * an error message. */
 int encode_text(struct encode *e);
 int encode_latents(struct encode *e);
+
+/* Reads the frames and captions of all clips again, and compares them with what the rows of a cache
+ * were made from.  Returns the number of clips, or -1 after an error message. */
+int64_t encode_check_clips(struct encode *e, const struct cache *c);
 
 /* ---- CogVideoX ----------------------------------------------------------------------------- */
 

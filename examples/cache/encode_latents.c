@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/clip.h"
-#include "../common/directory.h"
 #include "../common/memory.h"
 #include "../stdit/schedule.h"
 #include "ckpt_tools.h"
@@ -18,7 +17,7 @@ struct pass {
     ckpt *context;
     struct loader_source source;
     struct loader *loader;
-    int64_t shard, row; /* the next one to read ahead */
+    int64_t at, row; /* the next one to read ahead: index of its shard in e->todo, and row */
     float *z;
     uint16_t *half; /* NULL: latents are stored as fp32 */
     ckpt_progress *progress;
@@ -45,26 +44,35 @@ static const struct stdit_shape *shape_of(const struct encode *e, int64_t row)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
+/* The next row in the order of e->todo, or -1. */
+static int64_t next_row(struct pass *p)
+{
+    int64_t first;
+
+    while (p->at < p->e->n_todo) {
+        int64_t n = encode_shard_rows(p->e, p->e->todo[p->at], &first);
+        p->row = p->row < first ? first : p->row;
+        if (p->row < first + n)
+            return p->row++;
+        p->at++;
+    }
+    return -1;
+}
+
 static int next(void *user, struct loader_clip *c)
 {
     struct pass *p = user;
     const struct stdit_shape *s = NULL;
+    int64_t row = 0;
 
-    while (!s) {
-        int64_t first, n = encode_shard_rows(p->e, p->shard, &first);
-        if (p->shard >= encode_shards(p->e))
-            return 0;
-        if (p->row >= first + n) {
-            p->shard = encode_next_shard(p->e, CACHE_LATENTS, p->shard + 1);
-            if (p->shard < 0)
-                return -1;
-            encode_shard_rows(p->e, p->shard, &p->row);
-            continue;
-        }
-        s = shape_of(p->e, p->row++);
+    while (!s && row >= 0) {
+        row = next_row(p);
+        s = row < 0 ? NULL : shape_of(p->e, row);
     }
-    *c = (struct loader_clip){.sample = p->row - 1,
-                              .row = p->row - 1,
+    if (!s)
+        return 0;
+    *c = (struct loader_clip){.sample = row,
+                              .row = row,
                               .frames = s->clips.frames,
                               .height = s->clips.height,
                               .width = s->clips.width};
@@ -116,6 +124,7 @@ static int add_clip(struct pass *p, struct cache_writer *w, const struct stdit_s
     note->height = (int64_t)s->geometry.pixel_height;
     note->width = (int64_t)s->geometry.pixel_width;
     note->fps = stdit_videos_rate(&d->videos, c->frames, c->fps);
+    note->from = cache_sum(c->rgb, (size_t)(c->frames * c->height * c->width * 3));
     if (p->e->options.model ? encode_cogvideo_clip(p->e, note->row, c->rgb, p->z)
                             : stdit_vae_encode(&d->vae, &s->clips, c->sample, c->rgb, p->z))
         return -1;
@@ -148,7 +157,9 @@ static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
         return cache_writer_add(w, &note, CKPT_F32, 0, NULL, NULL);
     if (loader_take(p->loader, &c))
         return -1;
-    int rc = add_clip(p, w, s, &c, &note);
+    int rc = c.row == row ? add_clip(p, w, s, &c, &note)
+                          : say_fail("clip %lld was read in place of clip %lld", (long long)c.row,
+                                     (long long)row);
     loader_release(p->loader);
     ckpt_program_info(program_of(p->e), &info);
     ckpt_progress_step(p->progress, ++p->done, NAN, info.arena_bytes);
@@ -206,17 +217,14 @@ static int open_pass(struct pass *p)
     return p->z && (p->half || !half) ? 0 : say_fail("no memory for the latents of a clip");
 }
 
-static int make_shards(struct pass *p, int64_t shard)
+static int make_shards(struct pass *p)
 {
-    p->shard = shard;
-    encode_shard_rows(p->e, shard, &p->row);
-    p->progress = ckpt_progress_open(stderr, "encode", p->e->data.rows / p->e->ranks);
-    int rc = directory_make(p->e->options.output) || open_loader(p);
-    for (; !rc && shard < encode_shards(p->e);) {
-        rc = make_shard(p, shard);
-        shard = rc ? shard : encode_next_shard(p->e, CACHE_LATENTS, shard + 1);
-        rc = shard < 0 ? -1 : rc;
-    }
+    struct encode *e = p->e;
+    int rc = open_loader(p);
+
+    p->progress = ckpt_progress_open(stderr, "encode", e->data.rows / e->ranks);
+    for (int64_t i = 0; i < e->n_todo && !rc; i++)
+        rc = make_shard(p, e->todo[i]);
     ckpt_progress_close(p->progress);
     loader_close(p->loader);
     return rc ? -1 : 0;
@@ -225,18 +233,87 @@ static int make_shards(struct pass *p, int64_t shard)
 int encode_latents(struct encode *e)
 {
     struct pass p = {.e = e};
-    int64_t shard = encode_next_shard(e, CACHE_LATENTS, 0);
 
-    if (shard < 0 || shard == encode_shards(e))
-        return shard < 0 ? -1 : 0;
+    if (encode_list_shards(e, CACHE_LATENTS))
+        return -1;
+    if (!e->n_todo)
+        return 0;
     int rc = open_pass(&p);
     if (!rc)
         ckpt_plan_print(program_of(e), stdout);
     if (!rc && !e->library.plan_only)
-        rc = make_shards(&p, shard);
+        rc = make_shards(&p);
     free(p.z);
     free(p.half);
     ckpt_close(p.context);
     encode_cogvideo_close(e);
     return rc;
+}
+
+/* ---- check --------------------------------------------------------------------------------- */
+
+static int refuse(const struct encode *e, const struct cache_row *r, const char *what)
+{
+    return say_fail("%s: clip %lld (%s) was made from %s, not from those of %s", e->options.output,
+                    (long long)r->note.row, r->note.name, what, e->options.stdit.video_dir);
+}
+
+static int check_caption(const struct encode *e, const struct cache_row *r)
+{
+    const char *caption = stdit_videos_caption(&e->data.videos, r->note.row);
+    uint64_t from = r->part[CACHE_TEXT].from;
+
+    return from && from != cache_sum(caption, caption ? strlen(caption) : 0)
+               ? refuse(e, r, "other words")
+               : 0;
+}
+
+/* Returns 1 if the row has latents of these frames, 0 if it has none, or -1. */
+static int check_clip(const struct encode *e, const struct cache_row *r,
+                      const struct loader_clip *c)
+{
+    uint64_t from = r->part[CACHE_LATENTS].from;
+
+    if (!cache_has(r, CACHE_LATENTS))
+        return 0;
+    if (c->bad)
+        return say_fail("%s: clip %lld (%s) cannot be compared: %s", e->options.output,
+                        (long long)r->note.row, r->note.name, c->bad);
+    if (from && from != cache_sum(c->rgb, (size_t)(c->frames * c->height * c->width * 3)))
+        return refuse(e, r, "other frames");
+    return from != 0;
+}
+
+static int check_row(struct pass *p, const struct cache_row *r)
+{
+    struct loader_clip c;
+
+    if (!shape_of(p->e, r->note.row))
+        return 0;
+    if (check_caption(p->e, r) || loader_take(p->loader, &c))
+        return -1;
+    int rc = check_clip(p->e, r, &c);
+    loader_release(p->loader);
+    return rc;
+}
+
+int64_t encode_check_clips(struct encode *e, const struct cache *c)
+{
+    struct pass p = {.e = e};
+    int64_t n = 0, shards = encode_shards(e);
+    int rc = 0;
+
+    e->todo = MEMORY_FOR(sizeof *e->todo, shards);
+    if (!e->todo)
+        return say_fail("no memory for a list of %lld shards", (long long)shards);
+    for (int64_t i = 0; i < shards; i++)
+        e->todo[e->n_todo++] = i;
+    if (open_loader(&p))
+        rc = -1;
+    for (int64_t i = 0; i < c->rows && rc >= 0; i++) {
+        rc = check_row(&p, &c->row[i]);
+        n += rc > 0;
+    }
+    loader_close(p.loader);
+    return rc < 0 ? -1 : n;
 }

@@ -42,14 +42,16 @@ static const struct ckpt_option table[] = {
     ROW("stored", STRING, stored, "TYPE",
         "dtype of stored latents: fp32 or bf16; fp32 gives the bits of training with --video-dir "
         "(default fp32)"),
-    RANGE("shard", INT, shard, "N", "clips per shard (default 64)", 1, 1 << 20),
+    RANGE("shard", INT, shard, "N", "clips per shard (default 64)", 1, CACHE_EACH),
     RANGE("workers", INT, stdit.loader.workers, "N",
           "threads per rank that read videos ahead (default 2)", 1, 1024),
     ROW("loader-memory", SIZE, stdit.loader.memory, "SIZE",
         "host memory per rank for clips read ahead and their decoders (default: two clips)"),
     RANGE("max-bad", INT, stdit.loader.max_bad, "N",
           "skip at most N unreadable clips (default 100)", 0, OPTION_MOST),
-    ROW("check", FLAG, check, NULL, "only verify the checksums of the cache in --output"),
+    ROW("check", FLAG, check, NULL,
+        "only verify the cache in --output; with the options it was made with, also against its "
+        "videos and captions"),
     {"help",
      CKPT_OPT_FLAG,
      offsetof(struct encode_options, stdit.help),
@@ -74,7 +76,7 @@ static int check_files(const struct encode_options *o)
         {"--model", o->model, CKPT_PATH_INPUT, 0},
         {"--buckets", s->buckets, CKPT_PATH_INPUT, 0},
         {"--tokenizer", s->tokenizer, CKPT_PATH_INPUT, 0},
-        {"--output", s->library.plan_only ? NULL : o->output, CKPT_PATH_DIRECTORY, 0},
+        {"--output", s->library.plan_only || o->check ? NULL : o->output, CKPT_PATH_DIRECTORY, 0},
     };
 
     return ckpt_paths_check(&s->library, all, sizeof all / sizeof *all)
@@ -88,7 +90,7 @@ static int check(struct encode_options *o)
 
     if (!o->output && !s->library.plan_only)
         return say_fail("--output DIR is missing: the directory for the cache");
-    if (o->check)
+    if (o->check && !s->video_dir)
         return 0;
     if (!s->video_dir)
         return say_fail("--data DIR is missing: the directory of videos");
@@ -134,7 +136,7 @@ int encode_options_parse(struct encode_options *o, int argc, char **argv)
     if (options_print(
             s->help, s->version,
             "Usage: video-encode [OPTION]... --data DIR --vae FILE --output DIR\n"
-            "       video-encode --check --output DIR\n\n"
+            "       video-encode --check [OPTION]... --output DIR\n\n"
             "Encodes videos and their captions once, into a cache for trainers, inside a\n"
             "memory budget.  Existing shards are kept: the same command line resumes an\n"
             "interrupted run.  With --ranks each process makes its share of the shards.\n",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first pass of video-encode: from captions to features, without padding. */
 #include <string.h>
-#include "../common/directory.h"
 #include "caption_pass.h"
 #include "ckpt_tools.h"
 #include "encode.h"
@@ -18,22 +17,19 @@ static const char *name_of(void *user, int64_t row, char dst[CACHE_PATH])
     return encode_name(user, row, dst);
 }
 
-static int make_shards(struct encode *e, struct caption_pass *p, int64_t shard)
+static int make_shards(struct encode *e, struct caption_pass *p)
 {
     char path[CACHE_PATH];
     int64_t first;
 
-    if (directory_make(e->options.output))
-        return -1;
-    for (; shard >= 0 && shard < encode_shards(e);
-         shard = encode_next_shard(e, CACHE_TEXT, shard + 1)) {
-        int64_t n = encode_shard_rows(e, shard, &first);
-        cache_shard_path(path, e->options.output, CACHE_TEXT, shard);
+    for (int64_t i = 0; i < e->n_todo; i++) {
+        int64_t n = encode_shard_rows(e, e->todo[i], &first);
+        cache_shard_path(path, e->options.output, CACHE_TEXT, e->todo[i]);
         if (caption_pass_shard(p, path, e->sum, first, n))
             return -1;
         e->made[CACHE_TEXT]++;
     }
-    return shard < 0 ? -1 : 0;
+    return 0;
 }
 
 int encode_text(struct encode *e)
@@ -49,15 +45,18 @@ int encode_text(struct encode *e)
                              .caption = caption_of,
                              .name = name_of,
                              .user = e};
-    int64_t shard = o->text_encoder ? encode_next_shard(e, CACHE_TEXT, 0) : encode_shards(e);
 
-    if (shard < 0 || shard == encode_shards(e))
-        return shard < 0 ? -1 : 0;
+    if (!o->text_encoder)
+        return 0;
+    if (encode_list_shards(e, CACHE_TEXT))
+        return -1;
+    if (!e->n_todo)
+        return 0;
     int rc = caption_pass_open(&p);
     if (!rc && e->library.plan_only)
         ckpt_plan_print(p.model.program, stdout);
     else if (!rc)
-        rc = make_shards(e, &p, shard);
+        rc = make_shards(e, &p);
     if (!rc)
         caption_pass_report(&p);
     caption_pass_close(&p);

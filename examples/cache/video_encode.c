@@ -6,6 +6,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/json_make.h"
+#include "../common/lock.h"
+#include "../common/memory.h"
 #include "../common/signals.h"
 #include "caption_pass.h"
 #include "ckpt_dist.h"
@@ -29,21 +32,26 @@ int64_t encode_shard_rows(const struct encode *e, int64_t shard, int64_t *first)
     return left < e->options.shard ? (left > 0 ? left : 0) : e->options.shard;
 }
 
-int64_t encode_next_shard(struct encode *e, enum cache_part part, int64_t shard)
+int encode_list_shards(struct encode *e, enum cache_part part)
 {
     char path[CACHE_PATH];
+    int64_t first, shards = encode_shards(e);
 
-    for (; shard < encode_shards(e); shard++) {
-        if (shard % e->ranks != e->rank)
-            continue;
-        if (e->library.plan_only)
-            return shard;
+    free(e->todo);
+    e->n_todo = 0;
+    e->todo = MEMORY_FOR(sizeof *e->todo, shards / e->ranks + 1);
+    if (!e->todo)
+        return say_fail("no memory for a list of %lld shards", (long long)shards);
+    for (int64_t shard = e->rank; shard < shards; shard += e->ranks) {
+        int64_t n = encode_shard_rows(e, shard, &first);
         cache_shard_path(path, e->options.output, part, shard);
-        int rc = cache_shard_is_there(path, e->sum);
-        if (rc <= 0)
-            return rc ? -1 : shard;
+        int rc = e->library.plan_only ? 0 : cache_shard_is_there(path, e->sum, first, n);
+        if (rc < 0)
+            return -1;
+        if (!rc)
+            e->todo[e->n_todo++] = shard;
     }
-    return encode_shards(e);
+    return 0;
 }
 
 const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH])
@@ -78,31 +86,40 @@ static uint64_t sum_data(const struct encode *e)
     return sum[0];
 }
 
+static json_t *make_setup(const struct encode *e, const char *data)
+{
+    const struct stdit_options *o = &e->options.stdit;
+
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family",
+                     e->options.model ? "cogvideox" : "opensora", "vae_model", o->vae_model,
+                     "dtype", o->dtype, "stored", e->options.stored, "data", data, "seed",
+                     (json_int_t)o->library.seed, "stride", (json_int_t)(o->stride ? o->stride : 1),
+                     "rows", (json_int_t)e->data.rows, "shard", (json_int_t)e->options.shard);
+}
+
 static int describe(struct encode *e)
 {
     const struct stdit_options *o = &e->options.stdit;
     const struct stdit_data *d = &e->data;
-    char data[17];
+    char data[CACHE_SUM];
+    bool failed = false;
 
-    snprintf(data, sizeof data, "%016llx", (unsigned long long)sum_data(e));
-    e->setup =
-        json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family",
-                  e->options.model ? "cogvideox" : "opensora", "vae_model", o->vae_model, "dtype",
-                  o->dtype, "stored", e->options.stored, "data", data, "seed",
-                  (json_int_t)o->library.seed, "stride", (json_int_t)(o->stride ? o->stride : 1),
-                  "rows", (json_int_t)d->rows, "shard", (json_int_t)e->options.shard);
+    e->setup = make_setup(e, cache_sum_text(data, sum_data(e)));
     if (!d->buckets.n)
-        json_object_set_new(e->setup, "clip",
-                            json_pack("[I,I,I]", (json_int_t)d->shape->clips.frames,
-                                      (json_int_t)d->shape->clips.height,
-                                      (json_int_t)d->shape->clips.width));
+        json_make_set(e->setup, "clip",
+                      json_pack("[I,I,I]", (json_int_t)d->shape->clips.frames,
+                                (json_int_t)d->shape->clips.height,
+                                (json_int_t)d->shape->clips.width),
+                      &failed);
+    if (!e->setup || failed)
+        return say_fail("no memory for the settings of a cache");
     if (cache_put_sum(e->setup, "vae", e->options.model ? e->cogvideo.directory : o->vae) ||
         cache_put_sum(e->setup, "buckets", o->buckets) ||
         (o->text_encoder &&
          caption_pass_describe(e->setup, o->text_encoder, o->tokenizer, o->dtype, o->text_tokens)))
         return -1;
     e->sum = cache_setup_sum(e->setup);
-    return 0;
+    return e->sum ? 0 : say_fail("no memory for the settings of a cache");
 }
 
 /* ---- main ---------------------------------------------------------------------------------- */
@@ -129,11 +146,28 @@ static int meet(struct encode *e, ckpt **c)
     return encode_options_agree(&e->options, *c);
 }
 
-static int agree(const struct encode *e, ckpt *c)
+static int agree(const struct encode *e, ckpt *c, const char *what)
 {
-    const struct ckpt_fact fact = {"encoders and data", &e->sum, sizeof e->sum};
+    const struct ckpt_fact fact = {what, &e->sum, sizeof e->sum};
 
     return c && ckpt_agree(c, &fact, 1) ? say_fail("%s", ckpt_error(c)) : 0;
+}
+
+/* One run writes a cache at a time.  Its ranks share the lock, because each writes until its own
+ * end; no rank goes on before all have it. */
+static int lock(const struct encode *e, ckpt *c)
+{
+    const char *output = e->options.output;
+
+    if (e->options.stdit.library.plan_only)
+        return 0;
+    if (!c)
+        return lock_take("--output", output, true);
+    if (!e->rank && lock_share("--output", output, true))
+        return -1;
+    if (agree(e, c, "lock of --output") || (e->rank && lock_join("--output", output, true)))
+        return -1;
+    return agree(e, c, "lock of --output");
 }
 
 static int open_data(struct encode *e)
@@ -145,7 +179,8 @@ static int open_data(struct encode *e)
 static int prepare(struct encode *e)
 {
     ckpt *c = NULL;
-    int rc = meet(e, &c) || open_data(e) || describe(e) || agree(e, c);
+    int rc = meet(e, &c) || (!e->options.check && lock(e, c)) || open_data(e) || describe(e) ||
+             agree(e, c, "encoders and data");
 
     ckpt_close(c);
     e->library = e->options.stdit.library;
@@ -153,16 +188,38 @@ static int prepare(struct encode *e)
     return rc ? -1 : 0;
 }
 
-static int check(const char *output)
+/* Compares a cache with the data and the settings of this command line. */
+static int check_data(struct encode *e, const struct cache *c)
 {
+    const char *output = e->options.output;
+
+    if (prepare(e))
+        return -1;
+    if (cache_setup_sum(c->setup) != e->sum)
+        return say_fail("%s: was made with other settings, another encoder or other data; they are "
+                        "in manifest.json",
+                        output);
+    int64_t n = encode_check_clips(e, c);
+    if (n < 0)
+        return -1;
+    say_print("%s: %lld clips are made from the frames and captions of %s\n", output, (long long)n,
+              e->options.stdit.video_dir);
+    return 0;
+}
+
+static int check(struct encode *e)
+{
+    const char *output = e->options.output;
     struct cache c;
-    int rc = cache_open(&c, output, true);
+    int rc = cache_open(&c, output, true) || cache_check_sources(&c, output);
 
     if (!rc)
         say_print("%s: %lld shards, %lld clips: all checksums match\n", output,
                   (long long)c.n_shards, (long long)c.present);
+    if (!rc && e->options.stdit.video_dir)
+        rc = check_data(e, &c);
     cache_close(&c);
-    return rc;
+    return rc ? -1 : 0;
 }
 
 static int finish(const struct encode *e)
@@ -183,7 +240,7 @@ static int finish(const struct encode *e)
 static int go(struct encode *e)
 {
     if (e->options.check)
-        return check(e->options.output);
+        return check(e);
     if (prepare(e))
         return -1;
     say_print("%s\n", e->data.title);
@@ -205,5 +262,6 @@ int main(int argc, char **argv)
     rc = go(&e);
     stdit_data_close(&e.data);
     json_decref(e.setup);
+    free(e.todo);
     return say_finish(rc ? 1 : 0);
 }

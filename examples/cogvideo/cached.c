@@ -20,7 +20,7 @@ static int list_rows(struct cogvideo_data *d, const char *path)
         return say_fail("%s: no memory for %lld clips", path, (long long)c->present);
     for (int64_t i = 0; i < c->rows; i++) {
         const struct cache_row *r = &c->row[i];
-        if (!r->z)
+        if (!cache_has(r, CACHE_LATENTS))
             continue;
         if (!is_like(r, &c->row[d->rows ? d->cached[0] : i]))
             return say_fail("%s: clip %lld (%s) has another size than the others; one run has one "
@@ -72,13 +72,14 @@ int cogvideo_cached_open(struct cogvideo_data *d, const struct cogvideo_options 
     return 0;
 }
 
-void cogvideo_cached_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,
-                          float *image)
+int cogvideo_cached_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,
+                         float *image)
 {
-    cache_read_latents(&d->cache, d->cached[row], z);
+    if (cache_read_latents(&d->cache, d->cached[row], z))
+        return -1;
     if (d->repeats)
         cogvideo_repeat_first(d, z);
     if (image)
         cogvideo_first_frame(d, z, image);
-    cache_read_text(&d->cache, d->cached[row], d->geometry.tokens, y);
+    return cache_read_text(&d->cache, d->cached[row], d->geometry.tokens, y);
 }

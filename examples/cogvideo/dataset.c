@@ -201,10 +201,8 @@ int cogvideo_data_read(const struct cogvideo_data *d, int64_t row, float *z, flo
 
     if (d->file)
         return cogvideo_cache_read(d, row, z, y, image);
-    if (d->cached) {
-        cogvideo_cached_read(d, row, z, y, image);
-        return 0;
-    }
+    if (d->cached)
+        return cogvideo_cached_read(d, row, z, y, image);
     memcpy(z, d->z + row * nz, (size_t)nz * sizeof *z);
     memcpy(y, d->y + row * ny, (size_t)ny * sizeof *y);
     if (!image)

@@ -67,8 +67,8 @@ int cogvideo_cache_read(const struct cogvideo_data *d, int64_t row, float *z, fl
 
 /* The same for a cache made by video-encode (cached.c). */
 int cogvideo_cached_open(struct cogvideo_data *d, const struct cogvideo_options *o);
-void cogvideo_cached_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,
-                          float *image);
+int cogvideo_cached_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,
+                         float *image);
 
 /* Repeats the first frame at the start of each channel, so that patches are whole in time; copies
  * the first frame alone. */

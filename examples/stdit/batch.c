@@ -97,18 +97,22 @@ static void copy_text(struct stdit_batch *b, const struct stdit_data *d, int64_t
         copy_row(b->y, i, d->y, text, y * 4);
 }
 
-static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
+static int copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
 {
     int64_t z = stdit_data_z(d, b->shape) * 4, y = stdit_data_y(d);
     const struct stdit_text text = {b->y + i * y, b->mask + i * d->tokens};
 
     if (d->texts.rows) {
         int64_t n = stdit_texts_read(&d->texts, d->text_of[row], d->tokens, text.y);
+        if (n < 0)
+            return -1;
         for (int64_t k = 0; k < d->tokens; k++)
             text.mask[k] = k < n;
     }
     if (d->cache.rows)
         row = stdit_cached_row(d, b->shape, row, b->z + i * z / 4, &text);
+    if (row < 0)
+        return -1;
     if (d->z)
         copy_row(b->z, i, d->z, row, z);
     if (d->noise)
@@ -121,6 +125,7 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
         copy_row(b->t, i, d->t, row, 4);
     if (d->x_mask)
         copy_row(b->x_mask, i, d->x_mask, row, b->shape->geometry.frames * 4);
+    return 0;
 }
 
 /* The row of sample i of this rank. */
@@ -173,7 +178,8 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
 
     begin(b, r, turn->shape);
     for (int64_t i = 0; i < b->size; i++)
-        copy_sample(b, d, i, row_of(b, d, turn, i));
+        if (copy_sample(b, d, i, row_of(b, d, turn, i)))
+            return -1;
     if (draw(b, r, turn))
         return -1;
     for (int64_t i = 0; i < b->size; i++) {
@@ -197,8 +203,9 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct 
     for (int64_t i = 0; i < b->size; i++) {
         if (loader_take(loader, &c))
             return -1;
-        if (c.row != row_of(b, d, turn, i))
-            copy_sample(b, d, i, c.row); /* with its own caption */
+        /* A clip in place of a bad one has its own caption. */
+        if (c.row != row_of(b, d, turn, i) && copy_sample(b, d, i, c.row))
+            return -1;
         b->fps[i] = (float)stdit_videos_rate(&d->videos, c.frames, c.fps);
         int rc = stdit_vae_encode(&d->vae, &b->shape->clips, stdit_sample_of(d, c.sample, c.row),
                                   c.rgb, b->z + i * z);

@@ -11,7 +11,7 @@ static bool fits(const struct stdit_data *d, const struct stdit_shape *s, const 
 {
     const struct stdit_geometry *g = &s->geometry;
 
-    return r->z && r->shape[0] == d->channels && r->shape[1] == g->frames &&
+    return cache_has(r, CACHE_LATENTS) && r->shape[0] == d->channels && r->shape[1] == g->frames &&
            r->shape[2] == g->height && r->shape[3] == g->width &&
            r->note.frames == g->pixel_frames && (double)r->note.height == g->pixel_height &&
            (double)r->note.width == g->pixel_width;
@@ -22,10 +22,12 @@ int64_t stdit_cached_row(const struct stdit_data *d, const struct stdit_shape *s
 {
     for (int64_t i = 0; i < d->rows && !fits(d, s, &d->cache.row[row]); i++)
         row = (row + 1) % d->rows;
-    cache_read_latents(&d->cache, row, z);
+    if (cache_read_latents(&d->cache, row, z))
+        return -1;
     if (d->y)
         return row;
-    cache_read_text(&d->cache, row, d->tokens, text->y);
+    if (cache_read_text(&d->cache, row, d->tokens, text->y))
+        return -1;
     for (int64_t i = 0; i < d->tokens; i++)
         text->mask[i] = i < d->cache.row[row].tokens;
     return row;
@@ -68,7 +70,7 @@ static int one_shape(struct stdit_data *d, const struct stdit_options *o)
 {
     int64_t first = 0;
 
-    while (!d->cache.row[first].z)
+    while (!cache_has(&d->cache.row[first], CACHE_LATENTS))
         first++;
     const struct cache_note *n = &d->cache.row[first].note;
     struct stdit_vae v;
@@ -78,7 +80,7 @@ static int one_shape(struct stdit_data *d, const struct stdit_options *o)
     d->channels = v.channels;
     stdit_shape_fill(&v, d->shape, n->frames, n->height, n->width);
     for (int64_t i = 0; i < d->rows; i++)
-        if (d->cache.row[i].z && !fits(d, d->shape, &d->cache.row[i]))
+        if (cache_has(&d->cache.row[i], CACHE_LATENTS) && !fits(d, d->shape, &d->cache.row[i]))
             return refuse_shape(d, o, i);
     return 0;
 }
@@ -102,9 +104,10 @@ static int assign(struct stdit_data *d, const struct stdit_options *o)
         struct bucket *own = &d->own[i];
         if (buckets_assign(&d->buckets, &d->size[i], i, o->stride, seed, 0, own))
             s = shape_of(d, own);
-        if (r->z && (!s || !fits(d, s, r)))
+        bool has = cache_has(r, CACHE_LATENTS);
+        if (has && (!s || !fits(d, s, r)))
             return refuse_shape(d, o, i);
-        if (!s || (!r->z && !r->note.bad))
+        if (!s || (!has && !r->note.bad))
             own->row = -1;
     }
     return 0;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "../cache/caption_pass.h"
+#include "../common/lock.h"
 #include "../common/memory.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
@@ -146,11 +147,11 @@ struct making {
 
 static json_t *make_setup(const struct stdit_texts *t)
 {
-    char sum[17];
+    char sum[CACHE_SUM];
 
-    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->sum);
-    return json_pack("{s:s,s:s,s:I,s:I}", "family", "opensora", "captions", sum, "rows",
-                     (json_int_t)t->rows, "shard", (json_int_t)SHARD);
+    return json_pack("{s:s,s:s,s:I,s:I}", "family", "opensora", "captions",
+                     cache_sum_text(sum, t->sum), "rows", (json_int_t)t->rows, "shard",
+                     (json_int_t)SHARD);
 }
 
 static int find_missing(struct making *m)
@@ -163,7 +164,7 @@ static int find_missing(struct making *m)
         return say_fail("no memory for %lld captions", (long long)m->texts->rows);
     for (int64_t i = 0; i < shards; i++) {
         cache_shard_path(path, m->dir, CACHE_TEXT, i);
-        int rc = cache_shard_is_there(path, m->sum);
+        int rc = cache_shard_is_there(path, m->sum, i * SHARD, shard_rows(m->texts, i));
         if (rc < 0)
             return -1;
         if (!rc)
@@ -336,6 +337,8 @@ int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
         return 0;
     if (o->text_encoder && make(t, d, o, c))
         return -1;
+    if (o->text)
+        lock_release(o->text); /* from here on it is read, and other runs may read it, too */
     if (t->longest > d->tokens)
         return say_fail("--text %s: has %lld tokens per caption; --text-tokens is %lld", o->text,
                         (long long)t->longest, (long long)d->tokens);
@@ -357,10 +360,8 @@ void stdit_texts_close(struct stdit_texts *t)
 
 int64_t stdit_texts_read(const struct stdit_texts *t, int64_t row, int64_t tokens, float *y)
 {
-    if (t->cache.rows) {
-        cache_read_text(&t->cache, row, tokens, y);
-        return t->cache.row[row].tokens;
-    }
+    if (t->cache.rows)
+        return cache_read_text(&t->cache, row, tokens, y) ? -1 : t->cache.row[row].tokens;
     int64_t n = t->tokens[row] * t->width;
     memset(y + n, 0, (size_t)(tokens * t->width - n) * sizeof *y);
     if (t->half)

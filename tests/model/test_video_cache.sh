@@ -106,6 +106,74 @@ refuses 1 "latents-00002.safetensors: has .* bytes" "$train" $data --cache "$wor
 rm "$work/bad/latents-00002.safetensors"
 refuses 1 "latents-00002.safetensors: No such file" "$train" $data --cache "$work/bad"
 runs "all checksums match" "$encode" --check --output "$work/one"
+# ---- sources and manifests -------------------------------------------------------------------------
+
+runs "12 clips are made from the frames" "$encode" $one --check --output "$work/one"
+refuses 1 "other settings" "$encode" $one --seed 5 --check --output "$work/one"
+cp -r "$work/videos" "$work/was"
+clip "$work/videos/2.rgb" 20 18 20
+refuses 1 "clip 3 (2.rgb) was made from other frames" "$encode" $one --check --output "$work/one"
+cp "$work/was/2.rgb" "$work/videos"
+runs "are made from the frames" "$encode" $one --check --output "$work/one"
+
+# another NAME PATTERN REPLACEMENT TEXT: a manifest that was changed is refused.
+another() {
+    rm -rf "$work/bad"
+    cp -r "$work/one" "$work/bad"
+    sed "s|$1|$2|" "$work/one/manifest.json" >"$work/bad/manifest.json"
+    cmp -s "$work/one/manifest.json" "$work/bad/manifest.json" && fail "no $1 in the manifest"
+    refuses 1 "$3" "$train" $data --cache "$work/bad"
+}
+another '"rows": 12' '"rows": 13' "checksum is another\|differs from its setup"
+another '^ "rows": 12' ' "rows": 4611686018427387904' "differs from its setup"
+another '"stride": 1' '"stride": 2' "\"setup\" was changed"
+another 'latents-00001' 'latents-00000' "lists latents-00000.safetensors twice"
+another 'latents-00001' '../one/latents-00001' "not the name of one of its shards"
+another 'latents-00001' 'latents-99999' "not the name of one of its shards"
+another 'latents-00001' 'text-00001' "text-00001.safetensors: No such file"
+another '"file": "latents-00001.safetensors"' '"file": 7' "without \"file\""
+rm -rf "$work/bad"
+cp -r "$work/one" "$work/bad"
+mv "$work/bad/latents-00001.safetensors" "$work/swap"
+mv "$work/bad/latents-00002.safetensors" "$work/bad/latents-00001.safetensors"
+mv "$work/swap" "$work/bad/latents-00002.safetensors"
+refuses 1 "latents-00001" "$train" $data --cache "$work/bad"
+refuses 1 "lists clip 4 where clip 2 belongs" "$encode" $one --output "$work/bad"
+rm -rf "$work/bad"
+
+# A cache of an older version.
+runs "older version, which did not record" "$train" $data --cache "$root/tests/model/cache_0.2" --steps 1
+runs "all checksums match" "$encode" --check --output "$root/tests/model/cache_0.2"
+
+# ---- a cache that changes under the reader --------------------------------------------------------
+
+# while_read ACTION TEXT: a trainer whose cache is changed after some steps ends with a sentence.
+while_read() {
+    rm -rf "$work/live" "$work/log"
+    cp -r "$work/one" "$work/live"
+    "$train" $data --steps 1000000 --cache "$work/live" --log "$work/log" >"$work/out" 2>"$work/err" &
+    pid=$!
+    wait_steps "$work/log" 5
+    for shard in "$work/live"/latents*; do
+        eval "$1"
+    done
+    wait $pid
+    rc=$?
+    [ $rc = 1 ] || fail "exit $rc after: $1: $(tail -n 2 "$work/err")"
+    grep -q "$2" "$work/err" || fail "no \"$2\" after: $1: $(tail -n 2 "$work/err")"
+}
+while_read ': >"$shard"' "became shorter since it was opened"
+while_read 'head -c 2000 /dev/zero | tr "\\0" "\\377" | dd of="$shard" bs=1 seek=$(($(wc -c <"$shard") - 2000)) conv=notrunc 2>/dev/null' \
+    "is damaged: its checksum does not match"
+
+# No clip can be read: no cache, and no success.
+mkdir "$work/broken"
+echo "RGBCLIP 20 18" >"$work/broken/a.rgb"
+printf '%s\n' path,num_frames,height,width gone.rgb,15,18,20 >"$work/gone.csv"
+refuses 1 "none of the 1 clips could be read" "$encode" $coder --data "$work/gone.csv" --size 16x16 --frames 5 \
+    --output "$work/gone"
+[ -e "$work/gone/manifest.json" ] && fail "a cache without a clip has a manifest"
+
 mkdir "$work/empty"
 refuses 1 "no video" "$encode" $one --data "$work/empty" --output "$work/none"
 refuses 2 "the cache has them" "$train" $data --cache "$work/one" --frames 5
