@@ -27,8 +27,8 @@ void video_file_free(struct video_file *f);
 struct video {
     char *path; /* followed by the name of the member */
     struct video_file file;
-    int64_t width, height; /* as displayed, after the file's rotation */
-    int64_t announced;     /* number of frames in the file's header; 0: not given */
+    int64_t width, height; /* as displayed, turned and mirrored as the file says */
+    int64_t announced;     /* number of frames that the file's header shows; 0: not known */
     double fps;            /* 0: not given */
     bool image;            /* the file is a single picture */
     /* Set by the caller.  Frames of more than most_pixels are refused (0: no limit).  Reading ends,

@@ -13,13 +13,14 @@
 
 #ifdef HAVE_FFMPEG
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
 #include <libswscale/swscale.h>
+#include "orientation.h"
+#include "video_h264.h"
 #include "video_hw.h"
 #include "video_index.h"
 
@@ -33,14 +34,17 @@ struct decoder {
     const AVCodec *kind;
     struct SwsContext *scale;
     AVPacket *packet;
-    AVFrame *frame; /* last decoded frame, until it is converted to rgb */
-    int turned;     /* rotation in quarter turns, clockwise */
+    AVFrame *frame;           /* last decoded frame, until it is converted to rgb */
+    struct orientation shown; /* what the stream's display matrix specifies */
     struct video_index index;
     bool indexed;
-    uint8_t *rgb; /* frame `at`, before rotation */
+    bool keyed;   /* a key packet was read; the next member is known */
+    bool cut;     /* H.264 whose first key frame is no IDR picture */
+    uint8_t *rgb; /* frame `at`, before it is oriented */
     size_t room;
     int64_t at; /* -1: none */
-    int width, height;
+    int width, height, line;
+    struct orientation oriented; /* of frame `at` */
     /* the decoding position */
     int64_t segment; /* segment being decoded; -1: none */
     int64_t start;   /* segment at whose key packet decoding started */
@@ -51,6 +55,17 @@ struct decoder {
 };
 
 /* ---- the file ------------------------------------------------------------------------------ */
+
+/* The stream to read, or FFmpeg's error code.  A cover picture of a file is not its video. */
+static int find_stream(struct decoder *d)
+{
+    AVFormatContext *f = d->format;
+
+    for (unsigned i = 0; i < f->nb_streams; i++)
+        if (f->streams[i]->disposition & AV_DISPOSITION_ATTACHED_PIC)
+            f->streams[i]->codecpar->codec_type = AVMEDIA_TYPE_ATTACHMENT;
+    return av_find_best_stream(f, AVMEDIA_TYPE_VIDEO, -1, -1, &d->kind, 0);
+}
 
 /* FFmpeg would read "a:b" as protocol a; the URL names a file, or a part of one. */
 static int open_input(struct decoder *d)
@@ -69,7 +84,7 @@ static int open_input(struct decoder *d)
         return say_fail("%s: cannot be read as a video: %s", d->path, av_err2str(rc));
     if (avformat_find_stream_info(d->format, NULL) < 0)
         return say_fail("%s: its streams cannot be read", d->path);
-    rc = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &d->kind, 0);
+    rc = find_stream(d);
     if (rc < 0 || !d->kind)
         return say_fail("%s: holds no video that can be decoded here", d->path);
     d->stream = d->format->streams[rc];
@@ -78,22 +93,6 @@ static int open_input(struct decoder *d)
             d->format->streams[i]->discard = AVDISCARD_ALL;
     d->packets = 0;
     return 0;
-}
-
-/* Clockwise quarter turns that the file's display matrix specifies. */
-static int turns_of(const AVStream *s)
-{
-#if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
-    const AVPacketSideData *side = av_packet_side_data_get(
-        s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
-    const int32_t *matrix = side ? (const int32_t *)(const void *)side->data : NULL;
-#else
-    const int32_t *matrix =
-        (const void *)av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, NULL);
-#endif
-    double degrees = matrix ? av_display_rotation_get(matrix) : 0;
-
-    return isnan(degrees) ? 0 : (int)lrint(-degrees / 90) & 3;
 }
 
 /* Reads a packet of the video stream; it is valid until the next call.  Returns 1, or 0 at the end
@@ -119,19 +118,37 @@ static int reopen(struct decoder *d)
     return open_input(d);
 }
 
+/* Adds the next packet to the index.  Returns 1, 0 at the end, or -1 if memory is short. */
+static int index_packet(struct decoder *d)
+{
+    const AVCodecParameters *c = d->stream->codecpar;
+    const AVPacket *p = d->packet;
+
+    if (!read_packet(d))
+        return 0;
+    if (p->flags & AV_PKT_FLAG_KEY && !d->keyed) {
+        d->keyed = true;
+        d->cut = c->codec_id == AV_CODEC_ID_H264 &&
+                 !video_h264_has_idr(c->extradata, c->extradata_size, p->data, p->size);
+    }
+    struct video_packet packet = {time_of(p->pts), time_of(p->dts), p->flags & AV_PKT_FLAG_KEY,
+                                  !(p->flags & AV_PKT_FLAG_DISCARD)};
+    return video_index_add(&d->index, &packet) ? -1 : 1;
+}
+
 /* VP8 has packets that are not shown; not all containers mark them. */
 static int make_index(struct decoder *d, const struct video *v)
 {
-    int rc = 0;
+    int rc = 1;
 
-    if (d->packets && reopen(d))
-        return -1;
+    if (d->packets != d->index.packets) {
+        video_index_free(&d->index);
+        if (reopen(d))
+            return -1;
+    }
     d->packets = -1;
-    while (!rc && read_packet(d)) {
-        const AVPacket *p = d->packet;
-        struct video_packet packet = {time_of(p->pts), time_of(p->dts), p->flags & AV_PKT_FLAG_KEY,
-                                      !(p->flags & AV_PKT_FLAG_DISCARD)};
-        rc = video_index_add(&d->index, &packet);
+    while (rc > 0) {
+        rc = index_packet(d);
         if (v->stop && atomic_load(v->stop))
             return -1;
     }
@@ -181,6 +198,37 @@ static int find_packet(struct decoder *d, int64_t n)
     return read_until(d, n) ? 0 : say_fail("%s: has changed while it was read", d->path);
 }
 
+/* ---- orientation --------------------------------------------------------------------------- */
+
+static const int32_t *matrix_of(const AVStream *s)
+{
+#if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
+    const AVPacketSideData *side = av_packet_side_data_get(
+        s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    return side ? (const int32_t *)(const void *)side->data : NULL;
+#else
+    return (const void *)av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, NULL);
+#endif
+}
+
+static int read_matrix(const struct decoder *d, const int32_t *matrix, struct orientation *o)
+{
+    return orientation_read(o, matrix)
+               ? say_fail("%s: its display matrix turns it by %.0f degrees, and only quarter turns "
+                          "and mirrors are applied: let ffmpeg rewrite it",
+                          d->path, -av_display_rotation_get(matrix))
+               : 0;
+}
+
+/* A picture's own matrix (EXIF) comes before the stream's. */
+static int orient(struct decoder *d)
+{
+    const AVFrameSideData *own = av_frame_get_side_data(d->frame, AV_FRAME_DATA_DISPLAYMATRIX);
+
+    d->oriented = d->shown;
+    return own ? read_matrix(d, (const int32_t *)(const void *)own->data, &d->oriented) : 0;
+}
+
 /* ---- pictures ------------------------------------------------------------------------------ */
 
 /* As in FFmpeg's own programs, frames of unspecified colour space are BT.601. */
@@ -193,12 +241,14 @@ static void set_colours(struct SwsContext *scale, const AVFrame *f)
                              sws_getCoefficients(SWS_CS_DEFAULT), 1, 0, 1 << 16, 1 << 16);
 }
 
-/* Converts the frame to RGB, with the same numbers as PyAV gives Open-Sora. */
+/* Converts the frame to RGB, with the same numbers as PyAV gives Open-Sora.  Lines are as long as
+ * FFmpeg's own: where a line has no room for whole vectors, swscale computes its last pixels in
+ * another way. */
 static int to_rgb(struct decoder *d)
 {
     AVFrame *f = d->frame;
-    int line[] = {f->width * 3};
-    size_t bytes = (size_t)f->width * (size_t)f->height * 3;
+    int line[] = {(f->width * 3 + 63) & ~63};
+    size_t bytes = (size_t)line[0] * (size_t)f->height;
 
     if (video_hw_fetch(f) < 0)
         return say_fail("%s: a frame does not come from the device", d->path);
@@ -217,30 +267,12 @@ static int to_rgb(struct decoder *d)
     sws_scale(d->scale, (const uint8_t *const *)f->data, f->linesize, 0, f->height, &d->rgb, line);
     d->width = f->width;
     d->height = f->height;
+    d->line = line[0];
     return 0;
-}
-
-/* The stored frame in display orientation. */
-static struct pixels pixels_of(const struct decoder *d)
-{
-    ptrdiff_t line = (ptrdiff_t)d->width * 3, last = (ptrdiff_t)(d->height - 1) * line;
-    int64_t w = d->width, h = d->height;
-
-    switch (d->turned) {
-    case 1:
-        return (struct pixels){d->rgb + last, -line, 3, h, w};
-    case 2:
-        return (struct pixels){d->rgb + last + line - 3, -3, -line, w, h};
-    case 3:
-        return (struct pixels){d->rgb + line - 3, line, -3, h, w};
-    default:
-        return (struct pixels){d->rgb, 3, line, w, h};
-    }
 }
 
 /* ---- decoding ------------------------------------------------------------------------------ */
 
-/* Any error ends a segment: output after an error would be unreliable. */
 static int open_codec(struct decoder *d)
 {
     d->codec = avcodec_alloc_context3(d->kind);
@@ -250,7 +282,6 @@ static int open_codec(struct decoder *d)
         return say_fail("%s: no memory for the decoder", d->path);
     d->codec->thread_count = 1; /* errors come with their packet; also the least memory */
     d->codec->pkt_timebase = d->stream->time_base;
-    d->codec->err_recognition = AV_EF_EXPLODE;
     if (d->hw && video_hw_attach(d->hw, d->codec))
         return say_fail("%s: no memory for the decoder", d->path);
     if (d->codec->has_b_frames < d->index.delay)
@@ -260,6 +291,11 @@ static int open_codec(struct decoder *d)
     return 0;
 }
 
+/*
+ * Any error ends a segment: output after an error would be unreliable.  In H.264 a file that was
+ * cut at a key frame other than an IDR picture releases references that it lacks, which is an error
+ * for FFmpeg's decoder, but harmless: the decoder holds back the frames that need them.
+ */
 static int begin_segment(struct decoder *d, int64_t segment)
 {
     const struct video_index *x = &d->index;
@@ -273,7 +309,10 @@ static int begin_segment(struct decoder *d, int64_t segment)
     d->end = x->counted ? x->packets : video_index_last_packet(x, segment);
     d->next = x->counted ? 0 : x->segment[segment].frame;
     d->drains = d->fails = false;
-    return find_packet(d, x->counted ? 0 : x->segment[d->start].key);
+    if (find_packet(d, x->counted ? 0 : x->segment[d->start].key))
+        return -1;
+    d->codec->err_recognition = d->cut && (x->counted || !d->start) ? 0 : AV_EF_EXPLODE;
+    return 0;
 }
 
 /* Whether an error of the last packet belongs to the current segment. */
@@ -309,14 +348,17 @@ static int64_t number_of(const struct decoder *d)
                                                                                              : -1;
 }
 
-/* Decodes up to frame n of the segment. */
-static enum outcome decode_until(struct decoder *d, int64_t n, const struct video *v)
+static bool stopped(const struct video *v)
+{
+    return v->stop && atomic_load(v->stop);
+}
+
+/* Decodes the next frame of the segment; *n: its number. */
+static enum outcome decode_next(struct decoder *d, int64_t *n, const struct video *v)
 {
     bool ended = false;
 
-    while (!d->fails) {
-        if (v->stop && atomic_load(v->stop))
-            return FAILS;
+    while (!d->fails && !stopped(v)) {
         int rc = avcodec_receive_frame(d->codec, d->frame);
         if (rc == AVERROR(EAGAIN) && !ended) {
             ended = d->drains;
@@ -329,21 +371,27 @@ static enum outcome decode_until(struct decoder *d, int64_t n, const struct vide
             d->fails = concerns(d);
             continue;
         }
-        int64_t came = number_of(d);
-        if (came < 0)
-            continue;
-        d->fails = came != d->next || d->frame->decode_error_flags ||
-                   (d->frame->flags & AV_FRAME_FLAG_CORRUPT);
-        d->next = came + 1;
-        if (came == n && !d->fails)
+        *n = number_of(d);
+        if (*n >= 0)
             return COMES;
     }
     return FAILS;
 }
 
-static bool stopped(const struct video *v)
+/* Decodes up to frame n of the segment. */
+static enum outcome decode_until(struct decoder *d, int64_t n, const struct video *v)
 {
-    return v->stop && atomic_load(v->stop);
+    enum outcome o;
+    int64_t came;
+
+    while ((o = decode_next(d, &came, v)) == COMES) {
+        d->fails = came != d->next || d->frame->decode_error_flags ||
+                   (d->frame->flags & AV_FRAME_FLAG_CORRUPT);
+        d->next = came + 1;
+        if (came == n || d->fails)
+            return d->fails ? FAILS : COMES;
+    }
+    return o;
 }
 
 /* Decodes frame n into d->frame. */
@@ -383,6 +431,37 @@ static int count_all(struct decoder *d, const struct video *v)
     return 0;
 }
 
+/* Marks the frames of the first segment that the decoder gives.  Returns how many are known. */
+static int64_t mark_given(struct decoder *d, const struct video *v, bool *given)
+{
+    int64_t all = video_index_last_frame(&d->index, 0), n, last = -1;
+
+    if (begin_segment(d, 0))
+        return 0;
+    while (decode_next(d, &n, v) == COMES) {
+        given[n] = true;
+        last = n;
+    }
+    d->segment = -1;
+    return d->fails ? last + 1 : all; /* reading a frame reports a failure */
+}
+
+/* Hides the frames in the first segment of a cut file that the decoder holds back. */
+static int hide_held_back(struct decoder *d, const struct video *v)
+{
+    struct video_index *x = &d->index;
+
+    if (!d->cut || x->counted || !x->frames)
+        return 0;
+    bool *given = calloc((size_t)x->frames, sizeof *given);
+    int64_t known = given ? mark_given(d, v, given) : 0;
+    int rc = given && !video_index_keep(x, given, known)
+                 ? -stopped(v)
+                 : say_fail("%s: no memory for the index of its frames", d->path);
+    free(given);
+    return rc;
+}
+
 static int64_t decoder_count(struct video *v)
 {
     struct decoder *d = v->data;
@@ -390,7 +469,8 @@ static int64_t decoder_count(struct video *v)
     d->hw = v->hw;
     if (d->indexed)
         return d->index.frames;
-    if (!make_index(d, v) && (!d->index.counted || !d->index.packets || !count_all(d, v)))
+    if (!make_index(d, v) && !hide_held_back(d, v) &&
+        (!d->index.counted || !d->index.packets || !count_all(d, v)))
         return d->index.frames;
     video_index_free(&d->index);
     d->indexed = false;
@@ -409,13 +489,13 @@ static int decoder_frame(struct video *v, int64_t n, struct pixels *p)
         if (decode(d, n, v) != COMES)
             return stopped(v) ? -1
                               : say_fail("%s: frame %lld does not decode", d->path, (long long)n);
-        int rc = check_size(v, d->frame) || to_rgb(d);
+        int rc = check_size(v, d->frame) || orient(d) || to_rgb(d);
         av_frame_unref(d->frame);
         if (rc)
             return -1;
         d->at = n;
     }
-    *p = pixels_of(d);
+    *p = orientation_apply(&d->oriented, d->rgb, d->width, d->height, d->line);
     return 1;
 }
 
@@ -443,16 +523,73 @@ static bool is_image(const char *demuxer)
     return !strcmp(demuxer, "image2") || (n > 5 && !strcmp(demuxer + n - 5, "_pipe"));
 }
 
+/* Reads packets until one after the first key frame is not a leading one.  Returns the number of
+ * packets before it that have no frame, or -1 if memory is short. */
+static int64_t read_start(struct decoder *d)
+{
+    const struct video_index *x = &d->index;
+    int64_t key = -1, hidden = 0;
+    int rc;
+
+    while ((rc = index_packet(d)) > 0) {
+        int64_t n = d->packets++;
+        const struct video_packet *p = &x->packet[n];
+        if (key < 0 && p->key)
+            key = n;
+        else if (key < 0 || p->pts < x->packet[key].pts)
+            hidden += p->shown;
+        else
+            break;
+    }
+    return rc < 0 ? -1 : hidden;
+}
+
+/*
+ * The number of frames that the file's own index announces; 0: unknown.  Only that of MP4 and
+ * QuickTime knows which packets an edit list hides, as in files that were cut without decoding.
+ * Other headers count packets, fields, or what was planned.
+ */
+static int64_t announced_of(struct decoder *d)
+{
+    int64_t n = 0;
+#if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(59, 0, 100)
+    if (!strstr(d->format->iformat->name, "mp4") || d->stream->nb_frames <= 0)
+        return 0;
+    int entries = avformat_index_get_entries_count(d->stream);
+    for (int i = 0; i < entries; i++)
+        n += !(avformat_index_get_entry(d->stream, i)->flags & AVINDEX_DISCARD_FRAME);
+    int64_t hidden = n ? read_start(d) : 0;
+    n = hidden < 0 || hidden > n || d->cut ? 0 : n - hidden;
+#endif
+    return n;
+}
+
+/* Decodes a photo for its orientation (EXIF), which is not in the parameters of the stream. */
+static void orient_photo(struct video *v, struct decoder *d)
+{
+    if (d->kind->id != AV_CODEC_ID_MJPEG || make_index(d, v) || !d->index.frames ||
+        decode(d, 0, v) != COMES)
+        return;
+    if (!orient(d))
+        d->shown = d->oriented;
+    av_frame_unref(d->frame);
+    avcodec_free_context(&d->codec); /* the caller may want another device */
+    d->segment = -1;
+}
+
 static int describe(struct video *v, struct decoder *d)
 {
+    if (read_matrix(d, matrix_of(d->stream), &d->shown))
+        return -1;
+    v->image = is_image(d->format->iformat->name);
+    if (v->image)
+        orient_photo(v, d);
+
     const AVCodecParameters *p = d->stream->codecpar;
     const AVRational rate = d->stream->avg_frame_rate;
-
-    d->turned = turns_of(d->stream);
-    v->width = d->turned & 1 ? p->height : p->width;
-    v->height = d->turned & 1 ? p->width : p->height;
-    v->image = is_image(d->format->iformat->name);
-    v->announced = v->image ? 1 : d->stream->nb_frames;
+    v->width = d->shown.transposed ? p->height : p->width;
+    v->height = d->shown.transposed ? p->width : p->height;
+    v->announced = v->image ? 1 : announced_of(d);
     v->fps = rate.num > 0 && rate.den > 0 ? av_q2d(rate) : 0;
     return v->width > 0 && v->height > 0 ? 0 : say_fail("%s: frames without a size", v->path);
 }

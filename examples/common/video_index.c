@@ -130,6 +130,9 @@ int video_index_finish(struct video_index *x, bool counted)
 {
     int64_t first = first_key(x);
 
+    free(x->time);
+    free(x->segment);
+    x->segments = 0;
     x->time = malloc(((size_t)x->packets + 1) * sizeof *x->time);
     x->segment = malloc(((size_t)x->packets + 1) * sizeof *x->segment);
     int64_t *least = least_times(x);
@@ -143,6 +146,16 @@ int video_index_finish(struct video_index *x, bool counted)
     }
     free(least);
     return x->time && x->segment && least ? 0 : -1;
+}
+
+int video_index_keep(struct video_index *x, const bool *kept, int64_t n)
+{
+    for (int64_t i = 0; i < x->packets; i++) {
+        int64_t frame = x->packet[i].shown ? video_index_frame(x, x->packet[i].pts) : n;
+        if (frame < n && !kept[frame])
+            x->packet[i].shown = false;
+    }
+    return video_index_finish(x, false);
 }
 
 /* ---- look-ups ------------------------------------------------------------------------------ */

@@ -46,6 +46,9 @@ int video_index_add(struct video_index *x, const struct video_packet *p);
 /* Numbers the frames and finds the segments.  counted: in this format not every packet is a frame.
  */
 int video_index_finish(struct video_index *x, bool counted);
+/* Hides those of the first n frames that are not kept, and numbers the frames anew.  Returns 0, or
+ * -1 if memory is short. */
+int video_index_keep(struct video_index *x, const bool *kept, int64_t n);
 void video_index_free(struct video_index *x);
 
 /* The frame at this time, or the next one; the number of frames if there is none. */

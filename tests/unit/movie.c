@@ -83,8 +83,8 @@ static int start_codec(struct writer *w, const struct movie *m)
     return rc;
 }
 
-/* Sets the rotation for players, in degrees clockwise. */
-static int turn(struct writer *w, int degrees)
+/* Sets what players do to the picture. */
+static int turn(struct writer *w, const struct movie *m)
 {
 #if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
     AVCodecParameters *p = w->stream->codecpar;
@@ -97,7 +97,9 @@ static int turn(struct writer *w, int degrees)
         (void *)av_stream_new_side_data(w->stream, AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof *matrix);
 #endif
     if (matrix)
-        av_display_rotation_set(matrix, degrees);
+        av_display_rotation_set(matrix, m->turned);
+    if (matrix && m->mirrored)
+        av_display_matrix_flip(matrix, true, false);
     return matrix ? 0 : -1;
 }
 
@@ -112,7 +114,7 @@ static int start(struct writer *w, const struct movie *m, const char *path)
     if (!w->stream || avcodec_parameters_from_context(w->stream->codecpar, w->codec) < 0)
         return -1;
     w->stream->time_base = w->codec->time_base;
-    if (m->turned && turn(w, m->turned))
+    if ((m->turned || m->mirrored) && turn(w, m))
         return -1;
     w->frame->format = w->codec->pix_fmt;
     w->frame->width = m->width;
@@ -128,7 +130,7 @@ int movie_write(const struct movie *m, const char *folder)
 {
     struct writer w = {NULL};
     char path[512];
-    int64_t time = 0;
+    int64_t time = -m->before;
 
     snprintf(path, sizeof path, "%s/%s", folder, m->name);
     int rc = start(&w, m, path);

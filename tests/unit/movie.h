@@ -16,6 +16,8 @@ struct movie {
     const char *options; /* of the encoder: "name=value:name=value", or NULL */
     int seed;            /* of what is to be seen */
     int turned;          /* degrees that players turn it by, clockwise */
+    bool mirrored;       /* players exchange left and right, before they turn it */
+    int before;          /* frames before the time 0, which players hide (.mp4) */
 };
 
 /* Whether this FFmpeg has that encoder. */
