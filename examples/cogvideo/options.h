@@ -55,7 +55,7 @@ struct cogvideo_options {
         .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
         .alpha = -1, .targets = COGVIDEO_TARGETS, .frozen = "bf16", .image_drop = -1,              \
         .image_noise_mean = COGVIDEO_NOISE_MEAN, .image_noise_std = COGVIDEO_NOISE_DEVIATION,      \
-        .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95}, .solver = "dpm",        \
+        .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95},                         \
         .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
         .library = CKPT_OPTIONS_INIT                                                               \
     }
@@ -86,7 +86,9 @@ struct cogvideo_options {
         ROW("negative", STRING, negative, "FILE",                                                  \
             "prompt_embedding of the negative prompt for guidance (safetensors) (default: "        \
             "zeros)"),                                                                             \
-        ROW("solver", STRING, solver, "KIND", "solver of sampling: ddim or dpm (default dpm)"),    \
+        ROW("solver", STRING, solver, "KIND",                                                      \
+            "solver of sampling: ddim or dpm (default: by the class in scheduler_config.json, "    \
+            "else dpm)"),                                                                          \
         RANGE("guidance", FLOAT, guidance, "X",                                                    \
               "scale of classifier-free guidance (default 6; 1: none)", 0, 1000),                  \
         ROW("guidance-schedule", STRING, guidance_kind, "KIND",                                    \

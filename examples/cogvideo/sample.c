@@ -198,15 +198,25 @@ static enum cogvideo_guidance_kind guidance_kind(const struct cogvideo_options *
     return strcmp(o->guidance_kind, "cosine") ? COGVIDEO_CONSTANT : COGVIDEO_COSINE;
 }
 
+static enum cogvideo_solver solver(const struct cogvideo_sampler *s)
+{
+    const char *name = s->run->options.solver;
+
+    if (!name)
+        return s->run->schedule.solver;
+    return strcmp(name, "ddim") ? COGVIDEO_DPM : COGVIDEO_DDIM;
+}
+
 /* The noise of a step depends only on (seed, clip, step). */
 static int advance(struct cogvideo_sampler *s, int64_t clip, int64_t i)
 {
     const struct cogvideo_options *o = &s->run->options;
-    enum cogvideo_solver solver = strcmp(o->solver, "ddim") ? COGVIDEO_DPM : COGVIDEO_DDIM;
-    struct cogvideo_step k = cogvideo_step(&s->run->schedule, solver, o->sample_steps, i);
+    const struct cogvideo_schedule *schedule = &s->run->schedule;
+    struct cogvideo_step k = cogvideo_step(schedule, solver(s), o->sample_steps, i);
     double signal = sqrt(k.a), noise = sqrt(1 - k.a);
 
-    if (predict(s, k.t, cogvideo_guidance(guidance_kind(o), o->guidance, o->sample_steps, i)))
+    if (predict(s, k.t,
+                cogvideo_guidance(schedule, guidance_kind(o), o->guidance, o->sample_steps, i)))
         return -1;
     if (k.noise > 0)
         ckpt_fill_normal((uint64_t)o->sample_seed, (uint64_t)(clip * o->sample_steps + i),

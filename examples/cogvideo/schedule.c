@@ -1,109 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Noise levels and sampling steps of CogVideoX: see schedule.h.  All in double. */
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 #include "../common/say.h"
 #include "ckpt_tools.h"
 #include "schedule.h"
 
 #define PI 3.14159265358979323846
 
-enum { STREAM_TIME = 0x43560001, SIZE = 4096 };
+enum { STREAM_TIME = 0x43560001 };
 
-/* Betas with evenly spaced square roots, then the shift.  Then the square roots of the signal are
- * shifted and scaled so that the first keeps its value and the last is 0. */
+/* ---- levels -------------------------------------------------------------------------------- */
+
+/* The cosine schedule of Nichol & Dhariwal (2021): the signal at a fraction of the timesteps. */
+static double cosine(double at)
+{
+    double c = cos((at + 0.008) / 1.008 * PI / 2);
+
+    return c * c;
+}
+
+static double beta(const struct cogvideo_noise *n, int t)
+{
+    const double at = t / (double)(COGVIDEO_TIMES - 1), next = (t + 1.) / COGVIDEO_TIMES;
+
+    if (n->betas)
+        return n->betas[t];
+    if (!strcmp(n->kind, "linear"))
+        return n->first + (n->last - n->first) * at;
+    if (!strcmp(n->kind, "squaredcos_cap_v2"))
+        return fmin(1 - cosine(next) / cosine(t / (double)COGVIDEO_TIMES), 0.999);
+    double root = sqrt(n->first) + (sqrt(n->last) - sqrt(n->first)) * at;
+    return root * root;
+}
+
+/* Shifts and scales the square roots of the signal: the first keeps its value, the last is 0. */
+static void rescale(double *signal)
+{
+    const double begin = sqrt(signal[0]), end = sqrt(signal[COGVIDEO_TIMES - 1]);
+
+    for (int t = 0; t < COGVIDEO_TIMES; t++) {
+        double root = (sqrt(signal[t]) - end) * begin / (begin - end);
+        signal[t] = root * root;
+    }
+}
+
+void cogvideo_levels(struct cogvideo_schedule *s, const struct cogvideo_noise *n)
+{
+    double product = 1;
+
+    for (int t = 0; t < COGVIDEO_TIMES; t++) {
+        product *= 1 - beta(n, t);
+        s->signal[t] = product / (n->shift + (1 - n->shift) * product);
+    }
+    if (n->rescaled)
+        rescale(s->signal);
+}
+
 void cogvideo_schedule(struct cogvideo_schedule *s, double shift)
 {
-    const double first = sqrt(0.00085), last = sqrt(0.012);
-    double product = 1, begin, end;
+    const struct cogvideo_noise noise = {
+        .kind = "scaled_linear", .first = 0.00085, .last = 0.012, .shift = shift, .rescaled = true};
 
-    for (int t = 0; t < COGVIDEO_TIMES; t++) {
-        double root = first + (last - first) * t / (COGVIDEO_TIMES - 1);
-        product *= 1 - root * root;
-        s->signal[t] = sqrt(product / (shift + (1 - shift) * product));
-    }
-    begin = s->signal[0];
-    end = s->signal[COGVIDEO_TIMES - 1];
-    for (int t = 0; t < COGVIDEO_TIMES; t++) {
-        double root = (s->signal[t] - end) * begin / (begin - end);
-        s->signal[t] = root * root;
-    }
-}
-
-/* ---- the file ------------------------------------------------------------------------------ */
-
-static bool near(const json_t *root, const char *key, double wanted)
-{
-    const json_t *v = json_object_get(root, key);
-
-    return !v || (json_is_number(v) && fabs(json_number_value(v) - wanted) < 1e-9);
-}
-
-static bool says(const json_t *root, const char *key, const char *wanted)
-{
-    const json_t *v = json_object_get(root, key);
-
-    return !v || (json_is_string(v) && !strcmp(json_string_value(v), wanted));
-}
-
-/* The first key with a value that this program does not support, or NULL. */
-static const char *find_other(const json_t *root)
-{
-    if (!near(root, "beta_start", 0.00085))
-        return "beta_start";
-    if (!near(root, "beta_end", 0.012))
-        return "beta_end";
-    if (!near(root, "num_train_timesteps", COGVIDEO_TIMES))
-        return "num_train_timesteps";
-    if (!says(root, "beta_schedule", "scaled_linear"))
-        return "beta_schedule";
-    if (!says(root, "prediction_type", "v_prediction"))
-        return "prediction_type";
-    return json_is_false(json_object_get(root, "rescale_betas_zero_snr")) ? "rescale_betas_zero_snr"
-                                                                          : NULL;
-}
-
-static int read_root(const char *path, const json_t *root, double *shift)
-{
-    const json_t *value = json_object_get(root, "snr_shift_scale");
-    const char *name = json_string_value(json_object_get(root, "_class_name")), *other;
-
-    if (!name || strncmp(name, "CogVideoX", 9))
-        return say_fail("%s: \"_class_name\" is %.80s, which is not a scheduler of CogVideoX", path,
-                        name ? name : "missing");
-    other = find_other(root);
-    if (other)
-        return say_fail("%s: \"%s\" differs from CogVideoX, and other values are not supported",
-                        path, other);
-    if (!json_is_number(value) || !(json_number_value(value) > 0))
-        return say_fail("%s: \"snr_shift_scale\" is missing, or not a positive number", path);
-    *shift = json_number_value(value);
-    return 0;
-}
-
-int cogvideo_schedule_read(const char *model, double *shift)
-{
-    static const char *const places[] = {"scheduler", "../scheduler"};
-    char path[SIZE];
-    json_error_t e;
-    FILE *f = NULL;
-
-    for (int i = 0; i < 2 && !f; i++)
-        if (snprintf(path, sizeof path, "%s/%s/scheduler_config.json", model, places[i]) >= SIZE ||
-            access(path, F_OK))
-            continue;
-        else if (ckpt_input_open(&f, path))
-            return say_fail("%s", ckpt_error(NULL));
-    if (!f)
-        return 1;
-    json_t *root = json_loadf(f, 0, &e);
-    fclose(f);
-    int rc =
-        root ? read_root(path, root, shift) : say_fail("%s: line %d: %s", path, e.line, e.text);
-    json_decref(root);
-    return rc;
+    *s = (struct cogvideo_schedule){.end = 1, .spacing = COGVIDEO_TRAILING, .solver = COGVIDEO_DPM};
+    cogvideo_levels(s, &noise);
 }
 
 /* ---- training ------------------------------------------------------------------------------ */
@@ -117,9 +77,32 @@ void cogvideo_draw_times(uint64_t seed, int64_t step, int64_t n, float *t)
 
 /* ---- sampling ------------------------------------------------------------------------------ */
 
-int64_t cogvideo_time(int64_t n, int64_t i)
+/* The same operations as in diffusers, because halves are rounded to even. */
+int64_t cogvideo_time(const struct cogvideo_schedule *s, int64_t n, int64_t i)
 {
-    return (int64_t)nearbyint(COGVIDEO_TIMES - (double)i * COGVIDEO_TIMES / (double)n) - 1;
+    const double all = COGVIDEO_TIMES;
+    const int64_t back = n - 1 - i;
+
+    if (s->spacing == COGVIDEO_LEADING)
+        return back * (COGVIDEO_TIMES / n) + s->offset;
+    if (s->spacing == COGVIDEO_LINSPACE)
+        return back ? (int64_t)nearbyint((double)back * ((all - 1) / (double)(n - 1))) : 0;
+    return (int64_t)nearbyint(all + (double)i * (all - all / (double)n - all)) - 1;
+}
+
+int cogvideo_check_steps(const struct cogvideo_schedule *s, int64_t n)
+{
+    if (cogvideo_time(s, n, 0) >= COGVIDEO_TIMES)
+        return say_fail("%lld steps of sampling with the \"steps_offset\" %lld of "
+                        "scheduler_config.json begin behind the last timestep: give fewer steps",
+                        (long long)n, (long long)s->offset);
+    /* diffusers counts these steps by a division whose rounding makes one more of them. */
+    if (s->spacing == COGVIDEO_TRAILING &&
+        COGVIDEO_TIMES / (COGVIDEO_TIMES / (double)n) > (double)n)
+        return say_fail("%lld steps of sampling: diffusers would take one more, at timestep -1, "
+                        "which spoils the clip: give %lld steps",
+                        (long long)n, (long long)n - 1);
+    return 0;
 }
 
 static double log_ratio(double a)
@@ -146,27 +129,30 @@ static void dpm(struct cogvideo_step *x, double b, const double *back)
     x->noise = sqrt(1 - b) * sqrt(1 - shrink);
 }
 
-/* The step ends at t - 1000/n rounded down, which may differ from the next timestep. */
+/* The step ends at t - 1000/n rounded down, which may differ from the next timestep.  A step that
+ * ends below timestep 0 has order 1. */
 struct cogvideo_step cogvideo_step(const struct cogvideo_schedule *s, enum cogvideo_solver solver,
                                    int64_t n, int64_t i)
 {
-    struct cogvideo_step x = {.t = cogvideo_time(n, i)};
-    int64_t to = x.t - COGVIDEO_TIMES / n;
-    const double *back = i ? &s->signal[cogvideo_time(n, i - 1)] : NULL;
+    struct cogvideo_step x = {.t = cogvideo_time(s, n, i)};
+    const int64_t to = x.t - COGVIDEO_TIMES / n;
+    const double b = to < 0 ? s->end : s->signal[to];
+    const double *back = i && to >= 0 ? &s->signal[cogvideo_time(s, n, i - 1)] : NULL;
 
     x.a = s->signal[x.t];
-    if (to < 0)
+    if (b == 1)
         x.clean = 1;
     else if (solver == COGVIDEO_DDIM)
-        ddim(&x, s->signal[to]);
+        ddim(&x, b);
     else
-        dpm(&x, s->signal[to], back);
+        dpm(&x, b, back);
     return x;
 }
 
-double cogvideo_guidance(enum cogvideo_guidance_kind kind, double guidance, int64_t n, int64_t i)
+double cogvideo_guidance(const struct cogvideo_schedule *s, enum cogvideo_guidance_kind kind,
+                         double guidance, int64_t n, int64_t i)
 {
-    double at = (double)(kind == COGVIDEO_REFERENCE ? cogvideo_time(n, i) : i);
+    double at = (double)(kind == COGVIDEO_REFERENCE ? cogvideo_time(s, n, i) : i);
 
     if (kind == COGVIDEO_CONSTANT)
         return guidance;

@@ -66,19 +66,17 @@ static int load_model(struct cogvideo_run *r)
 static int set_schedule(struct cogvideo_run *r)
 {
     double shift = r->options.snr_shift;
-    int rc = shift > 0 ? 0 : cogvideo_schedule_read(r->options.model, &shift);
+    int rc = cogvideo_schedule_read(&r->schedule, r->options.model, shift);
 
-    if (rc > 0 && r->options.random) {
-        shift = 1; /* random weights on noise: any shift will do */
+    if (rc > 0 && (shift > 0 || r->options.random)) {
+        cogvideo_schedule(&r->schedule, shift > 0 ? shift : 1); /* noise: any shift will do */
         rc = 0;
     }
     if (rc > 0)
         return say_fail("%s: there is no scheduler_config.json with the shift of the noise levels; "
                         "give --snr-shift 3 for CogVideoX-2B, 1 for the others",
                         r->options.model);
-    if (!rc)
-        cogvideo_schedule(&r->schedule, shift);
-    return rc;
+    return rc ? rc : cogvideo_check_steps(&r->schedule, r->options.sample_steps);
 }
 
 int cogvideo_make_model(struct cogvideo_run *r)

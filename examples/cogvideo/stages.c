@@ -7,7 +7,7 @@
 
 int cogvideo_check_drawing(const struct cogvideo_options *o)
 {
-    if (strcmp(o->solver, "ddim") && strcmp(o->solver, "dpm"))
+    if (o->solver && strcmp(o->solver, "ddim") && strcmp(o->solver, "dpm"))
         return say_fail("--solver %s: give ddim or dpm", o->solver);
     if (strcmp(o->guidance_kind, "constant") && strcmp(o->guidance_kind, "cosine") &&
         strcmp(o->guidance_kind, "reference"))

@@ -77,6 +77,25 @@ values "$work/away/latents-1.safetensors" >"$work/a"
 values "$work/none/latents-1.safetensors" >"$work/b"
 paste "$work/a" "$work/b" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5) exit 1 }' ||
     fail "the same prompt twice leads somewhere"
+
+# The solver and the spacing are those of scheduler_config.json.
+mkdir -p "$work/model/scheduler"
+cp -R "$models/5b" "$work/model/transformer"
+# scheduler CLASS KEYS: such a file in the model.
+scheduler() {
+    printf '{"_class_name": "CogVideoX%sScheduler", "prediction_type": "v_prediction", "snr_shift_scale": 1.0,
+        "rescale_betas_zero_snr": true%s}' "$1" "$2" >"$work/model/scheduler/scheduler_config.json"
+}
+scheduler DDIM ', "timestep_spacing": "trailing"'
+draw class --model "$work/model"
+same ddim class
+draw dpm --model "$work/model" --solver dpm
+same free dpm
+refuses 1 "61 steps of sampling: diffusers would take one more" "$sample" $small --model "$work/model" --steps 61
+scheduler DPM ""
+draw leading --model "$work/model"
+other free leading
+
 draw adapters --lora-rank 3 --lora-alpha 6 --load "$models/5b/adapters.safetensors"
 other free adapters
 

@@ -91,13 +91,15 @@ static void test_limits(void **state)
 
 static void test_times(void **state)
 {
+    struct cogvideo_schedule s;
     float t[4096], again[8];
     int low = 0, high = 0;
     (void)state;
-    assert_int_equal(cogvideo_time(50, 0), 999);
-    assert_int_equal(cogvideo_time(50, 49), 19);
-    assert_int_equal(cogvideo_time(30, 1), 966);
-    assert_int_equal(cogvideo_time(30, 2), 932);
+    cogvideo_schedule(&s, 1);
+    assert_int_equal(cogvideo_time(&s, 50, 0), 999);
+    assert_int_equal(cogvideo_time(&s, 50, 49), 19);
+    assert_int_equal(cogvideo_time(&s, 30, 1), 966);
+    assert_int_equal(cogvideo_time(&s, 30, 2), 932);
     cogvideo_draw_times(3, 5, 4096, t);
     cogvideo_draw_times(3, 5, 8, again);
     assert_memory_equal(t, again, sizeof again);
@@ -110,21 +112,63 @@ static void test_times(void **state)
     assert_in_range(high, 330, 490);
 }
 
+/* Every number of steps has the timesteps of diffusers, or is refused where it has one more. */
+static void test_all_times(void **state)
+{
+    struct cogvideo_schedule s;
+    (void)state;
+    cogvideo_schedule(&s, 1);
+    for (size_t k = 0; k < sizeof schedule_times / sizeof *schedule_times; k++) {
+        const long long *r = schedule_times[k];
+        long long total = 0;
+        s.spacing = (enum cogvideo_spacing)r[0];
+        s.offset = r[1];
+        if (r[3] != r[2] || r[2] == 1000) {
+            assert_int_equal(cogvideo_check_steps(&s, r[2]), -1);
+            continue;
+        }
+        assert_int_equal(cogvideo_check_steps(&s, r[2]), 0);
+        for (int64_t i = 0; i < r[2]; i++)
+            total += (i + 1) * cogvideo_time(&s, r[2], i);
+        if (total != r[4])
+            fail_msg("spacing %lld, %lld steps", r[0], r[2]);
+    }
+    s.spacing = COGVIDEO_TRAILING;
+    assert_int_equal(cogvideo_check_steps(&s, 61), -1);
+    assert_int_equal(cogvideo_check_steps(&s, 1000), 0);
+    s.spacing = COGVIDEO_LEADING;
+    s.offset = 1;
+    assert_int_equal(cogvideo_check_steps(&s, 1000), -1);
+}
+
 static void test_guidance(void **state)
 {
+    struct cogvideo_schedule s;
     (void)state;
-    expect(cogvideo_guidance(COGVIDEO_CONSTANT, 6, 50, 7), 6, 0);
-    expect(cogvideo_guidance(COGVIDEO_COSINE, 6, 50, 0), 7, 1e-12);
-    expect(cogvideo_guidance(COGVIDEO_COSINE, 6, 50, 25), 1 + 3 * (1 - cos(M_PI / 32)), 1e-12);
-    expect(cogvideo_guidance(COGVIDEO_REFERENCE, 6, 50, 49),
+    cogvideo_schedule(&s, 1);
+    expect(cogvideo_guidance(&s, COGVIDEO_CONSTANT, 6, 50, 7), 6, 0);
+    expect(cogvideo_guidance(&s, COGVIDEO_COSINE, 6, 50, 0), 7, 1e-12);
+    expect(cogvideo_guidance(&s, COGVIDEO_COSINE, 6, 50, 25), 1 + 3 * (1 - cos(M_PI / 32)), 1e-12);
+    expect(cogvideo_guidance(&s, COGVIDEO_REFERENCE, 6, 50, 49),
            1 + 3 * (1 - cos(M_PI * pow(31. / 50, 5))), 1e-12);
-    expect(cogvideo_guidance(COGVIDEO_REFERENCE, 6, 50, 0),
+    expect(cogvideo_guidance(&s, COGVIDEO_REFERENCE, 6, 50, 0),
            1 + 3 * (1 - cos(M_PI * pow(-949. / 50, 5))), 1e-6);
 }
 
 /* ---- scheduler_config.json ------------------------------------------------------------------- */
 
-static int read_config(const char *text, double *shift)
+static void write_file(FILE *f, const char *text)
+{
+    const char *betas = strstr(text, "\"BETAS\"");
+
+    fwrite(text, 1, betas ? (size_t)(betas - text) : strlen(text), f);
+    for (int t = 0; betas && t < COGVIDEO_TIMES; t++)
+        fprintf(f, "%s0.00%d", t ? "," : "[", 1 + t % 7);
+    if (betas)
+        fprintf(f, "]%s", betas + strlen("\"BETAS\""));
+}
+
+static int read_config(const char *text, double shift, struct cogvideo_schedule *s)
 {
     char directory[] = "/tmp/cogvideo-schedule-XXXXXX", path[80];
     assert_non_null(mkdtemp(directory));
@@ -133,9 +177,9 @@ static int read_config(const char *text, double *shift)
     snprintf(path, sizeof path, "%s/scheduler/scheduler_config.json", directory);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs(text, f);
+    write_file(f, text);
     fclose(f);
-    int rc = cogvideo_schedule_read(directory, shift);
+    int rc = cogvideo_schedule_read(s, directory, shift);
     unlink(path);
     *strrchr(path, '/') = 0;
     rmdir(path);
@@ -143,27 +187,56 @@ static int read_config(const char *text, double *shift)
     return rc;
 }
 
-#define CLASS "{\"_class_name\": \"CogVideoXDDIMScheduler\""
-
-static void test_file(void **state)
+/* Files as diffusers reads them: missing keys have the defaults of the class.  diffusers keeps
+ * betas that are not scaled_linear in fp32. */
+static void test_files(void **state)
 {
-    double shift = 0;
     (void)state;
-    assert_int_equal(read_config(CLASS ", \"snr_shift_scale\": 3.0}", &shift), 0);
-    expect(shift, 3, 0);
-    assert_int_equal(read_config(CLASS ", \"snr_shift_scale\": 1, \"beta_start\": 0.00085, "
-                                       "\"rescale_betas_zero_snr\": true}",
-                                 &shift),
-                     0);
-    expect(shift, 1, 0);
-    assert_int_equal(read_config(CLASS "}", &shift), -1);
-    assert_int_equal(read_config(CLASS ", \"snr_shift_scale\": 0}", &shift), -1);
-    assert_int_equal(read_config("{\"_class_name\": \"DDIMScheduler\"}", &shift), -1);
-    assert_int_equal(read_config("{", &shift), -1);
-    assert_int_equal(read_config(CLASS ", \"prediction_type\": \"epsilon\"}", &shift), -1);
-    assert_int_equal(read_config(CLASS ", \"beta_end\": 0.02}", &shift), -1);
-    assert_int_equal(read_config(CLASS ", \"rescale_betas_zero_snr\": false}", &shift), -1);
-    assert_int_equal(cogvideo_schedule_read("/nothing/here", &shift), 1);
+    for (size_t i = 0; i < sizeof schedule_file_steps / sizeof *schedule_file_steps; i++) {
+        const double *r = schedule_file_steps[i];
+        const char *text = schedule_files[(int)r[0]];
+        struct cogvideo_schedule s;
+        assert_int_equal(read_config(text, -1, &s), 0);
+        assert_int_equal(s.solver, strstr(text, "DPM") ? COGVIDEO_DPM : COGVIDEO_DDIM);
+        struct cogvideo_step x = cogvideo_step(&s, s.solver, (int64_t)r[1], (int64_t)r[2]);
+        double digits = strstr(text, "\"linear") || strstr(text, "cap_v2") || strstr(text, "BETAS")
+                            ? 4e-4
+                            : 1e-8;
+        assert_int_equal(x.t, (int64_t)r[3]);
+        expect(x.keep, r[4], digits);
+        expect(x.clean, r[5], digits);
+        expect(x.old, r[6], digits);
+        expect(x.noise, r[7], digits);
+    }
+}
+
+#define CLASS "{\"_class_name\": \"CogVideoXDDIMScheduler\""
+#define FULL  CLASS ", \"prediction_type\": \"v_prediction\""
+
+static void test_refused(void **state)
+{
+    static const char *const bad[] = {
+        "{",
+        "{\"_class_name\": \"DDIMScheduler\"}",
+        CLASS "}",
+        CLASS ", \"prediction_type\": \"epsilon\"}",
+        FULL ", \"snr_shift_scale\": 0}",
+        FULL ", \"beta_schedule\": \"sigmoid\"}",
+        FULL ", \"timestep_spacing\": \"log\"}",
+        FULL ", \"trained_betas\": [0.1]}",
+        FULL ", \"num_train_timesteps\": 500}",
+        FULL ", \"steps_offset\": 0.5}",
+        FULL ", \"thresholding\": true}",
+        FULL ", \"use_karras_sigmas\": true}",
+    };
+    struct cogvideo_schedule s;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (read_config(bad[i], -1, &s) != -1)
+            fail_msg("not refused: %s", bad[i]);
+    assert_int_equal(read_config(FULL ", \"rescale_betas_zero_snr\": true}", 1, &s), 0);
+    expect(s.signal[250], .6524570153, 5e-11); /* the shift of the options */
+    assert_int_equal(cogvideo_schedule_read(&s, "/nothing/here", -1), 1);
 }
 
 int main(void)
@@ -171,7 +244,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels),   cmocka_unit_test(test_reference),
         cmocka_unit_test(test_limits),   cmocka_unit_test(test_times),
-        cmocka_unit_test(test_guidance), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_guidance), cmocka_unit_test(test_all_times),
+        cmocka_unit_test(test_files),    cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

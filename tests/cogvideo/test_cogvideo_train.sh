@@ -247,7 +247,10 @@ refuses 1 "cut\|short\|bytes" "$train" --model "$work/m" --snr-shift 3 $size
 cp "$work/whole" "$work/m/transformer/diffusion_pytorch_model.safetensors"
 runs "to which the fp16 weights" "$train" $device --model "$work/m" --snr-shift 3 $size --steps 1 --dtype bf16
 mkdir "$work/m/scheduler"
-printf '{"_class_name": "CogVideoXDPMScheduler", "snr_shift_scale": 3.0}' >"$work/m/scheduler/scheduler_config.json"
+scheduler="$work/m/scheduler/scheduler_config.json"
+printf '{"_class_name": "CogVideoXDPMScheduler"}' >"$scheduler"
+refuses 1 '"prediction_type" is missing, which means epsilon' "$train" --model "$work/m" --data random $size
+printf '{"_class_name": "CogVideoXDPMScheduler", "prediction_type": "v_prediction"}' >"$scheduler"
 runs "memory:" "$train" $device --model "$work/m" $size --steps 1
 runs "memory:" "$train" $device --model "$work/m/transformer" $size --steps 1
 cp -R "$models/5b" "$work/m5"
