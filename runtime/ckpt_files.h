@@ -131,10 +131,23 @@ CKPT_API int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias
 /* Returns whether the parameter with that name is selected. */
 typedef bool (*ckpt_param_filter)(void *user, const char *name);
 
-/* ckpt_save_params for the parameters that filter (NULL: all) selects: if one context holds several
- * models, each gets its own file.  All ranks must select the same. */
+/*
+ * ckpt_save_params for the parameters that filter (NULL: all) selects: if one context holds several
+ * models, each gets its own file.  All ranks must select the same.
+ *
+ * A file of adapters alone (ckpt_lora_only) has PEFT's settings in its metadata, under
+ * "lora_adapter_metadata" with the prefix of the names, as diffusers reads them: r, lora_alpha,
+ * rank_pattern, alpha_pattern, target_modules.  With the prefix "base_model.model." of PEFT's own
+ * files the settings are also written to adapter_config.json beside the file: PEFT loads a
+ * directory whose adapter_model.safetensors was written so.
+ */
 CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
                                        ckpt_param_filter filter, void *user);
+
+/* ckpt_save_params_filtered under other names: each parameter gets its first alternative name, if
+ * it has one.  filter and alias (NULL: none) get the same user. */
+CKPT_API int ckpt_save_params_aliased(ckpt *c, const char *path, enum ckpt_slot slot,
+                                      ckpt_param_filter filter, ckpt_name_alias alias, void *user);
 
 /* ckpt_save_params_filtered for values with adapters (ckpt_lora) merged: each weight is written
  * with its adapter's product added, in fp32. Adapters are left out, because loading both would add

@@ -296,8 +296,8 @@ struct ckpt_lora {
  */
 CKPT_API int ckpt_lora(ckpt *c, const struct ckpt_lora *settings);
 
-/* A filter for ckpt_save_params_filtered that selects adapters only, as PEFT reads them. user is
- * ignored. */
+/* A filter for ckpt_save_params_filtered that selects adapters only, as PEFT reads them: the file
+ * has their rank, alpha and layers, and adapter_config.json beside it. user is ignored. */
 CKPT_API bool ckpt_lora_only(void *user, const char *name);
 
 /*

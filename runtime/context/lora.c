@@ -55,6 +55,7 @@ static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
         return b;
     c->params.data[i].lora.a = a;
     c->params.data[i].lora.b = b;
+    c->params.data[i].lora.alpha = s->alpha;
     c->params.data[i].lora.scale = (float)((double)s->alpha / (double)s->rank);
     return 0;
 }

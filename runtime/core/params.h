@@ -44,7 +44,7 @@ struct param {
     int64_t part, part_first; /* part > 0: slots but VALUE hold these elements only */
     struct {
         int32_t a, b; /* LoRA: parameters [rank, in] and [out, rank]; 0, 0: none */
-        float scale;
+        float alpha, scale;
     } lora;
     bool adapter;                 /* it is a LoRA parameter itself */
     bool reordered;               /* files have its axes in another order: */

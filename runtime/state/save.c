@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves parameter slots to a file. */
+/* Writes slots of parameters to a file: see save.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -105,12 +105,16 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     return rc;
 }
 
+static const char *name_of(const struct save_item *s)
+{
+    return s->alias ? s->alias : params_at(&s->c->params, s->param)->name;
+}
+
 char *save_name(const struct save_item *s)
 {
     char *name;
 
-    return asprintf(&name, "%s%s", s->prefix, params_at(&s->c->params, s->param)->name) < 0 ? NULL
-                                                                                            : name;
+    return asprintf(&name, "%s%s", s->prefix, name_of(s)) < 0 ? NULL : name;
 }
 
 static int add_item(ckpt_file_writer *w, struct save_item *s)
@@ -159,9 +163,7 @@ static int as_in_file(const void *a, const void *b)
     if (size_of(x) != size_of(y))
         return size_of(x) > size_of(y) ? -1 : 1;
 
-    return order ? order
-                 : strcmp(params_at(&x->c->params, x->param)->name,
-                          params_at(&y->c->params, y->param)->name);
+    return order ? order : strcmp(name_of(x), name_of(y));
 }
 
 static int join_gather(ckpt *c, const struct save_item *s)
@@ -193,79 +195,4 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
     if (!rc && hosts && comm_barrier(hosts, "the end of a save"))
         rc = error_fail(&c->error, CKPT_ECOMM, "%s", hosts->reason);
     return ranks_give_up(&c->ranks, rc);
-}
-
-/* A parameter that is not trained (by its own flag or a frozen group) has only the value slot. */
-static enum ckpt_slot kept_or_value(ckpt *c, const struct param *p, enum ckpt_slot slot)
-{
-    bool trained = p->trainable;
-
-    if (slot < CKPT_VALUE || slot > CKPT_EXP_AVG_SQ_COL)
-        return slot;
-    for (int32_t i = 0; trained && slot != CKPT_VALUE && i < c->params.n; i++)
-        if (values_kept(&c->ranks, &c->params.data[i], slot))
-            trained = values_kept(&c->ranks, p, slot);
-    return trained ? slot : CKPT_VALUE;
-}
-
-static int save_filtered(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_param_filter choose,
-                         void *user, const struct file_note *note, bool merged)
-{
-    int all = ckpt_param_count(c), n = 0;
-    struct save_item *items = calloc((size_t)all + 1, sizeof *items);
-
-    if (!items)
-        return ranks_give_up(&c->ranks,
-                             error_fail(&c->error, CKPT_ENOMEM, "%s: no memory to write it", path));
-    for (int i = 0; i < all; i++) {
-        ckpt_tensor param = ckpt_param_at(c, i);
-        const struct param *p = params_at(&c->params, param);
-        bool left_out = p->cache || (merged && p->adapter);
-        if (!left_out && (!choose || choose(user, p->name)))
-            items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), "", false, merged};
-    }
-    int rc = save_items(c, path, items, n, note, note != NULL);
-    free(items);
-    return rc;
-}
-
-int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
-                              ckpt_param_filter choose, void *user)
-{
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
-    return save_filtered(c, path, slot, choose, user, NULL, false);
-}
-
-int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter choose, void *user)
-{
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
-    return save_filtered(c, path, CKPT_VALUE, choose, user, NULL, true);
-}
-
-static bool is_own_key(const char *key)
-{
-    return !strncmp(key, "ckpt.", 5) || !strcmp(key, "format");
-}
-
-int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_param_filter choose,
-                           void *user, const char *key, const char *text)
-{
-    const struct file_note note = {key, text};
-
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
-    if (!key)
-        return save_filtered(c, path, slot, choose, user, NULL, false);
-    NOT_NULL(context_error(c), text);
-    if (is_own_key(key) || !text_is_utf8(key) || !text_is_utf8(text))
-        return error_fail(&c->error, CKPT_EINVAL, "%s: a note under '%s' %s", path, key,
-                          is_own_key(key) ? "is the library's own" : "is not UTF-8");
-    return save_filtered(c, path, slot, choose, user, &note, false);
-}
-
-int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot)
-{
-    return ckpt_save_params_filtered(c, path, slot, NULL, NULL);
 }

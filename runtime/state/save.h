@@ -23,12 +23,14 @@
 #include "context/context.h"
 #include "state/safetensors.h"
 
-/* A slot of a parameter to save; its name in the file is the prefix and the parameter's name. */
+/* A slot of a parameter to save; its name in the file is the prefix and the parameter's name, or
+ * `alias`. */
 struct save_item {
     ckpt *c;
     ckpt_tensor param;
     enum ckpt_slot slot;
     const char *prefix;
+    char *alias; /* owned by the caller; NULL: the parameter's name */
     bool as_stored; /* keep bf16 and codes (as words); else everything is fp32 */
     bool merged;    /* with the adapter's product added */
 };

@@ -47,8 +47,11 @@ static void list_items(struct state *s)
             ckpt_tensor param = ckpt_param_at(s->c, i);
             const struct param *p = params_at(&s->c->params, param);
             if (!p->cache && values_kept(&s->c->ranks, p, kinds[k].slot))
-                s->items[s->n_items++] =
-                    (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix, true, false};
+                s->items[s->n_items++] = (struct save_item){.c = s->c,
+                                                            .param = param,
+                                                            .slot = kinds[k].slot,
+                                                            .prefix = kinds[k].prefix,
+                                                            .as_stored = true};
         }
 }
 

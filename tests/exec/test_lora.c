@@ -174,6 +174,78 @@ static void test_model(void **state)
         check_model(i & 1 ? CKPT_BF16 : CKPT_F32, i & 2);
 }
 
+/* Text of a whole file, freed by the caller; or NULL. */
+static char *text_of(const char *path)
+{
+    char *text = calloc(1, 4096);
+    FILE *f = fopen(path, "r");
+    if (f)
+        text[fread(text, 1, 4095, f)] = 0;
+    else
+        free(text);
+    return f && !fclose(f) ? text : NULL;
+}
+
+static void expect_part(const char *text, const char *part)
+{
+    if (!text || !strstr(text, part))
+        fail_msg("%s: must have %s", text ? text : "nothing", part);
+}
+
+static bool as_diffusers(void *user, const char *name, int i, char *alias, size_t size)
+{
+    (void)user;
+    snprintf(alias, size, "transformer.%s", name + strlen("base_model.model."));
+    return !i && ckpt_lora_only(NULL, name);
+}
+
+static bool first_alone(void *user, const char *name)
+{
+    return ckpt_lora_only(user, name) && strstr(name, "lora_A");
+}
+
+/* A file of adapters alone carries rank, alpha and layers, in its metadata and, with PEFT's names,
+ * in adapter_config.json beside it. */
+static void test_settings(void **state)
+{
+    struct ckpt_lora more = CKPT_LORA_INIT;
+    struct net m = {.dtype = CKPT_F32};
+    char directory[] = "/tmp/ckpt-lora-XXXXXX", path[64], config[64], *text;
+    ckpt_file *f;
+    ckpt *c;
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", directory);
+    snprintf(config, sizeof config, "%s/adapter_config.json", directory);
+    make(&m, &c, true);
+    more.pattern = "first.*", more.rank = 2, more.alpha = 0.5f;
+    assert_int_equal(ckpt_lora(c, &more), 1);
+    assert_int_equal(
+        ckpt_save_params_aliased(c, path, CKPT_VALUE, ckpt_lora_only, as_diffusers, NULL), 0);
+    assert_int_equal(access(config, F_OK), -1);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    expect_part(ckpt_file_note(f, "lora_adapter_metadata"), "\"transformer.lora_alpha\": 6,");
+    assert_true(ckpt_file_find(f, "transformer.h.0.q.lora_A.weight") >= 0);
+    ckpt_file_close(f);
+    assert_int_equal(ckpt_save_params_filtered(c, path, CKPT_VALUE, NULL, NULL), 0);
+    assert_int_equal(access(config, F_OK), -1);
+    assert_int_equal(ckpt_save_params_filtered(c, path, CKPT_VALUE, first_alone, NULL), 0);
+    assert_int_equal(ckpt_save_params_filtered(c, path, CKPT_VALUE, ckpt_lora_only, NULL), 0);
+    text = text_of(config);
+    expect_part(text, "\"peft_type\": \"LORA\"");
+    expect_part(text,
+                "\"r\": 3, \"lora_alpha\": 6, \"rank_pattern\": {\"first\": 2}, "
+                "\"alpha_pattern\": {\"first\": 0.5}, \"target_modules\": [\"h.0.q\", \"first\"]");
+    free(text);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    expect_part(ckpt_file_note(f, "lora_adapter_metadata"), "{\"r\": 3, \"lora_alpha\": 6, ");
+    ckpt_file_close(f);
+    ckpt_close(c);
+    unlink(path);
+    unlink(config);
+    rmdir(directory);
+}
+
 /* Saves the adapters alone and continues from the file in another context: the same bits. */
 static void test_files(void **state)
 {
@@ -207,6 +279,7 @@ static void test_files(void **state)
     assert_memory_equal(a, b, sizeof a);
     ckpt_close(d);
     unlink(path);
+    unlink("adapter_config.json");
 }
 
 static void expect_sentence(struct ckpt_lora lora, bool twice, const char *part)
@@ -287,9 +360,9 @@ static void test_bad_schedules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),         cmocka_unit_test(test_files),
-        cmocka_unit_test(test_sentences),     cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_bad_schedules),
+        cmocka_unit_test(test_model),     cmocka_unit_test(test_files),
+        cmocka_unit_test(test_settings),  cmocka_unit_test(test_sentences),
+        cmocka_unit_test(test_schedules), cmocka_unit_test(test_bad_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,9 +18,8 @@
 static ckpt *context;
 static ckpt_program *program;
 static ckpt_tensor weight;
-static int wanted, at;      /* which case runs; how many were passed over */
+static int wanted, at, verdict; /* which case runs; how many were passed over; 0: as it should be */
 static const char *running, *no_text; /* its text; a NULL that no compiler sees */
-static int verdict;         /* 0: as it should be */
 
 /* The current case must return `code`. */
 #define GIVES(code, call)                                                                          \
@@ -254,6 +253,7 @@ static void file_cases(void)
     HARMLESS(ckpt_save_params(context, path, (enum ckpt_slot)99));
     REFUSED(ckpt_save_params_filtered(NULL, path, CKPT_VALUE, NULL, NULL));
     REFUSED(ckpt_save_params_filtered(context, NULL, CKPT_VALUE, NULL, NULL));
+    REFUSED(ckpt_save_params_aliased(context, NULL, CKPT_VALUE, NULL, NULL, NULL));
     REFUSED(ckpt_save_params_noted(NULL, path, CKPT_VALUE, NULL, NULL, "a", "b"));
     REFUSED(ckpt_save_params_noted(context, NULL, CKPT_VALUE, NULL, NULL, "a", "b"));
     REFUSED(ckpt_save_params_noted(context, path, CKPT_VALUE, NULL, NULL, "a", NULL));

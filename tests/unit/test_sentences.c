@@ -191,6 +191,7 @@ static void file_cases(void)
     FAILS(ckpt_load_params_aliased(context, text, NULL, NULL, NULL, NULL));
     FAILS(ckpt_save_params(context, good, CKPT_EMA));
     FAILS(ckpt_save_params_filtered(context, absent, CKPT_VALUE, NULL, NULL));
+    FAILS(ckpt_save_params_aliased(context, absent, CKPT_VALUE, NULL, NULL, NULL));
     FAILS(ckpt_save_params_merged(context, absent, NULL, NULL));
     FAILS(ckpt_save_params_noted(context, good, CKPT_VALUE, NULL, NULL, "format", "mine"));
     FAILS(ckpt_save_state(context, absent));

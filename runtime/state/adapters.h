@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What files of adapters alone say about them, for PEFT and diffusers. */
+#ifndef CKPT_STATE_ADAPTERS_H
+#define CKPT_STATE_ADAPTERS_H
+
+#include "state/save.h"
+
+/* The prefix of PEFT's own files, which have adapter_config.json beside them. */
+#define ADAPTERS_PEFT "base_model.model."
+/* The key of PEFT's settings in the metadata of a file, as diffusers reads it. */
+#define ADAPTERS_NOTE "lora_adapter_metadata"
+
+/* Whether these are values of adapters and nothing else. */
+bool adapters_alone(const struct save_item *items, int n);
+
+struct adapters_texts {
+    char *note;   /* of ADAPTERS_NOTE */
+    char *config; /* adapter_config.json; NULL: these are not PEFT's names */
+};
+
+/* Returns 0 or CKPT_ENOMEM; free the texts in either case. */
+int adapters_describe(struct adapters_texts *t, const struct save_item *items, int n);
+void adapters_free(struct adapters_texts *t);
+
+/* Writes adapter_config.json beside a file.  Returns 0 or a code, with the sentence of the
+ * thread. */
+int adapters_write_config(const char *path, const char *text);
+
+#endif
