@@ -20,3 +20,8 @@ int compiled_all(ckpt *c)
     ckpt_gather_refusals(c, false);
     return *kept ? say_fail("%s", kept) : 0;
 }
+
+const char *compiled_refusal(void)
+{
+    return kept;
+}

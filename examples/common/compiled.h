@@ -16,4 +16,7 @@ int compiled(ckpt *c, int rc, const ckpt_program *p, const char *what);
 /* After the last of them: returns 0 if all fit, or -1 after the message that was kept last. */
 int compiled_all(ckpt *c);
 
+/* The message of the refusal; "" if there was none. */
+const char *compiled_refusal(void);
+
 #endif

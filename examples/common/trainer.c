@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one order of all trainers: see trainer.h. */
 #include <stdlib.h>
+#include <string.h>
 #include "ckpt_dist.h"
 #include "compiled.h"
 #include "dump.h"
+#include "remedies.h"
 #include "say.h"
 #include "signals.h"
 #include "trainer.h"
@@ -188,18 +190,93 @@ static int go(const struct trainer *t)
     return unwritten(t);
 }
 
-int trainer_main(const struct trainer *t, int argc, char **argv)
+/* The value of an option of the program; NULL: there is no such option, or no value. */
+static const char *value_of(const struct trainer *t, const char *name)
 {
-    say_begin();
-    signals_open();
-    int rc = t->parse(t->run, argc, argv);
+    struct option_table table[TRAINER_TABLES];
+    static char text[32];
+    int n = t->tables(t->run, table);
 
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(t);
+    for (int i = 0; i < n; i++)
+        for (const struct ckpt_option *row = table[i].rows; row->name; row++)
+            if (!strcmp(row->name, name))
+                return option_text(row, table[i].values, text);
+    return NULL;
+}
+
+static bool is(const char *value, const char *text)
+{
+    return value && !strcmp(value, text);
+}
+
+/* Options that save memory and that the run was not given. */
+static void list_remedies(const struct trainer *t, struct remedies *r)
+{
+    static const struct remedy half = {{"--dtype", "bf16"}, 0};
+    static const struct remedy both = {{"--dtype", "bf16", "--state", "bf16"}, 0};
+    static const struct remedy state = {{"--state", "bf16"}, 0};
+    static const struct remedy micro = {{"--micro-batch", "1"}, 0};
+    static const struct remedy host = {{"--host", "50%"}, 0};
+    static const struct remedy nf4 = {{"--frozen", "nf4"}, 0};
+    const struct ckpt_options *o = t->library;
+    const bool full = is(value_of(t, "dtype"), "fp32");
+
+    if (full)
+        remedies_add(r, &half);
+    if (!o->state || is(o->state, "fp32"))
+        remedies_add(r, full ? &both : &state);
+    if (!o->micro_batch && t->train->batch > 1)
+        remedies_add(r, &micro);
+    if (!o->host)
+        remedies_add(r, &host);
+    const char *frozen = value_of(t, "frozen");
+    if (frozen && !is(frozen, "nf4") && !is(value_of(t, "lora-rank"), "0"))
+        remedies_add(r, &nf4);
+}
+
+/* argv without the words that the parsers take out of it. */
+static char **copy_words(int argc, char **argv)
+{
+    char **words = calloc((size_t)argc + 1, sizeof *words);
+
+    if (words)
+        memcpy(words, argv, (size_t)argc * sizeof *words);
+    return words;
+}
+
+/* A run that is shared by ranks is refused on all of them, and planned by none alone. */
+static bool is_refused(const struct trainer *t, const struct remedies *r)
+{
+    return r->command && *compiled_refusal() && !t->library->ranks && !remedies_planning();
+}
+
+static int run(const struct trainer *t, struct remedies *r)
+{
+    if (remedies_planning())
+        t->library->plan_only = true;
+    int rc = go(t);
+    if (is_refused(t, r))
+        list_remedies(t, r);
     if (log_close(t->log))
         rc = -1;
     ckpt_close(*t->context);
     t->close(t->run);
-    return say_finish(rc ? 1 : 0);
+    if (r->n)
+        remedies_print(r, remedies_needs(compiled_refusal()));
+    return rc;
+}
+
+int trainer_main(const struct trainer *t, int argc, char **argv)
+{
+    struct remedies r = {.command = copy_words(argc, argv)};
+
+    say_begin();
+    signals_open();
+    int rc = t->parse(t->run, argc, argv);
+    if (rc)
+        rc = rc > 0 ? 0 : 2;
+    else
+        rc = say_finish(run(t, &r) ? 1 : 0);
+    free(r.command);
+    return rc;
 }

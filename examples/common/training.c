@@ -111,11 +111,24 @@ int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t toke
     return training_show(t, p, step, (double)loss, loss);
 }
 
+/* The arena is that of the largest program, which need not be the training program. */
+static void print_memory(const struct ckpt_program_info *info)
+{
+    char peak[32], arena[32], budget[32], rss[32];
+
+    printf("memory: peak %s of a step, as planned", say_bytes(peak, info->planned_peak));
+    if (info->arena_bytes != info->planned_peak)
+        printf(", %s with the other programs", say_bytes(arena, info->arena_bytes));
+    printf("; budget %s; resident set of the process %s\n",
+           info->budget == INT64_MAX ? "none" : say_bytes(budget, info->budget),
+           say_bytes(rss, say_rss()));
+}
+
 void training_report(const struct training *t, const char *what, const ckpt_program *p)
 {
     const struct training_summary *s = &t->summary;
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    char planned[32], actual[32], budget[32], rss[32], process[32];
+    char process[32];
 
     ckpt_program_info(p, &info);
     if (ckpt_stop_requested(t->context))
@@ -124,10 +137,7 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
     if (s->n > FEW)
         printf("%s: %.4f over the first %d steps, %.4f over the last %d\n", what, s->first, FEW,
                s->last, FEW);
-    printf("memory: peak planned %s, actual %s, budget %s; resident set of the process %s\n",
-           say_bytes(planned, info.planned_peak), say_bytes(actual, info.arena_bytes),
-           info.budget == INT64_MAX ? "none" : say_bytes(budget, info.budget),
-           say_bytes(rss, say_rss()));
+    print_memory(&info);
     if (t->reads && t->ms > 0)
         printf("data: steps waited for it during %.1f %% of their time\n",
                100 * t->waited_ms / t->ms);

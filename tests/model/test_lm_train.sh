@@ -268,6 +268,20 @@ refuses 1 "is 482, and the model has 482" "$train" $small --vocabulary 482 --dat
 head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
 refuses 1 "the file is truncated" "$train" $small --data "$work/cut.bin"
 
+# A refusal names what would help, each planned: what fits does, and the rest is what is needed.
+help="$train $small --data $book --steps 1 --batch 4"
+refuses 1 "needs at least" $help --vram 1K --save "$work/none"
+grep -q "^  --micro-batch 1: needs" "$work/err" || fail "no remedy: $(cat "$work/err")"
+grep -q "^  --dtype bf16 --state bf16: needs" "$work/err" || fail "no remedy: $(cat "$work/err")"
+[ ! -e "$work/none" ] || fail "a remedy wrote weights"
+refuses 1 "needs at least" $help --micro-batch 1 --vram 1K
+least=$(needed)
+refuses 1 "^  --micro-batch 1: fits" $help --vram "$least"
+runs "memory: peak .* of a step, as planned; budget" $help --micro-batch 1 --vram "$least"
+refuses 1 "needs at least" $help --micro-batch 1 --vram $((least - 1))
+! grep -q "  --micro-batch" "$work/err" || fail "an option of the run is no remedy: $(cat "$work/err")"
+runs "with the other programs; budget none" $help --batch 1 --length 8 --sample-every 1 --sample-tokens 4 --samples 64
+
 # Without options: the included text, if it is found.
 program=$(cd "${train%/*}" && pwd)/${train##*/}
 (cd "$work" && "$program" --plan-only >out 2>err) || grep -q "name a text with --data" "$work/err" ||

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a run could be given that was refused for its memory: options that save some, each with what
+ * the run needs then.  The program is planned again with them, by a process of its own.
+ */
+#ifndef EXAMPLES_REMEDIES_H
+#define EXAMPLES_REMEDIES_H
+
+#include "ckpt.h"
+
+enum { REMEDIES = 8, REMEDY_WORDS = 4 };
+
+struct remedy {
+    const char *word[REMEDY_WORDS]; /* options and their values, up to NULL */
+    int64_t needs; /* bytes of the device; 0: it fits; -1: it is refused otherwise */
+};
+
+struct remedies {
+    char **command; /* the command line as given, up to NULL */
+    struct remedy row[REMEDIES];
+    int n;
+};
+
+void remedies_add(struct remedies *r, const struct remedy *remedy);
+
+/* Whether this process plans for remedies_print: it must stop when its programs are compiled. */
+bool remedies_planning(void);
+
+/* Plans the command with each option, and, if none is enough, with all that help; prints those that
+ * help to standard error, the best first.  needs: bytes without them. */
+void remedies_print(struct remedies *r, int64_t needs);
+
+/* The bytes in the sentence of a refusal; 0: there are none. */
+int64_t remedies_needs(const char *sentence);
+
+#endif
