@@ -45,6 +45,23 @@ static int64_t make_shares(struct scored *s, int64_t n, const struct lm_choice *
     return i;
 }
 
+int lm_penalize(const struct lm_choice *how, float *scores, int64_t n, const int32_t *tokens,
+                int64_t count)
+{
+    bool *seen = how->repetition != 1 ? calloc((size_t)n, sizeof *seen) : NULL;
+
+    if (how->repetition == 1)
+        return 0;
+    for (int64_t i = 0; seen && i < count; i++) {
+        float *score = &scores[tokens[i]];
+        if (!seen[tokens[i]])
+            *score = *score < 0 ? *score * (float)how->repetition : *score / (float)how->repetition;
+        seen[tokens[i]] = true;
+    }
+    free(seen);
+    return seen ? 0 : -1;
+}
+
 int32_t lm_choose(const struct lm_choice *how, const float *scores, int64_t n, float u)
 {
     struct scored *s;

@@ -63,15 +63,15 @@ static void take_preset(struct lm_config *c, const struct preset *p)
                             .spread = 0.02,
                             .scaling = {p->factor, 1, 4, 8192},
                             .begin = -1,
-                            .end = -1};
+                            .pad = -1};
     if (p->vocabulary == 50257)
-        c->begin = c->end = 50256;
-    if (p->vocabulary == 128256) {
+        c->begin = 50256;
+    if (p->vocabulary == 128256)
         c->begin = 128000;
-        c->end = 128001;
-    }
     if (p->vocabulary > 128256)
-        c->begin = c->end = 151643;
+        c->begin = 151643;
+    if (c->begin >= 0)
+        c->end = (struct lm_ids){1, {p->vocabulary == 128256 ? 128001 : c->begin}};
 }
 
 int lm_config_preset(struct lm_config *c, const char *name)
@@ -94,7 +94,7 @@ int lm_config_preset(struct lm_config *c, const char *name)
 
 /* Rates of dropout are not used: these programs train without. */
 static const struct json_keys common_keys[] = {
-    JSON_READ("model_type vocab_size initializer_range bos_token_id eos_token_id"),
+    JSON_READ("model_type vocab_size initializer_range bos_token_id eos_token_id pad_token_id"),
     JSON_UNUSED(SETTINGS_NOTES),
     JSON_UNUSED(SETTINGS_GENERATION),
     JSON_UNUSED("is_decoder"),
@@ -136,6 +136,9 @@ static const struct json_keys llama_keys[] = {
     JSON_MORE(rotary_keys), JSON_UNUSED("is_llama_config"), JSON_ONLY("attention_bias", "false"),
     JSON_ONLY("sliding_window", ""), JSON_END};
 
+static const struct json_keys mistral_keys[] = {JSON_MORE(rotary_keys), JSON_READ("sliding_window"),
+                                                JSON_ONLY("attention_bias", "false"), JSON_END};
+
 /* The window and the layers that have it are of no use where no window is used. */
 static const struct json_keys qwen2_keys[] = {JSON_MORE(rotary_keys),
                                               JSON_UNUSED("sliding_window max_window_layers"),
@@ -143,14 +146,29 @@ static const struct json_keys qwen2_keys[] = {JSON_MORE(rotary_keys),
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* The token id of a key; the first one where the value is a list. */
 static int64_t get_token(const struct settings *s, const char *key)
 {
     const json_t *v = settings_find(s, key);
 
-    if (json_is_array(v))
-        v = json_array_get(v, 0);
     return json_is_integer(v) ? json_integer_value(v) : -1;
+}
+
+void lm_ids_read(struct settings *s, const char *key, struct lm_ids *ids)
+{
+    enum { MOST = sizeof ids->id / sizeof *ids->id };
+    const json_t *v = settings_find(s, key);
+    int n = json_is_array(v) ? (int)json_array_size(v) : v != NULL;
+
+    *ids = (struct lm_ids){.n = 0};
+    if (n > MOST)
+        settings_refuse(s, key, "has %d tokens; %d are possible", n, MOST);
+    for (int i = 0; i < n && !s->failed; i++) {
+        const json_t *id = json_is_array(v) ? json_array_get(v, (size_t)i) : v;
+        if (!json_is_integer(id))
+            settings_refuse(s, key, "is neither a token's number nor a list of them");
+        else if (json_integer_value(id) >= 0) /* -1 is written for none */
+            ids->id[ids->n++] = json_integer_value(id);
+    }
 }
 
 static void read_gpt2(struct settings *s, struct lm_config *c)
@@ -188,6 +206,26 @@ static void read_rope(struct settings *s, struct lm_config *c)
         c->scaling.length = (int64_t)length;
 }
 
+/* Mistral is Llama with a window of attention: as far as the window reaches they are the same. */
+static bool is_mistral(const struct settings *s)
+{
+    const char *type = json_string_value(settings_find(s, "model_type"));
+
+    return type && !strcmp(type, "mistral");
+}
+
+/* Without the key the class has a window of 4096; null: none. */
+static void read_window(struct settings *s, struct lm_config *c)
+{
+    bool none = json_is_null(json_object_get(s->root, "sliding_window"));
+    int64_t window = none ? c->positions : settings_int(s, "sliding_window", 4096);
+
+    if (window < c->positions)
+        say_note("%s: \"sliding_window\": texts can have %lld of %lld tokens here", s->path,
+                 (long long)window, (long long)c->positions);
+    c->positions = window < c->positions ? window : c->positions;
+}
+
 static void read_llama(struct settings *s, struct lm_config *c)
 {
     c->positions = settings_int(s, "max_position_embeddings", -1);
@@ -199,13 +237,22 @@ static void read_llama(struct settings *s, struct lm_config *c)
     c->mlp = settings_int(s, "intermediate_size", -1);
     c->eps = settings_real(s, s->root, "rms_norm_eps", 1e-6);
     c->tied = settings_flag(s, "tie_word_embeddings", false);
-    settings_allow(s, c->family == LM_LLAMA ? llama_keys : qwen2_keys);
+    settings_allow(s, is_mistral(s)           ? mistral_keys
+                      : c->family == LM_LLAMA ? llama_keys
+                                              : qwen2_keys);
     read_rope(s, c);
+    if (is_mistral(s))
+        read_window(s, c);
 }
 
 static int find_family(const struct settings *s, enum lm_family *family)
 {
     const char *type = json_string_value(settings_find(s, "model_type"));
+
+    if (is_mistral(s)) {
+        *family = LM_LLAMA;
+        return 0;
+    }
 
     for (int i = LM_GPT2; i <= LM_QWEN2; i++) {
         if (type && !strcmp(type, lm_family_name((enum lm_family)i))) {
@@ -213,8 +260,8 @@ static int find_family(const struct settings *s, enum lm_family *family)
             return 0;
         }
     }
-    return say_fail("%s: \"model_type\" is %s%s%s; known are gpt2, llama and qwen2", s->path,
-                    type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
+    return say_fail("%s: \"model_type\" is %s%s%s; known are gpt2, llama, mistral and qwen2",
+                    s->path, type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
 }
 
 static int read_root(struct settings *s, struct lm_config *c)
@@ -225,7 +272,8 @@ static int read_root(struct settings *s, struct lm_config *c)
     c->vocabulary = settings_int(s, "vocab_size", -1);
     c->spread = settings_real(s, s->root, "initializer_range", 0.02);
     c->begin = get_token(s, "bos_token_id");
-    c->end = get_token(s, "eos_token_id");
+    c->pad = get_token(s, "pad_token_id");
+    lm_ids_read(s, "eos_token_id", &c->end);
     (c->family == LM_GPT2 ? read_gpt2 : read_llama)(s, c);
     return s->failed ? -1 : lm_config_check(c, s->path);
 }
@@ -258,6 +306,26 @@ int lm_config_check(const struct lm_config *c, const char *where)
 static void set_int(json_t *o, const char *key, int64_t value)
 {
     json_object_set_new(o, key, json_integer(value));
+}
+
+/* null where there is none: a missing key would have a class's own default. */
+static void set_token(json_t *o, const char *key, int64_t id)
+{
+    json_object_set_new(o, key, id < 0 ? json_null() : json_integer(id));
+}
+
+/* One token as itself, several as a list. */
+static void write_ends(json_t *o, const struct lm_ids *ends)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < ends->n; i++)
+        json_array_append_new(list, json_integer(ends->id[i]));
+    if (ends->n > 1)
+        json_object_set(o, "eos_token_id", list);
+    else
+        set_token(o, "eos_token_id", ends->n ? ends->id[0] : -1);
+    json_decref(list);
 }
 
 static void set_text(json_t *o, const char *key, const char *value)
@@ -320,10 +388,9 @@ int lm_config_write(const struct lm_config *c, const char *path)
     json_object_set_new(o, "tie_word_embeddings", json_boolean(c->tied));
     json_object_set_new(o, "initializer_range", json_real(c->spread));
     set_text(o, "torch_dtype", "float32");
-    if (c->begin >= 0)
-        set_int(o, "bos_token_id", c->begin);
-    if (c->end >= 0)
-        set_int(o, "eos_token_id", c->end);
+    set_token(o, "bos_token_id", c->begin);
+    set_token(o, "pad_token_id", c->pad);
+    write_ends(o, &c->end);
     (c->family == LM_GPT2 ? write_gpt2 : write_llama)(c, o);
     int rc = ckpt_replace_open(&file, path) ? say_fail("%s", ckpt_error(NULL)) : 0;
     if (!rc && json_dumpf(o, ckpt_replace_stream(file), JSON_INDENT(2))) {

@@ -16,6 +16,12 @@ struct lm_rope_scaling {
     int64_t length; /* context length of the original training */
 };
 
+/* Tokens of which each one ends a text. */
+struct lm_ids {
+    int n;
+    int64_t id[16];
+};
+
 struct lm_config {
     enum lm_family family;
     int64_t vocabulary, positions;                     /* positions: longest sequence */
@@ -25,11 +31,16 @@ struct lm_config {
     double theta;  /* base of the rotary embedding */
     double spread; /* standard deviation of the initial weights */
     struct lm_rope_scaling scaling;
-    int64_t begin, end; /* token ids; -1: none */
+    int64_t begin, pad; /* token ids; -1: none */
+    struct lm_ids end;
 };
 
 /* Fills in the preset `name`.  Returns 0, or -1 after an error message that lists all presets. */
 int lm_config_preset(struct lm_config *c, const char *name);
+
+struct settings;
+/* Reads a token or a list of tokens; none where the key is missing.  Reports an error. */
+void lm_ids_read(struct settings *s, const char *key, struct lm_ids *ids);
 
 /* Reads a config.json, or the one in a directory.  Returns 0, or -1 after an error message. */
 int lm_config_read(struct lm_config *c, const char *path);

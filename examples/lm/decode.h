@@ -40,7 +40,14 @@ struct lm_choice {
     double temperature; /* of the softmax; 0: take the highest score */
     int64_t top_k;      /* sample among the k highest scores; 0: all */
     double top_p; /* sample among the likeliest tokens that reach this total probability; 1: all */
+    /* scores of tokens that the text has are divided by it, negative ones multiplied; 1: not */
+    double repetition;
 };
+
+/* Applies how->repetition to scores [n] for each of `count` tokens, once.  Returns 0, or -1 if
+ * memory is short. */
+int lm_penalize(const struct lm_choice *how, float *scores, int64_t n, const int32_t *tokens,
+                int64_t count);
 
 /* u in [0, 1) is the random number.  Returns the token, or -1 if memory is short. */
 int32_t lm_choose(const struct lm_choice *how, const float *scores, int64_t n, float u);

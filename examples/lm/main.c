@@ -129,7 +129,7 @@ static int finish(void *run, bool trained)
             return -1;
         printf("validation loss %.4f\n", loss);
     }
-    return o->to_hf ? lm_save_hf(&r->model, r->context, o->to_hf, o->shard_size) : 0;
+    return o->to_hf ? lm_save_hf(r) : 0;
 }
 
 static int parse(void *run, int argc, char **argv)

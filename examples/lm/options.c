@@ -2,6 +2,7 @@
 /* The command line of lm-train, and the parts that lm-sample shares. */
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "ckpt_ops.h"
 #include "ckpt_tools.h"
 #include "options.h"
@@ -22,7 +23,8 @@ static const struct ckpt_option table[] = {
     ROW("in-order", FLAG, in_order, NULL, "take samples in the order of the files"),
     WEIGHTS_ROWS,
     ROW("save-hf", STRING, to_hf, "DIR",
-        "write the weights at the end in the format of Hugging Face, with config.json"),
+        "write the weights at the end in the format of Hugging Face, with config.json, the "
+        "tokenizer and generation_config.json"),
     ROW("shard-size", SIZE, shard_size, "SIZE", "largest file of --save-hf (default 5G)"),
     BATCH_ROW("samples", ": the preset's"),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0.1, for matrices only",
@@ -112,6 +114,17 @@ bool lm_is_directory(const char *path)
     return path && !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
+bool lm_options_beside(const struct lm_options *o, const char *name, char path[4096])
+{
+    const char *const places[] = {o->train.load, o->model};
+
+    for (int i = 0; i < 2; i++)
+        if (lm_is_directory(places[i]) && snprintf(path, 4096, "%s/%s", places[i], name) < 4096 &&
+            !access(path, F_OK))
+            return true;
+    return false;
+}
+
 const char *lm_options_tokenizer(const struct lm_options *o)
 {
     if (o->tokenizer)
@@ -119,6 +132,23 @@ const char *lm_options_tokenizer(const struct lm_options *o)
     if (lm_is_directory(o->train.load) && tokenizer_is_in(o->train.load))
         return o->train.load;
     return lm_is_directory(o->model) && tokenizer_is_in(o->model) ? o->model : NULL;
+}
+
+/* --tokenizer may be a directory, or a file under any name. */
+bool lm_options_companion(const struct lm_options *o, const char *name, char path[4096])
+{
+    const char *tokenizer = lm_options_tokenizer(o), *slash;
+
+    if (!strcmp(name, "generation_config.json") || !tokenizer)
+        return strcmp(name, "generation_config.json") ? false : lm_options_beside(o, name, path);
+    slash = strrchr(tokenizer, '/');
+    if (lm_is_directory(tokenizer))
+        snprintf(path, 4096, "%s/%s", tokenizer, name);
+    else if (!strcmp(name, "tokenizer.json") && strcmp(slash ? slash + 1 : tokenizer, "vocab.json"))
+        snprintf(path, 4096, "%s", tokenizer);
+    else
+        snprintf(path, 4096, "%.*s%s", slash ? (int)(slash - tokenizer) + 1 : 0, tokenizer, name);
+    return !access(path, F_OK);
 }
 
 /* ---- training ------------------------------------------------------------------------------ */
@@ -214,7 +244,7 @@ int lm_options_parse(struct lm_options *o, int argc, char **argv)
     if (print_help(o))
         return 1;
     if (dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
-        lm_options_config(o))
+        lm_options_config(o) || lm_options_generation(o))
         return -1;
     fill_recipe(o);
     if (check(o))

@@ -28,7 +28,8 @@ struct lm_options {
     /* generated text */
     const char *prompt;
     int64_t samples, sample_every, sample_tokens, sample_seed;
-    struct lm_choice choice;
+    struct lm_choice choice; /* -1: as generation_config.json says, or its default */
+    struct lm_ids ends;      /* tokens that end a text */
     /* output */
     bool help, version;
     struct ckpt_options library;
@@ -40,7 +41,7 @@ struct lm_options {
         .model = "tiny",                                                          \
         .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = 0.95}, .validation_batches = 8,  \
         .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
-        .choice = {.temperature = 0.8, .top_p = 1}, .library = CKPT_OPTIONS_INIT                   \
+        .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT                                   \
     }
 
 /* Option rows of the model, for both programs. */
@@ -70,14 +71,21 @@ struct lm_options {
               "tokens to generate per text (default 100)", 1, OPTION_MOST),                        \
         ROW("sample-seed", INT, sample_seed, "N", "seed of token sampling (default 0)"),           \
         RANGE("temperature", FLOAT, choice.temperature, "X",                                       \
-              "temperature of token sampling; 0: always the most probable token (default 0.8)", 0, \
-              1000),                                                                               \
+              "temperature of token sampling; 0: always the most probable token (default: "        \
+              "generation_config.json's, else 0.8)",                                               \
+              0, 1000),                                                                            \
         RANGE("top-k", INT, choice.top_k, "N",                                                     \
-              "sample from the N most probable tokens (default 0: all)", 0, OPTION_MOST),          \
-        RANGE(                                                                                     \
-            "top-p", FLOAT, choice.top_p, "X",                                                     \
-            "sample from the most probable tokens with a total probability of X (default 1: all)", \
-            1e-6, 1)
+              "sample from the N most probable tokens; 0: all (default: "                          \
+              "generation_config.json's, else 0)",                                                 \
+              0, OPTION_MOST),                                                                     \
+        RANGE("top-p", FLOAT, choice.top_p, "X",                                                   \
+              "sample from the most probable tokens with a total probability of X; 1: all "        \
+              "(default: generation_config.json's, else 1)",                                       \
+              1e-6, 1),                                                                            \
+        RANGE("repetition-penalty", FLOAT, choice.repetition, "X",                                 \
+              "divide scores of tokens that the text has by X; 1: not (default: "                  \
+              "generation_config.json's, else 1)",                                                 \
+              1e-3, 1000)
 
 /*
  * Both parse the command line and fill in the model.  Return 0 to continue, 1 when nothing is left
@@ -89,6 +97,13 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv);
 /* Fills in the configuration: the named model with the sizes that options change.  Returns 0, or -1
  * after an error message. */
 int lm_options_config(struct lm_options *o);
+/* Fills in how text is generated, and which tokens end it: what the command line leaves open, from
+ * generation_config.json of --load or --model.  Returns 0, or -1 after an error message. */
+int lm_options_generation(struct lm_options *o);
+/* The path of a file beside the model, of --load or --model: false: there is none. */
+bool lm_options_beside(const struct lm_options *o, const char *name, char path[4096]);
+/* The path of a file of the tokenizer, or else of one beside the model. */
+bool lm_options_companion(const struct lm_options *o, const char *name, char path[4096]);
 /* Whether the path is a directory. */
 bool lm_is_directory(const char *path);
 /* Tokens of a micro-step; with --micro-batch auto, of the largest or the smallest. */

@@ -57,10 +57,10 @@ int lm_write_text(struct lm_run *r, FILE *f);
  * message. */
 int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial);
 
-/* Writes config.json and the weights, in files of at most `most` bytes (or of one tensor, if
- * larger), with an index if there are several.  All ranks must call it.  Returns 0, or -1 after an
- * error message. */
-int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most);
+/* Writes --save-hf: config.json, the weights, in files of at most --shard-size (or of one tensor,
+ * if larger), with an index if there are several, and copies of the tokenizer and of
+ * generation_config.json.  All ranks must call it.  Returns 0, or -1 after an error message. */
+int lm_save_hf(struct lm_run *r);
 
 /* ---- callbacks of struct trainer, which describes them --------------------------------------- */
 

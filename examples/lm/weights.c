@@ -128,6 +128,7 @@ static int count_parts(ckpt *c, int64_t most)
 struct directory {
     const char *path;
     int parts;
+    const struct lm_options *options;
 };
 
 enum { PATH = 4096 };
@@ -193,6 +194,56 @@ static int save_part(struct part *p, const struct directory *d, int i, json_t *m
     return 0;
 }
 
+/* Copies a file beside the model or its tokenizer, as it is.  Returns 0, also where there is none,
+ * or -1 after an error message. */
+static int copy_file(const struct directory *d, const char *from, const char *name)
+{
+    char bytes[1 << 14], path[PATH];
+    struct ckpt_replacement *to;
+    bool failed = false;
+    size_t n;
+    FILE *f;
+
+    if (path_in(path, d, name, ".new") || ckpt_input_open(&f, from))
+        return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_replace_open(&to, path)) {
+        fclose(f);
+        return say_fail("%s", ckpt_error(NULL));
+    }
+    while ((n = fread(bytes, 1, sizeof bytes, f)) > 0 && !failed)
+        failed = fwrite(bytes, 1, n, ckpt_replace_stream(to)) != n;
+    failed |= ferror(f) != 0;
+    fclose(f);
+    if (failed) {
+        ckpt_replace_abandon(to);
+        return say_fail("%s: cannot be copied from %s", path, from);
+    }
+    return ckpt_replace_commit(to, false) ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+/* The tokenizer and what else another program needs of the model that this one began from. */
+static const char *const companions[] = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "tokenizer.model",
+                                         "chat_template.jinja",
+                                         "generation_config.json"};
+enum { COMPANIONS = sizeof companions / sizeof *companions };
+
+static int copy_companions(const struct directory *d)
+{
+    char from[PATH];
+    int rc = 0;
+
+    for (int i = 0; i < COMPANIONS && !rc; i++)
+        if (lm_options_companion(d->options, companions[i], from))
+            rc = copy_file(d, from, companions[i]);
+    return rc;
+}
+
 static int write_all(const struct lm *m, ckpt *c, const struct directory *d, int64_t most)
 {
     json_t *map = json_object();
@@ -206,7 +257,7 @@ static int write_all(const struct lm *m, ckpt *c, const struct directory *d, int
         at += p.n;
     }
     if (!rc && !ckpt_rank(c))
-        rc = write_config(m, d);
+        rc = write_config(m, d) || copy_companions(d) ? -1 : 0;
     if (!rc && !ckpt_rank(c) && d->parts > 1)
         rc = write_index(d, map, bytes);
     json_decref(map);
@@ -223,6 +274,18 @@ static int end_file(const struct directory *d, const char *name, bool keep)
     if (!keep)
         unlink(made);
     return keep && rename(made, path) ? say_fail("%s: %s", path, strerror(errno)) : 0;
+}
+
+/* Only those that were made: others of the directory are left. */
+static int end_companions(const struct directory *d, bool keep)
+{
+    char made[PATH];
+    int rc = 0;
+
+    for (int i = 0; i < COMPANIONS && !rc; i++)
+        if (!path_in(made, d, companions[i], ".new") && !access(made, F_OK))
+            rc = end_file(d, companions[i], keep);
+    return rc;
 }
 
 static void remove_old(const struct directory *d, const char *name)
@@ -248,20 +311,21 @@ static int end_all(const struct directory *d, bool keep)
     if (keep && d->parts > 1)
         remove_old(d, ONLY);
     if (!rc)
-        rc = end_file(d, CONFIG, keep);
+        rc = end_companions(d, keep) || end_file(d, CONFIG, keep) ? -1 : 0;
     return rc || d->parts == 1 ? rc : end_file(d, INDEX, keep);
 }
 
-int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most)
+int lm_save_hf(struct lm_run *r)
 {
-    const struct directory d = {directory, count_parts(c, most)};
-    int rc = ckpt_rank(c) ? 0 : directory_make(directory);
+    const struct lm_options *o = &r->options;
+    const struct directory d = {o->to_hf, count_parts(r->context, o->shard_size), o};
+    int rc = ckpt_rank(r->context) ? 0 : directory_make(d.path);
 
     if (!rc)
-        rc = write_all(m, c, &d, most);
-    if (!ckpt_rank(c) && end_all(&d, !rc))
+        rc = write_all(&r->model, r->context, &d, o->shard_size);
+    if (!ckpt_rank(r->context) && end_all(&d, !rc))
         rc = -1;
     if (!rc)
-        say_print("weights: %s, %d file%s\n", directory, d.parts, d.parts > 1 ? "s" : "");
+        say_print("weights: %s, %d file%s\n", d.path, d.parts, d.parts > 1 ? "s" : "");
     return rc;
 }

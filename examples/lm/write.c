@@ -44,6 +44,14 @@ static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
     return tokens;
 }
 
+static bool is_end(const struct lm_options *o, int32_t token)
+{
+    for (int i = 0; i < o->ends.n; i++)
+        if (token == o->ends.id[i])
+            return true;
+    return false;
+}
+
 /* Samples the next token of every sequence; ended sequences repeat their last token. */
 static int choose(const struct lm_run *r, int64_t place, int32_t *token, bool *ended)
 {
@@ -55,10 +63,11 @@ static int choose(const struct lm_run *r, int64_t place, int32_t *token, bool *e
         float u;
         ckpt_fill_uniform((uint64_t)o->sample_seed, (uint64_t)(place * d->samples + s),
                           STREAM_CHOICE, &u, 1);
-        token[s] = lm_choose(&o->choice, d->scores + s * n, n, u);
-        if (token[s] < 0)
+        float *scores = d->scores + s * n;
+        if (lm_penalize(&o->choice, scores, n, d->text + s * d->length, d->at) ||
+            (token[s] = lm_choose(&o->choice, scores, n, u)) < 0)
             return say_fail("no memory to choose a token");
-        ended[s] |= token[s] == o->config.end;
+        ended[s] |= is_end(o, token[s]);
     }
     return 0;
 }

@@ -101,7 +101,7 @@ static void test_choice(void **state)
     assert_int_equal(lm_choose(&how, scores, 5, 0.999f), 3);
     how.top_p = 1e-6;
     assert_int_equal(lm_choose(&how, scores, 5, 0.999f), 1);
-    how = (struct lm_choice){.temperature = 1e-30, .top_p = 1};
+    how = (struct lm_choice){.temperature = 1e-30, .top_p = 1, .repetition = 1};
     assert_int_equal(lm_choose(&how, scores, 5, 0.4f), 1);
 }
 

@@ -113,6 +113,41 @@ for model in gpt2 llama qwen2; do
     cmp -s "$work/one-$model/model.safetensors" "$work/again-$model/model.safetensors" ||
         fail "$model: other weights after files in parts"
 done
+# A model with its tokenizer and generation_config.json: copied, so the result is read alike.
+begun=$work/begun tuned=$work/tuned
+tokens="--data $book --length 16 --batch 2 --steps 1 --threads 1 --device cpu"
+# shellcheck disable=SC2086
+"$train" --model tiny-llama --vocabulary 600 $tokens --tokenizer "$root/tests/tokenizer/llama3.json" \
+    --save-hf "$begun" >"$work/out" 2>"$work/err" || fail "--save-hf with a tokenizer: $(cat "$work/err")"
+printf '{"eos_token_id": [5, 6], "do_sample": true, "temperature": 0.5, "top_k": 3}' >"$begun/generation_config.json"
+sed 's/"eos_token_id": null/"eos_token_id": [7, 8]/' "$begun/config.json" >"$work/config.json"
+mv "$work/config.json" "$begun/config.json"
+# shellcheck disable=SC2086
+"$train" --model "$begun" --load "$begun" $tokens --lr 0 --save-hf "$tuned" >"$work/out" 2>"$work/err" ||
+    fail "--save-hf of a model with a tokenizer: $(cat "$work/err")"
+for file in tokenizer.json generation_config.json config.json; do
+    tr -d ' \n' <"$begun/$file" >"$work/a"
+    tr -d ' \n' <"$tuned/$file" >"$work/b"
+    cmp -s "$work/a" "$work/b" || fail "--save-hf: another $file"
+done
+grep -q '"bos_token_id": null' "$tuned/config.json" || fail "--save-hf: no null in config.json"
+"$sample" --load "$begun" --prompt "the cat" --temperature 0 --sample-tokens 8 >"$work/a" 2>"$work/err"
+runs "" "$sample" --load "$tuned" --prompt "the cat" --temperature 0 --sample-tokens 8
+cmp -s "$work/a" "$work/out" || fail "--save-hf with --lr 0: another text: $(cat "$work/out")"
+"$sample" --load "$begun" --prompt "<|begin_of_text|>the cat" --temperature 0 --sample-tokens 8 2>"$work/err" |
+    sed 's/^<|begin_of_text|>//' >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "no token at the beginning of a prompt: $(cat "$work/b")"
+runs "generation_config.json: --temperature 0.5 --top-k 3 --top-p 0.9" "$sample" --load "$tuned" --top-p 0.9
+printf '{"num_beams": 4}' >"$tuned/generation_config.json"
+refuses 2 '"num_beams" is 4, which is not supported' "$sample" --load "$tuned"
+# Any token of a list ends a text; here all of them do.
+# shellcheck disable=SC2086
+"$train" --vocabulary 16 --hidden 16 --heads 2 --layers 1 $tokens --data random --save-hf "$work/ends" >"$work/out" 2>&1
+runs "" "$sample" --load "$work/ends" --sample-tokens 9
+[ "$(wc -c <"$work/out")" -gt 3 ] || fail "no text without end tokens"
+printf '{"eos_token_id": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}' >"$work/ends/generation_config.json"
+runs "" "$sample" --load "$work/ends" --sample-tokens 9
+[ "$(wc -c <"$work/out")" -le 3 ] || fail "end tokens do not end a text: $(cat "$work/out")"
 # A save that fails leaves the model that is there; other parts replace it, and so does a single file.
 again=$work/hf-gpt2
 measure() {
@@ -225,11 +260,15 @@ done
 
 refuses 2 "the presets are tiny, .*gpt2-124M" "$train" --model gpt5
 printf '{"model_type": "mamba"}' >"$work/config.json"
-refuses 2 '"model_type" is "mamba"; known are gpt2, llama and qwen2' "$train" --model "$work/config.json"
+refuses 2 '"model_type" is "mamba"; known are gpt2, llama, mistral and qwen2' "$train" --model "$work/config.json"
 sed 's/"gelu_new"/"relu"/' "$models/gpt2/config.json" >"$work/config.json"
 refuses 2 '"activation_function" is "relu"' "$train" --model "$work/config.json"
 sed 's/"llama3"/"yarn"/' "$models/llama/config.json" >"$work/config.json"
 refuses 2 '"rope_parameters.rope_type" is "yarn"' "$train" --model "$work/config.json"
+sed 's/"llama"/"mistral"/' "$models/llama/config.json" >"$work/config.json" # a window of 4096, as the class has
+"$train" --model "$work/config.json" --plan-only --length 12 --data "$models/llama/tokens.bin" >"$work/out" 2>&1 || fail "mistral: $(cat "$work/out")"
+sed 's/"llama"/"mistral"/; s/"use_cache": true/"sliding_window": 8/' "$models/llama/config.json" >"$work/config.json"
+refuses 2 "positions for 8 tokens" "$train" --model "$work/config.json" --length 12
 sed 's/"use_cache"/"use_cash"/' "$models/llama/config.json" >"$work/config.json"
 refuses 2 '"use_cash" is true: this setting is not known' "$train" --model "$work/config.json"
 sed 's/"num_key_value_heads": 2/"num_key_value_heads": 3/' "$models/llama/config.json" >"$work/config.json"
