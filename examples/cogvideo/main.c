@@ -39,12 +39,14 @@ static int check_outputs(const void *run)
 {
     const struct cogvideo_options *o = &((const struct cogvideo_run *)run)->options;
     struct training_files files = cogvideo_files(o);
+    char config[4096];
     const struct ckpt_path more[] = {
         {"--features", o->features, CKPT_PATH_INPUT, 0},
         {"--videos", o->videos, CKPT_PATH_INPUT, 0},
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
         {"--csv", o->csv, CKPT_PATH_INPUT, 0},
         {"--lora-merge", o->merge, CKPT_PATH_FILE, 0},
+        {"--lora-format", cogvideo_lora_config(o, config), CKPT_PATH_FILE, 0},
         {"--sample-text", o->sample_text, CKPT_PATH_INPUT, 0},
         {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
         {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
@@ -117,6 +119,12 @@ static int fits(void *run, bool trains)
     return 0;
 }
 
+static int note(void *run, struct resume_place *place)
+{
+    (void)place; /* the number of steps gives it */
+    return cogvideo_note_adapters(run);
+}
+
 static ckpt_program *program(const void *run)
 {
     return ((const struct cogvideo_run *)run)->training;
@@ -155,7 +163,7 @@ static void close(void *run)
     cogvideo_validation_close(r->validation);
     cogvideo_free(&r->model);
     cogvideo_data_close(&r->data);
-    free(r->note);
+    cogvideo_lora_close(&r->options.lora);
 }
 
 int main(int argc, char **argv)
@@ -184,6 +192,7 @@ int main(int argc, char **argv)
                               .program = program,
                               .counted = "samples of the data",
                               .samples = &r.data.rows,
+                              .notes = note,
                               .describe = cogvideo_describe,
                               .open_steps = cogvideo_open_steps,
                               .look_last = cogvideo_look_last,

@@ -57,8 +57,13 @@ static const struct ckpt_option table[] = {
     ROW("keep-order", FLAG, keep_order, NULL,
         "take samples in the order of the list (default: shuffled in each epoch by --seed)"),
     RANGE("lora-rank", INT, rank, "N",
-          "train only LoRA adapters of rank N (default: train all weights)", 1, 65536),
+          "train only LoRA adapters of rank N (default: from the adapters in --load or --resume, "
+          "else train all weights)",
+          1, 65536),
     COGVIDEO_LORA_ROWS,
+    ROW("lora-format", STRING, lora_format, "KIND",
+        "names of adapters in --save: diffusers, peft (with adapter_config.json beside) or "
+        "original, of the first code of CogVideoX (default diffusers)"),
     ROW("frozen", STRING, frozen, "FORMAT",
         "with --lora-rank, storage of the large frozen weights: bf16 (as --dtype), int8 (8-bit "
         "codes) or nf4 (4-bit codes) (default bf16)"),
@@ -132,8 +137,17 @@ static int check_data(struct cogvideo_options *o)
 
 static int check_adapters(const struct cogvideo_options *o)
 {
-    if (!o->rank && (o->alpha >= 0 || o->merge || strcmp(o->targets, COGVIDEO_TARGETS)))
-        return say_fail("--lora-alpha, --lora-targets and --lora-merge are for --lora-rank N");
+    bool own_format = cogvideo_lora_format(o) != COGVIDEO_DIFFUSERS;
+
+    if (cogvideo_lora_format(o) == COGVIDEO_FORMATS)
+        return say_fail("--lora-format %s: give diffusers, peft or original", o->lora_format);
+    if (!o->rank && (o->alpha >= 0 || o->merge || o->targets || own_format))
+        return say_fail("--lora-alpha, --lora-targets, --lora-format and --lora-merge are for "
+                        "--lora-rank N or a file of adapters");
+    if (own_format && !o->train.save && !o->train.save_ema)
+        return say_fail("--lora-format %s is for --save FILE", o->lora_format);
+    if (o->alpha == 0)
+        return say_fail("--lora-alpha 0: such adapters add nothing and learn nothing");
     if (strcmp(o->frozen, "bf16") && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
         return say_fail("--frozen %s: give bf16, int8 or nf4", o->frozen);
     if (!o->rank && strcmp(o->frozen, "bf16"))
@@ -203,8 +217,10 @@ static int check_sampling(struct cogvideo_options *o)
 
 static void fill_defaults(struct cogvideo_options *o)
 {
-    if (o->rank && o->alpha < 0)
+    if (o->rank && !o->lora.n && o->alpha < 0)
         o->alpha = (double)o->rank;
+    if (!o->targets && !o->lora.n)
+        o->targets = COGVIDEO_TARGETS;
     training_preset(&o->train, 1, 1000, 100, o->rank ? 1e-4 : 2e-5);
 }
 
@@ -219,6 +235,8 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
     const struct ckpt_option *tables[] = {table, ckpt_options_table()};
 
     *o = (struct cogvideo_options)COGVIDEO_OPTIONS_INIT;
+    if (option_once(argc, argv, "load"))
+        return -1;
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
@@ -228,9 +246,9 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
-        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o) ||
-        check_images(o) || validation_check(&o->validation, o->train.ema_decay) ||
-        check_sampling(o))
+        cogvideo_check_video(&o->config, o->frames, o->height, o->width) ||
+        cogvideo_lora_options(o) || check_adapters(o) || check_images(o) ||
+        validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
         return -1;
     fill_defaults(o);
     char path[COGVIDEO_PATH];

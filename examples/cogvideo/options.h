@@ -6,6 +6,7 @@
 #include "../common/outputs.h"
 #include "../common/validation.h"
 #include "config.h"
+#include "lora.h"
 
 /* Published values for the noise on images of I2V: mean and deviation of log sigma, and the
  * fraction of samples without an image. */
@@ -31,8 +32,10 @@ struct cogvideo_options {
     bool keep_order;
     /* adapters */
     int64_t rank;
-    double alpha;
-    const char *targets, *merge, *frozen;
+    double alpha;        /* below 0: of the file, else the rank */
+    const char *targets; /* NULL: of the file, else COGVIDEO_TARGETS */
+    const char *lora_format, *merge, *frozen;
+    struct cogvideo_lora lora; /* read from --load or --resume */
     /* training */
     struct training_options train;
     /* sampling */
@@ -53,7 +56,7 @@ struct cogvideo_options {
 #define COGVIDEO_OPTIONS_INIT                                                                      \
     {                                                                                              \
         .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
-        .alpha = -1, .targets = COGVIDEO_TARGETS, .frozen = "bf16", .image_drop = -1,              \
+        .alpha = -1, .lora_format = "diffusers", .frozen = "bf16", .image_drop = -1,               \
         .image_noise_mean = COGVIDEO_NOISE_MEAN, .image_noise_std = COGVIDEO_NOISE_DEVIATION,      \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95},                         \
         .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
@@ -73,9 +76,12 @@ struct cogvideo_options {
         DTYPE_ROW
 #define COGVIDEO_LORA_ROWS                                                                         \
     RANGE("lora-alpha", FLOAT, alpha, "X",                                                         \
-          "adapters are scaled by X divided by their rank (default: the rank)", 0, OPTION_REAL),   \
+          "adapters are scaled by X divided by their rank (default: from the file of adapters, "   \
+          "else the rank)",                                                                        \
+          0, OPTION_REAL),                                                                         \
         ROW("lora-targets", STRING, targets, "LIST",                                               \
-            "layers of each block with adapters (default " COGVIDEO_TARGETS ")")
+            "layers of each block with adapters (default: from the file of adapters, "             \
+            "else " COGVIDEO_TARGETS ")")
 
 /* The options of sampling. */
 #define COGVIDEO_DRAW_ROWS                                                                         \
@@ -102,6 +108,14 @@ struct cogvideo_options {
  * and -1 after an error message. */
 int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv);
 int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **argv);
+
+/* The value of --lora-format; COGVIDEO_FORMATS: there is no such format. */
+enum cogvideo_lora_format cogvideo_lora_format(const struct cogvideo_options *o);
+/* The adapter_config.json beside --save, or NULL if --lora-format writes none. */
+const char *cogvideo_lora_config(const struct cogvideo_options *o, char path[4096]);
+/* Reads the adapters of --load or --resume, if these have any, into o->lora, and --lora-rank from
+ * them.  Returns 0, or -1 after an error message: the file contradicts an option. */
+int cogvideo_lora_options(struct cogvideo_options *o);
 
 /* The files that the options name. */
 struct training_files cogvideo_files(const struct cogvideo_options *o);

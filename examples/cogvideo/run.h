@@ -22,7 +22,6 @@ struct cogvideo_run {
     ckpt_program *training;       /* owned by the context */
     int64_t trainable;            /* number of trained parameters */
     int64_t first;                /* steps of the runs that this one resumes */
-    char *note;                   /* for the files of adapters */
     struct cogvideo_watch *watch; /* only in training, as is the next */
     struct cogvideo_images *images;
     struct cogvideo_validation *validation;
@@ -35,14 +34,14 @@ int cogvideo_make_model(struct cogvideo_run *r);
 
 /* ---- adapters ------------------------------------------------------------------------------ */
 
-/* The key of PEFT's settings in the metadata of an adapter file, as diffusers reads it. */
-#define COGVIDEO_LORA_NOTE "lora_adapter_metadata"
-
-/* Adds adapters to the weights that the options name, selects the dtype of the frozen weights, and
- * makes r->note.  Returns 0, or -1 after an error message. */
+/* Adds the adapters of the file, or those that the options name, and selects the dtype of the
+ * frozen weights.  Returns 0, or -1 after an error message. */
 int cogvideo_add_adapters(struct cogvideo_run *r);
-/* Loads the adapters from a file of diffusers or PEFT.  Returns 0, or -1 after an error message. */
-int cogvideo_load_adapters(struct cogvideo_run *r, const char *path);
+/* Loads the adapters from the file.  Returns 0, or -1 after an error message. */
+int cogvideo_load_adapters(struct cogvideo_run *r);
+/* Stores in the states of this run what its options do not say of the adapters.  Returns 0, or -1
+ * after an error message. */
+int cogvideo_note_adapters(const struct cogvideo_run *r);
 /* Adds the adapters to the weights and writes a whole transformer; all ranks must call it.  Returns
  * 0, or -1 after an error message. */
 int cogvideo_merge_adapters(struct cogvideo_run *r, const char *path);

@@ -384,9 +384,7 @@ void cogvideo_sampler_close(struct cogvideo_sampler *s)
 
     ckpt_close(r->context);
     cogvideo_free(&r->model);
-    free(r->note);
     r->context = NULL;
-    r->note = NULL;
     s->program = NULL;
 }
 

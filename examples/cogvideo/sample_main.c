@@ -191,5 +191,6 @@ int main(int argc, char **argv)
     rc = go(&j);
     cogvideo_sampler_free(&j.sampler);
     cogvideo_prompts_close(&j.prompts);
+    cogvideo_lora_close(&j.run.options.lora);
     return say_finish(rc ? 1 : 0);
 }

@@ -11,10 +11,10 @@
 static const struct ckpt_option table[] = {
     COGVIDEO_MODEL_ROWS,
     ROW("load", STRING, train.load, "FILE",
-        "weights in place of the weights of --model; with --lora-rank, the adapters (safetensors)"),
+        "LoRA adapters, or weights in place of the weights of --model (safetensors)"),
     PARTIAL_ROW(train.partial),
-    RANGE("lora-rank", INT, rank, "N", "rank of the LoRA adapters in --load (default: no adapters)",
-          1, 65536),
+    RANGE("lora-rank", INT, rank, "N",
+          "rank of the LoRA adapters in --load (default: from the file)", 1, 65536),
     COGVIDEO_LORA_ROWS,
     ROW("text", STRING, sample_text, "FILE",
         "text features to sample: prompt_embedding (safetensors), one row per clip; give this, "
@@ -58,8 +58,10 @@ static int check(struct cogvideo_options *o)
     if (cogvideo_has_image(&o->config) != (o->image != NULL))
         return say_fail(o->image ? "--image is for I2V models"
                                  : "--image FILE is missing: this model continues a picture");
-    if (o->train.load && o->random && !o->rank)
+    if (o->train.load && o->random && !o->lora.n)
         return say_fail("--random and --load exclude each other");
+    if (!o->lora.n && (o->rank || o->alpha >= 0 || o->targets))
+        return say_fail("--lora-rank, --lora-alpha and --lora-targets are for adapters in --load");
     char path[COGVIDEO_PATH];
     return dtype_settle_weights(&o->dtype, cogvideo_weights(o, path));
 }
@@ -74,6 +76,8 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
     o->frames = 49;
     o->height = 480;
     o->width = 720;
+    if (option_once(argc, argv, "load"))
+        return -1;
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
@@ -87,11 +91,10 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (cogvideo_config_read(&o->config, o->model) ||
-        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check(o))
+        cogvideo_check_video(&o->config, o->frames, o->height, o->width) ||
+        cogvideo_lora_options(o) || check(o))
         return -1;
     if (!o->out && !o->output)
         o->out = "cogvideo-out";
-    if (o->rank && o->alpha < 0)
-        o->alpha = (double)o->rank;
     return outputs_untrained(&o->library);
 }

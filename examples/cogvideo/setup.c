@@ -42,10 +42,10 @@ static int load_weights(struct cogvideo_run *r, const char *path)
     return 0;
 }
 
-/* Without adapters, --load names the weights of a whole transformer. */
+/* --load names adapters, or the weights of a whole transformer. */
 const char *cogvideo_weights(const struct cogvideo_options *o, char path[COGVIDEO_PATH])
 {
-    if (o->train.load && !o->rank)
+    if (o->train.load && !o->lora.n)
         return o->train.load;
     if (o->random)
         return NULL;
@@ -93,8 +93,7 @@ int cogvideo_make_model(struct cogvideo_run *r)
         return -1;
     if (!o->library.plan_only && load_model(r))
         return -1;
-    if (o->rank && o->train.load && !o->library.plan_only &&
-        cogvideo_load_adapters(r, o->train.load))
+    if (o->lora.n && !o->lora.is_state && !o->library.plan_only && cogvideo_load_adapters(r))
         return -1;
     r->trainable = trainer_count(r->context);
     return 0;

@@ -128,6 +128,13 @@ static bool is_ours(void *user, const char *name)
     return !cogvae_owns(name);
 }
 
+static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)
+{
+    const struct cogvideo_run *r = user;
+
+    return !i && cogvideo_lora_name(cogvideo_lora_format(&r->options), name, alias, size);
+}
+
 int cogvideo_open_steps(void *run, struct training *t)
 {
     struct cogvideo_run *r = run;
@@ -138,8 +145,8 @@ int cogvideo_open_steps(void *run, struct training *t)
     if (r->options.images)
         t->ahead = 0; /* the device encodes images */
     t->saves = r->options.rank ? ckpt_lora_only : is_ours;
-    t->note_key = r->note ? COGVIDEO_LORA_NOTE : NULL;
-    t->note = r->note;
+    t->alias = r->options.rank ? name_in_file : NULL;
+    t->saves_user = r;
     t->submit = submit;
     t->end = end;
     t->looks = looks;

@@ -49,6 +49,17 @@ int option_duration(const char *option, const char *text, double *seconds)
     return 0;
 }
 
+int option_once(int argc, char **argv, const char *option)
+{
+    const size_t n = strlen(option);
+    int found = 0;
+
+    for (int i = 1; i < argc; i++)
+        found += !strncmp(argv[i], "--", 2) && !strncmp(argv[i] + 2, option, n) &&
+                 (!argv[i][2 + n] || argv[i][2 + n] == '=');
+    return found > 1 ? say_fail("--%s is given twice: give one file", option) : 0;
+}
+
 int option_dtype(const char *option, const char *name)
 {
     if (strcmp(name, "fp32") && strcmp(name, "bf16"))
@@ -169,7 +180,7 @@ static const char *const is_free[] = {"batch",         "dump",
                                       "negative",      "sample-prompts",
                                       "sample-text",   "solver",
                                       "text-encoder",  "guidance-schedule",
-                                      "batch-seconds"};
+                                      "batch-seconds", "lora-format"};
 /* Options that may differ between ranks. */
 static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
 

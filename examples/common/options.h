@@ -68,6 +68,10 @@ int option_sizes(const char *option, const char *text, const char *example, int 
  * error message. */
 int option_duration(const char *option, const char *text, double *seconds);
 
+/* Refuses an option that is given twice, where the first value would be lost without a word.  Call
+ * it before the options are parsed.  Returns 0, or -1 after an error message. */
+int option_once(int argc, char **argv, const char *option);
+
 /* Checks the name of a compute dtype.  Returns 0, or -1 after an error message. */
 int option_dtype(const char *option, const char *name);
 

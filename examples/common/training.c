@@ -303,7 +303,7 @@ static int save(const struct training *t, const char *path, enum ckpt_slot slot,
 {
     if (!path)
         return 0;
-    if (ckpt_save_params_noted(t->context, path, slot, t->saves, NULL, t->note_key, t->note))
+    if (ckpt_save_params_aliased(t->context, path, slot, t->saves, t->alias, t->saves_user))
         return say_fail("%s", ckpt_error(t->context));
     say_print("%s: %s\n", what, path);
     return 0;

@@ -40,10 +40,12 @@ struct training {
     bool reads;       /* steps wait for input data */
     double data_ms;   /* time that the step just ended waited for data, in ms; set by submit */
     const char *part; /* data bucket of the step just ended; NULL: only one */
-    /* The parameters that training_save writes; NULL: all.  A metadata entry of the file
-     * (ckpt_save_params_noted); NULL: none. */
+    /* The parameters that training_save writes; NULL: all.  Their names in the file
+     * (ckpt_save_params_aliased); NULL: their own.  Both get saves_user, which outlives
+     * `user`. */
     ckpt_param_filter saves;
-    const char *note_key, *note;
+    ckpt_name_alias alias;
+    void *saves_user;
     /* submit feeds and submits a step.  end waits for a step: it calls training_end if the loss is
      * the only result, otherwise training_ended and training_show.  Both return 0, or -1 after an
      * error message. */
