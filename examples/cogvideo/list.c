@@ -4,7 +4,7 @@
 #include <string.h>
 #include "../common/csv.h"
 #include "../common/say.h"
-#include "ckpt_tools.h"
+#include "../common/text_file.h"
 #include "list.h"
 
 /* ---- texts --------------------------------------------------------------------------------- */
@@ -49,26 +49,20 @@ void cogvideo_list_free(struct cogvideo_list *l)
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-/* Reads the lines of a file, without leading and trailing blanks. */
+/* Reads the lines of a file without white space at their ends: the published trainers look for
+ * their files under what Python's strip leaves of a prompt. */
 static int read_lines(struct texts *t, const char *path)
 {
-    static const char blanks[] = " \t\r\n";
-    char *line = NULL;
-    size_t size = 0;
-    int rc = 0;
-    FILE *f;
+    struct text_file f;
+    char *line;
+    int rc = text_file_open(&f, path) ? -1 : 1;
 
-    if (ckpt_input_open(&f, path))
-        return say_fail("%s", ckpt_error(NULL));
-    while (!rc && getline(&line, &size, f) > 0) {
-        const char *at = line + strspn(line, blanks);
-        size_t n = strlen(at);
-        while (n && strchr(blanks, at[n - 1]))
-            n--;
-        rc = n ? texts_add(t, at, n) : 0;
+    while (rc > 0) {
+        rc = text_file_line(&f, &line);
+        if (rc > 0 && *text_strip(line) && texts_add(t, line, strlen(line)))
+            rc = -1;
     }
-    free(line);
-    fclose(f);
+    text_file_close(&f);
     return rc;
 }
 

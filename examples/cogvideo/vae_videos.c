@@ -2,7 +2,6 @@
 /* Lists of videos, and the frames of one: see vae_videos.h.  Relative names in a list belong to the
  * directory of the list. */
 #include "vae_videos.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +9,7 @@
 #include "../common/clip.h"
 #include "../common/memory.h"
 #include "../common/say.h"
-#include "ckpt_tools.h"
-
-enum { LINE = 4096 };
+#include "../common/text_file.h"
 
 /* ---- names --------------------------------------------------------------------------------- */
 
@@ -29,32 +26,16 @@ static int add(struct cogvae_videos *v, const char *dir, int length, const char 
     return 0;
 }
 
-static void trim(char *line)
+static int read_lines(struct cogvae_videos *v, struct text_file *f)
 {
-    size_t n = strlen(line), blank = strspn(line, " \t");
+    const char *slash = strrchr(f->name, '/');
+    int length = slash ? (int)(slash + 1 - f->name) : 0, rc;
+    char *line;
 
-    while (n && strchr("\r\n \t", line[n - 1]))
-        line[--n] = 0;
-    memmove(line, line + (blank < n ? blank : n), n + 1 - (blank < n ? blank : n));
-}
-
-static int read_lines(struct cogvae_videos *v, FILE *f, const char *list)
-{
-    const char *slash = strrchr(list, '/');
-    int length = slash ? (int)(slash + 1 - list) : 0, rc = 0;
-    char line[LINE];
-
-    while (!rc && fgets(line, sizeof line, f)) {
-        if (!strchr(line, '\n') && !feof(f))
-            return say_fail("%s: line %lld has more than %d bytes", list, (long long)v->n + 1,
-                            LINE - 2);
-        trim(line);
-        if (*line)
-            rc = add(v, list, length, line);
-    }
-    if (!rc && ferror(f))
-        rc = say_fail("%s: %s", list, strerror(errno));
-    return rc || v->n ? rc : say_fail("%s: names no video", list);
+    while ((rc = text_file_line(f, &line)) > 0)
+        if (*text_strip(line) && add(v, f->name, length, line))
+            return -1;
+    return rc || v->n ? rc : say_fail("%s: names no video", f->name);
 }
 
 static const char *base_of(const char *path)
@@ -99,13 +80,11 @@ static int check_names(const struct cogvae_videos *v)
 
 int cogvae_videos_list(struct cogvae_videos *v, const char *list)
 {
-    FILE *f;
+    struct text_file f;
 
     *v = (struct cogvae_videos){.n = 0};
-    if (ckpt_input_open(&f, list))
-        return say_fail("%s", ckpt_error(NULL));
-    int rc = read_lines(v, f, list);
-    fclose(f);
+    int rc = text_file_open(&f, list) || read_lines(v, &f) ? -1 : 0;
+    text_file_close(&f);
     return rc;
 }
 

@@ -3,33 +3,21 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_tools.h"
 #include "csv.h"
 #include "say.h"
 
 int csv_open(struct csv *c, const char *path)
 {
-    *c = (struct csv){.path = path, .next_line = 1};
-    if (ckpt_input_open(&c->file, path))
-        return say_fail("%s", ckpt_error(NULL));
-    int mark[] = {0xef, 0xbb, 0xbf}; /* UTF-8 byte order mark, as some programs write it */
-    for (int i = 0; i < 3; i++) {
-        int byte = getc(c->file);
-        if (byte != mark[i]) {
-            rewind(c->file);
-            break;
-        }
-    }
-    return 0;
+    *c = (struct csv){.path = path};
+    return text_file_open(&c->file, path);
 }
 
 void csv_close(struct csv *c)
 {
-    if (c->file)
-        fclose(c->file);
+    text_file_close(&c->file);
     free(c->text);
     free(c->field);
-    *c = (struct csv){.file = NULL};
+    *c = (struct csv){.path = NULL};
 }
 
 static int no_memory(const struct csv *c)
@@ -51,39 +39,32 @@ static int put(struct csv *c, int byte)
     return 0;
 }
 
-/*
- * A field up to what ends it: a comma, '
- * ' or EOF, which is returned; -2 after an error message.
- */
+/* Reads a field up to what ends it: a comma, a line feed or TEXT_END, which is returned; TEXT_BAD
+ * after an error message. */
 static int read_field(struct csv *c)
 {
+    struct text_file *f = &c->file;
     bool quoted = false;
-    int byte = getc(c->file);
+    int byte = text_file_get(f);
 
     if (byte == '"') {
         quoted = true;
-        byte = getc(c->file);
+        byte = text_file_get(f);
     }
-    for (;; byte = getc(c->file)) {
-        if (byte == EOF && quoted)
+    for (;; byte = text_file_get(f)) {
+        if (byte == TEXT_END && quoted)
             return say_fail("%s, line %lld: a quote is not closed", c->path, (long long)c->line) -
                    1;
         if (quoted && byte == '"') {
-            byte = getc(c->file);
+            byte = text_file_get(f);
             quoted = byte == '"'; /* two quotes stand for one */
         }
-        if (!quoted && byte == '\r') {
-            int next = getc(c->file);
-            if (next == '\n')
-                byte = next;
-            else
-                ungetc(next, c->file);
-        }
-        c->next_line += byte == '\n';
-        if (byte == EOF || (!quoted && (byte == ',' || byte == '\n')))
-            return put(c, 0) ? -2 : byte;
+        if (!quoted && text_file_ends_line(f, byte))
+            byte = '\n';
+        if (byte < 0 || (!quoted && (byte == ',' || byte == '\n')))
+            return byte == TEXT_BAD || put(c, 0) ? TEXT_BAD : byte;
         if (put(c, byte))
-            return -2;
+            return TEXT_BAD;
     }
 }
 
@@ -111,22 +92,16 @@ int csv_next(struct csv *c)
     int end;
 
     do {
-        c->line = c->next_line;
+        c->line = c->file.line;
         c->used = 0;
         c->n = 0;
         do {
-            size_t before = c->used;
             end = read_field(c);
-            if (end == -2)
-                return -1;
-            if (strlen(c->text + before) + 1 != c->used - before)
-                return say_fail("%s, line %lld: has a zero byte: not a text file", c->path,
-                                (long long)c->line);
             c->n++;
         } while (end == ',');
-        if (ferror(c->file))
-            return say_fail("%s: cannot be read", c->path);
-        if (end == EOF && c->n == 1 && !*c->text)
+        if (end == TEXT_BAD)
+            return -1;
+        if (end == TEXT_END && c->n == 1 && !*c->text)
             return 0;
     } while (c->n == 1 && !*c->text);
     return point(c) ? -1 : 1;

@@ -4,16 +4,15 @@
 #define EXAMPLES_CSV_H
 
 #include <stdint.h>
-#include <stdio.h>
+#include "text_file.h"
 
 struct csv {
-    FILE *file;
     const char *path; /* borrowed */
     int64_t line;     /* line number at the start of the row */
     char **field;     /* fields of the current row */
     int n;
     /* private */
-    int64_t next_line;
+    struct text_file file;
     char *text; /* the fields, each with a terminating NUL */
     size_t size, used;
     int room;

@@ -1,131 +1,243 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Members of tar files, by libarchive: see shard.h. */
 #include "shard.h"
+#include <stdlib.h>
 #include "say.h"
+
+void shard_close(struct shard *s)
+{
+    for (int64_t i = 0; i < s->n; i++)
+        free(s->member[i].name);
+    free(s->member);
+    *s = (struct shard){.n = 0};
+}
 
 #ifdef HAVE_LIBARCHIVE
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include "ckpt_tools.h"
+#include "names.h"
 
-struct shard {
+enum { BLOCK = 512 /* the unit of tar */ };
+
+/* A tar file while it is read. */
+struct reading {
+    struct shard *shard;
     const char *path;
-    const uint8_t *bytes; /* the mapped file */
-    size_t size;
+    struct archive *archive;
+    int64_t size; /* of the file */
+    char **link;  /* [members]: the name that a link has for its content; NULL: no link */
+    struct names holes, lost;
 };
 
-static int map(struct shard *s)
+/* In another character set than the locale's, only the UTF-8 name is known. */
+static const char *name_of(struct archive_entry *e)
 {
-    struct stat st;
-    FILE *f;
+    const char *name = archive_entry_pathname(e);
 
-    if (ckpt_input_open(&f, s->path))
-        return say_fail("%s", ckpt_error(NULL));
-    s->size = fstat(fileno(f), &st) ? 0 : (size_t)st.st_size;
-    void *bytes = s->size ? mmap(NULL, s->size, PROT_READ, MAP_PRIVATE, fileno(f), 0) : MAP_FAILED;
-    int error = errno;
-    fclose(f);
-    if (bytes == MAP_FAILED)
-        return say_fail("%s: %s", s->path, s->size ? strerror(error) : "is empty");
-    s->bytes = bytes;
+    return name ? name : archive_entry_pathname_utf8(e);
+}
+
+static bool is_wanted(struct archive_entry *e, const char *name)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    size_t n = strlen(base);
+    bool named = n && !(n > 4 && !strncmp(base, "__", 2) && !strcmp(base + n - 2, "__"));
+
+    return named && (archive_entry_filetype(e) == AE_IFREG || archive_entry_hardlink(e) ||
+                     archive_entry_filetype(e) == AE_IFLNK);
+}
+
+/* Where a symbolic link of that name leads to: relative to its directory. */
+static char *symlink_target(const char *name, const char *target)
+{
+    const char *slash = strrchr(name, '/');
+    int length = slash && *target != '/' ? (int)(slash + 1 - name) : 0;
+    char *path;
+
+    while (!strncmp(target, "./", 2))
+        target += 2;
+    return asprintf(&path, "%.*s%s", length, name, target) < 0 ? NULL : path;
+}
+
+static char *link_of(struct archive_entry *e, const char *name)
+{
+    const char *hard = archive_entry_hardlink(e), *soft = archive_entry_symlink(e);
+
+    return hard ? strdup(hard) : soft ? symlink_target(name, soft) : NULL;
+}
+
+static int grow(struct reading *r)
+{
+    struct shard *s = r->shard;
+    int64_t room = s->room ? 2 * s->room : 64;
+    struct shard_member *member = realloc(s->member, (size_t)room * sizeof *member);
+
+    if (member)
+        s->member = member;
+    char **link = member ? realloc(r->link, (size_t)room * sizeof *link) : NULL;
+    if (link)
+        r->link = link;
+    if (!link)
+        return say_fail("%s: no memory for the names of %lld members", r->path, (long long)room);
+    s->room = room;
     return 0;
 }
 
-static bool is_wanted(struct archive_entry *e)
+/* The offset of a member's bytes, which fill whole blocks before what libarchive reads next; -1:
+ * the file does not have all of them. */
+static int64_t place_of(const struct reading *r, int64_t size)
 {
-    const char *name = archive_entry_pathname(e), *slash = name ? strrchr(name, '/') : NULL;
-    const char *base = slash ? slash + 1 : name;
-    size_t n = base ? strlen(base) : 0;
-
-    return archive_entry_filetype(e) == AE_IFREG && !archive_entry_hardlink(e) &&
-           archive_entry_size(e) > 0 && n &&
-           !(n > 4 && !strncmp(base, "__", 2) && !strcmp(base + n - 2, "__"));
+    if (archive_read_data_skip(r->archive) != ARCHIVE_OK)
+        return -1;
+    int64_t start = archive_filter_bytes(r->archive, 0) - (size + BLOCK - 1) / BLOCK * BLOCK;
+    return start + size <= r->size ? start : -1;
 }
 
-enum {
-    ELSEWHERE = -1, /* not stored contiguously: a member with holes */
-    CUT = -2        /* beyond the end of the file */
-};
-
-/* The offset of a member's bytes.  libarchive returns pointers into the mapped file. */
-static int64_t start_of(const struct shard *s, struct archive *a, struct archive_entry *e)
+/* Adds a member.  Returns 1, 0 if the file ends within it, or -1 after an error message. */
+static int add(struct reading *r, struct archive_entry *e, const char *name)
 {
-    const void *block;
-    size_t n;
-    la_int64_t offset;
+    struct shard *s = r->shard;
+    bool links = archive_entry_hardlink(e) || archive_entry_filetype(e) == AE_IFLNK;
+    int64_t size = links ? 0 : archive_entry_size(e), start = links ? -1 : place_of(r, size);
 
-    if (archive_read_data_block(a, &block, &n, &offset) != ARCHIVE_OK)
-        return CUT;
-    const uint8_t *at = block;
-    if (offset || at < s->bytes || at >= s->bytes + s->size)
-        return ELSEWHERE;
-    return archive_entry_size(e) <= s->bytes + s->size - at ? at - s->bytes : CUT;
+    if (!links && start < 0)
+        return 0;
+    if (s->n == s->room && grow(r))
+        return -1;
+    char *copy = strdup(name), *link = links ? link_of(e, name) : NULL;
+    if (!copy || (links && !link)) {
+        free(copy);
+        return say_fail("%s: no memory for the name of a member", r->path);
+    }
+    r->link[s->n] = link;
+    s->member[s->n++] = (struct shard_member){copy, start, size};
+    return 1;
 }
 
-/* Returns the number of members, or -1. */
-static int64_t read_members(const struct shard *s, struct archive *a,
-                            int (*found)(void *, const char *, int64_t, int64_t), void *user)
+static int read_members(struct reading *r)
 {
     struct archive_entry *e;
-    int64_t n = 0;
-    int rc;
+    int rc, whole = 1;
 
-    while ((rc = archive_read_next_header(a, &e)) == ARCHIVE_OK || rc == ARCHIVE_WARN) {
-        if (!is_wanted(e))
+    while (whole > 0 &&
+           ((rc = archive_read_next_header(r->archive, &e)) == ARCHIVE_OK || rc == ARCHIVE_WARN)) {
+        const char *name = name_of(e);
+        if (!name || !is_wanted(e, name))
             continue;
-        int64_t start = start_of(s, a, e);
-        if (start == CUT)
-            break;
-        if (start < 0)
-            return say_fail(
-                "%s: %s is not stored in it unchanged; an uncompressed tar file is expected",
-                s->path, archive_entry_pathname(e));
-        if (found(user, archive_entry_pathname(e), start, archive_entry_size(e)))
-            return -1;
-        n++;
+        if (archive_entry_sparse_count(e))
+            names_add(&r->holes, name);
+        else
+            whole = add(r, e, name);
     }
-    if (rc == ARCHIVE_FATAL && !n)
-        return say_fail("%s: not a tar file: %s", s->path, archive_error_string(a));
+    if (whole < 0)
+        return -1;
+    if (rc == ARCHIVE_FATAL && !r->shard->n)
+        return say_fail("%s: not a tar file: %s", r->path, archive_error_string(r->archive));
     if (rc != ARCHIVE_EOF)
-        say_note("%s: is truncated after %lld members", s->path, (long long)n);
-    return n;
+        say_note("%s: is truncated after %lld members", r->path, (long long)r->shard->n);
+    return 0;
 }
 
-int shard_read(const char *path,
-               int (*found)(void *user, const char *member, int64_t start, int64_t size),
-               void *user)
-{
-    struct shard s = {.path = path};
-    struct archive *a;
+/* ---- links --------------------------------------------------------------------------------- */
 
-    if (map(&s))
-        return -1;
-    a = archive_read_new();
-    int64_t n = -1;
-    if (!a || archive_read_support_format_tar(a) != ARCHIVE_OK ||
-        archive_read_open_memory(a, s.bytes, s.size) != ARCHIVE_OK)
-        say_fail("%s: not a tar file: %s", path, a ? archive_error_string(a) : "no memory");
+static int by_name(const void *a, const void *b)
+{
+    const struct shard_member *x = *(struct shard_member *const *)a,
+                              *y = *(struct shard_member *const *)b;
+    int order = strcmp(x->name, y->name);
+
+    return order ? order : (x > y) - (x < y);
+}
+
+static int find(const void *name, const void *member)
+{
+    return strcmp(name, (*(struct shard_member *const *)member)->name);
+}
+
+/* Gives links the bytes of the members that they name.  A link may name a link before it. */
+static int follow_links(struct reading *r)
+{
+    struct shard *s = r->shard;
+    struct shard_member **sorted = malloc(((size_t)s->n + 1) * sizeof *sorted);
+    int64_t kept = 0;
+
+    if (!sorted)
+        return say_fail("%s: no memory to find links", r->path);
+    for (int64_t i = 0; i < s->n; i++)
+        sorted[i] = &s->member[i];
+    qsort(sorted, (size_t)s->n, sizeof *sorted, by_name);
+    for (int64_t i = 0; i < s->n; i++) {
+        struct shard_member **to =
+            r->link[i] ? bsearch(r->link[i], sorted, (size_t)s->n, sizeof *sorted, find) : NULL;
+        if (!to)
+            continue;
+        s->member[i].start = (*to)->start;
+        s->member[i].size = (*to)->size;
+    }
+    free(sorted);
+    for (int64_t i = 0; i < s->n; i++) {
+        if (s->member[i].start >= 0) {
+            s->member[kept++] = s->member[i];
+            continue;
+        }
+        names_add(&r->lost, s->member[i].name);
+        free(s->member[i].name);
+    }
+    s->n = kept;
+    return 0;
+}
+
+static int read_shard(struct reading *r)
+{
+    int rc = read_members(r);
+    int64_t all = r->shard->n;
+
+    rc = rc ? rc : follow_links(r);
+    for (int64_t i = 0; i < all; i++)
+        free(r->link[i]);
+    names_report(&r->holes, r->path,
+                 "left out, because tar --sparse stored them with holes (make "
+                 "it without)");
+    names_report(&r->lost, r->path, "left out, because they are links to nothing in it");
+    return rc;
+}
+
+int shard_open(struct shard *s, const char *path)
+{
+    struct reading r = {.shard = s, .path = path};
+    struct stat st;
+    FILE *f;
+
+    *s = (struct shard){.n = 0};
+    if (ckpt_input_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    r.size = fstat(fileno(f), &st) ? 0 : st.st_size;
+    r.archive = archive_read_new();
+    int rc;
+    if (!r.size)
+        rc = say_fail("%s: is empty", path);
+    else if (!r.archive || archive_read_support_format_tar(r.archive) != ARCHIVE_OK ||
+             archive_read_open_FILE(r.archive, f) != ARCHIVE_OK)
+        rc = say_fail("%s: not a tar file: %s", path,
+                      r.archive ? archive_error_string(r.archive) : "no memory");
     else
-        n = read_members(&s, a, found, user);
-    archive_read_free(a);
-    munmap((void *)(uintptr_t)s.bytes, s.size);
-    return n < 0 ? -1 : 0;
+        rc = read_shard(&r);
+    archive_read_free(r.archive);
+    fclose(f);
+    free(r.link);
+    return rc;
 }
 
 #else
 
-int shard_read(const char *path,
-               int (*found)(void *user, const char *member, int64_t start, int64_t size),
-               void *user)
+int shard_open(struct shard *s, const char *path)
 {
-    (void)found;
-    (void)user;
+    *s = (struct shard){.n = 0};
     return say_fail("%s: built without libarchive, this program reads no tar files", path);
 }
 

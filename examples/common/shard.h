@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of tar files, as webdataset writes them: read in place, without unpacking. */
+/* Members of tar files, as webdataset and tar write them: read in place, without unpacking. */
 #ifndef EXAMPLES_SHARD_H
 #define EXAMPLES_SHARD_H
 
 #include <stdint.h>
 
+struct shard_member {
+    char *name;
+    int64_t start, size; /* of its bytes in the file */
+};
+
+struct shard {
+    struct shard_member *member; /* in the order of the file */
+    int64_t n, room;
+};
+
 /*
- * Calls found for every regular member of a tar file, in order, with its name, the offset of its
- * bytes in the file, and its size.  Skips names like __this__, as webdataset does.  A truncated
- * file gives the complete members and a message.  Returns 0; -1 after an error message, or if found
- * does not return 0.
+ * Lists the regular members of a tar file, and links to them, which have the bytes of the member
+ * that they name.  Skips names like __this__, as webdataset does.  Members with holes (tar
+ * --sparse) and links that lead nowhere are left out with a note; a truncated file gives the
+ * complete members and a note.  Returns 0, or -1 after an error message; close s in either case.
  */
-int shard_read(const char *path,
-               int (*found)(void *user, const char *member, int64_t start, int64_t size),
-               void *user);
+int shard_open(struct shard *s, const char *path);
+void shard_close(struct shard *s);
 
 #endif

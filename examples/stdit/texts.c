@@ -7,6 +7,7 @@
 #include "../cache/caption_pass.h"
 #include "../common/lock.h"
 #include "../common/memory.h"
+#include "../common/names.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "dataset.h"
@@ -39,37 +40,38 @@ static uint64_t sum_captions(const struct prompts *p)
 }
 
 /* Clips without a caption have an empty one. */
-static int64_t take_captions(const struct stdit_data *d, const char **text)
+static void take_captions(const struct stdit_data *d, const char **text, struct names *without)
 {
-    int64_t without = 0;
 
     for (int64_t i = 0; i < d->rows; i++) {
         const char *caption = stdit_videos_caption(&d->videos, i);
         text[i] = caption ? caption : "";
-        without += !*text[i];
+        if (!*text[i])
+            names_add(without, stdit_videos_name(&d->videos, i));
     }
-    return without;
 }
 
 static int list_captions(struct stdit_texts *t, const struct stdit_data *d,
                          const struct stdit_options *o)
 {
     const char **text = MEMORY_FOR(sizeof *text, d->rows);
+    struct names without = {.n = 0};
+    char named[NAMES_TEXT];
 
     t->of = MEMORY_FOR(sizeof *t->of, d->rows);
     if (!text || !t->of) {
         free(text);
         return say_fail("no memory for the captions of %lld clips", (long long)d->rows);
     }
-    int64_t without = take_captions(d, text);
-    int rc = without == d->rows ? say_fail("%s: no clip has a caption; leave out --text-encoder "
-                                           "and --text to train with the null caption",
-                                           o->video_dir)
-                                : prompts_distinct(&t->caption, text, d->rows, t->of);
+    take_captions(d, text, &without);
+    int rc = without.n == d->rows ? say_fail("%s: no clip has a caption; leave out --text-encoder "
+                                             "and --text to train with the null caption",
+                                             o->video_dir)
+                                  : prompts_distinct(&t->caption, text, d->rows, t->of);
     free(text);
-    if (!rc && without)
-        say_note("%s: %lld of %lld clips have no caption and get an empty one", o->video_dir,
-                 (long long)without, (long long)d->rows);
+    if (!rc && without.n)
+        say_note("%s: %lld of %lld clips have no caption and get an empty one: %s", o->video_dir,
+                 (long long)without.n, (long long)d->rows, names_text(&without, named));
     t->rows = t->caption.n;
     t->sum = sum_captions(&t->caption);
     return rc;

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Caption files beside videos, and lists of both: see videos.h. */
+/*
+ * Caption files beside videos, in directories and tar files: see videos.h.
+ *
+ * The caption of "a/b.c.mp4" is in "a/b.c.txt" or "a/b.c.json".  If there is neither, it is in
+ * "a/b.txt" or "a/b.json": webdataset takes names up to the first dot.
+ */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "../common/say.h"
-#include "ckpt_tools.h"
+#include "../common/text_file.h"
 #include "videos.h"
 
 enum { LONGEST = 1 << 20 /* maximum bytes of a caption file */ };
 
-/* ---- files --------------------------------------------------------------------------------- */
+static const char *const endings[] = {".txt", ".json"};
+enum { ENDINGS = sizeof endings / sizeof *endings };
+
+/* ---- names --------------------------------------------------------------------------------- */
 
 static const char *base_of(const char *name)
 {
@@ -26,76 +34,109 @@ static bool ends_in(const char *name, const char *ending)
     return n > m && !strcasecmp(name + n - m, ending);
 }
 
-bool stdit_caption_is(const char *name)
+/* The possible names of a video's caption, the best first: i from 0 on.  Returns whether there is
+ * an i-th one. */
+static bool name_of(char *dst, size_t size, const char *video, int i)
 {
-    return ends_in(base_of(name), ".txt") || ends_in(base_of(name), ".json");
+    const char *base = base_of(video), *last = strrchr(base, '.');
+    size_t stem = last ? (size_t)(last - video) : strlen(video);
+
+    if (i >= ENDINGS)
+        stem = (size_t)(base - video) + strcspn(base, ".");
+    return i < 2 * ENDINGS &&
+           snprintf(dst, size, "%.*s%s", (int)stem, video, endings[i % ENDINGS]) < (int)size;
 }
 
-bool stdit_caption_belongs(const char *name, const char *video)
+/* ---- files --------------------------------------------------------------------------------- */
+
+static char *from_json(const char *name, const char *text)
 {
-    const char *base = base_of(video);
-    size_t n = (size_t)(base - video) + strcspn(base, ".");
-
-    return !strncmp(name, video, n) && name[n] == '.' && !strchr(name + n, '/');
-}
-
-/* Removes blanks at both ends. */
-static char *trim(char *text)
-{
-    static const char blanks[] = " \t\r\n";
-    size_t blank = strspn(text, blanks), n = strlen(text);
-
-    while (n > blank && strchr(blanks, text[n - 1]))
-        n--;
-    memmove(text, text + blank, n - blank);
-    text[n - blank] = 0;
-    return text;
-}
-
-static char *from_json(const char *name, const char *text, size_t n)
-{
-    json_t *j = json_loadb(text, n, 0, NULL);
+    json_error_t e;
+    json_t *j = json_loads(text, 0, &e);
     const char *found = json_string_value(json_object_get(j, "caption"));
 
     found = found ? found : json_string_value(json_object_get(j, "text"));
     if (!j)
-        say_note("%s: is not JSON, so it has no caption", name);
+        say_note("%s: is not JSON, so it has no caption: line %d: %s", name, e.line, e.text);
+    else if (!found)
+        say_note("%s: has no caption: no text under \"caption\" or \"text\"", name);
     char *caption = found ? strdup(found) : NULL;
     json_decref(j);
-    return caption;
+    return caption ? text_strip(caption) : NULL;
 }
 
-char *stdit_caption_read(const char *path, const char *member, int64_t start, int64_t size)
+/* Reads the caption and closes the file. */
+static char *read_caption(struct text_file *f, int opened)
 {
-    const char *name = member ? member : path;
-    char *text = NULL;
-    FILE *f;
+    char *text = opened ? NULL : text_file_all(f, LONGEST), *caption = text;
 
-    if (size > LONGEST || ckpt_input_open(&f, path)) {
-        say_note("%s: cannot be read as a caption", name);
-        return NULL;
-    }
-    text = calloc(1, LONGEST + 1);
-    size_t n = text && !fseeko(f, (off_t)start, SEEK_SET)
-                   ? fread(text, 1, size ? (size_t)size : LONGEST, f)
-                   : 0;
-    fclose(f);
-    char *caption = !text || (size && n < (size_t)size) ? NULL
-                    : ends_in(name, ".json")            ? from_json(name, text, n)
-                                                        : strdup(trim(text));
-    free(text);
+    if (text && ends_in(f->name, ".json")) {
+        caption = from_json(f->name, text);
+        free(text);
+    } else if (text)
+        text_strip(text);
+    else
+        say_note("%s is left out as a caption", f->name);
+    text_file_close(f);
     return caption;
 }
 
 char *stdit_caption_beside(const char *video)
 {
-    static const char *const endings[] = {".txt", ".json"};
-    int stem = (int)(base_of(video) - video + (long)strcspn(base_of(video), "."));
+    struct text_file f;
     char path[4096];
 
-    for (int i = 0; i < 2; i++)
-        if (snprintf(path, sizeof path, "%.*s%s", stem, video, endings[i]) < (int)sizeof path &&
-            !access(path, F_OK))
-            return stdit_caption_read(path, NULL, 0, 0);
+    for (int i = 0; name_of(path, sizeof path, video, i); i++)
+        if (!access(path, F_OK))
+            return read_caption(&f, text_file_open(&f, path));
+    return NULL;
+}
+
+/* ---- members of tar files ------------------------------------------------------------------ */
+
+static int by_name(const void *a, const void *b)
+{
+    const struct shard_member *x = *(const struct shard_member *const *)a,
+                              *y = *(const struct shard_member *const *)b;
+
+    return strcmp(x->name, y->name);
+}
+
+static int compare_name(const void *name, const void *member)
+{
+    return strcmp(name, (*(const struct shard_member *const *)member)->name);
+}
+
+int stdit_captions_in_open(struct stdit_captions_in *c, const char *path, const struct shard *s)
+{
+    *c = (struct stdit_captions_in){.path = path};
+    c->caption = malloc(((size_t)s->n + 1) * sizeof *c->caption);
+    if (!c->caption)
+        return say_fail("%s: no memory for the names of captions", path);
+    for (int64_t i = 0; i < s->n; i++)
+        if (ends_in(s->member[i].name, ".txt") || ends_in(s->member[i].name, ".json"))
+            c->caption[c->n++] = &s->member[i];
+    qsort(c->caption, (size_t)c->n, sizeof *c->caption, by_name);
+    return 0;
+}
+
+void stdit_captions_in_close(struct stdit_captions_in *c)
+{
+    free(c->caption);
+    *c = (struct stdit_captions_in){.n = 0};
+}
+
+char *stdit_captions_in_find(const struct stdit_captions_in *c, const char *video)
+{
+    struct text_file f;
+    char name[4096];
+
+    for (int i = 0; name_of(name, sizeof name, video, i); i++) {
+        const struct shard_member **m =
+            bsearch(name, c->caption, (size_t)c->n, sizeof *c->caption, compare_name);
+        if (m)
+            return read_caption(
+                &f, text_file_open_part(&f, c->path, (*m)->name, (*m)->start, (*m)->size));
+    }
     return NULL;
 }

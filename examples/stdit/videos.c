@@ -10,7 +10,7 @@
 #include "../cogvideo/list.h"
 #include "../common/csv.h"
 #include "../common/say.h"
-#include "../common/shard.h"
+#include "../common/text_file.h"
 #include "videos.h"
 
 static int append(struct stdit_videos *v, struct stdit_video video)
@@ -76,102 +76,60 @@ static const char *const videos[] = {".avi", ".gif",  ".m4v", ".mkv", ".mov",
                                                                               ".jpg",  ".png",
                                                                               ".webp", NULL};
 
-/* Names with a leading dot are hidden. */
 static int ends_in(const char *name, const char *const *endings)
 {
-    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
-    const char *dot = strrchr(base, '.');
+    const char *dot = strrchr(name, '.');
 
-    for (int i = 0; dot && dot != base && endings[i]; i++)
+    for (int i = 0; dot && !strchr(dot, '/') && endings[i]; i++)
         if (!strcasecmp(dot, endings[i]))
             return 1;
     return 0;
 }
 
-/* Caption files have none of these endings. */
-static int is_video(const struct dirent *e)
+/* What a directory or a tar file hides: names with a leading dot, as ._a.mp4 of macOS. */
+static bool is_hidden(const char *name)
 {
-    return ends_in(e->d_name, videos);
-}
+    const char *slash = strrchr(name, '/');
 
-static int is_sample(const struct dirent *e)
-{
-    return ends_in(e->d_name, videos) || ends_in(e->d_name, images);
+    return (slash ? slash[1] : name[0]) == '.';
 }
 
 static int is_entry(const struct dirent *e)
 {
-    return is_video(e) || ends_in(e->d_name, shards);
+    return !is_hidden(e->d_name) && (ends_in(e->d_name, videos) || ends_in(e->d_name, shards));
 }
 
 static int is_sample_entry(const struct dirent *e)
 {
-    return is_sample(e) || ends_in(e->d_name, shards);
+    return is_entry(e) || (!is_hidden(e->d_name) && ends_in(e->d_name, images));
 }
 
-/* Members of a shard while they are added to the list. */
-struct shard {
-    struct stdit_videos *videos;
-    const char *path;
-    int64_t most;
-    char *name, *caption; /* of a member before its video */
-};
-
-/* A caption precedes or follows its video. */
-static int add_caption(struct shard *s, const char *member, int64_t start, int64_t size)
+static int add_shard(struct stdit_videos *v, const char *path, int64_t most)
 {
-    struct stdit_videos *v = s->videos;
-    struct stdit_video *last = v->n_files ? &v->file[v->n_files - 1] : NULL;
-    char *caption = stdit_caption_read(s->path, member, start, size);
+    struct stdit_captions_in captions = {.n = 0};
+    struct shard s;
+    int rc = shard_open(&s, path) || stdit_captions_in_open(&captions, path, &s) ? -1 : 0;
 
-    if (last && last->file.member && !strcmp(last->file.path, s->path) &&
-        stdit_caption_belongs(member, last->file.member)) {
-        free(last->caption);
-        last->caption = caption;
-        return 0;
+    for (int64_t i = 0; i < s.n && !rc; i++) {
+        const struct shard_member *m = &s.member[i];
+        const struct video_file file = {path, m->name, m->start, m->size};
+        bool video = ends_in(m->name, videos) || (v->whole && ends_in(m->name, images));
+        if (is_hidden(m->name) || !video)
+            continue;
+        if (add(v, &file, most, stdit_captions_in_find(&captions, m->name)))
+            say_note("%s/%s is left out", path, m->name);
     }
-    free(s->name);
-    free(s->caption);
-    s->name = strdup(member);
-    s->caption = caption;
-    return 0;
-}
-
-static char *take_caption(struct shard *s, const char *member)
-{
-    char *caption = s->caption;
-
-    if (!s->name || !stdit_caption_belongs(s->name, member))
-        return NULL;
-    s->caption = NULL;
-    return caption;
-}
-
-static int add_member(void *user, const char *member, int64_t start, int64_t size)
-{
-    struct shard *s = user;
-    const struct video_file file = {s->path, member, start, size};
-
-    if (stdit_caption_is(member))
-        return add_caption(s, member, start, size);
-    if (!ends_in(member, videos) && !(s->videos->whole && ends_in(member, images)))
-        return 0;
-    if (add(s->videos, &file, s->most, take_caption(s, member)))
-        say_note("%s/%s is left out", s->path, member);
-    return 0;
+    stdit_captions_in_close(&captions);
+    shard_close(&s);
+    return rc;
 }
 
 static int add_path(struct stdit_videos *v, const char *path, int64_t most)
 {
     const struct video_file file = {.path = path};
-    struct shard s = {.videos = v, .path = path, .most = most};
 
-    if (!ends_in(path, shards))
-        return add(v, &file, most, stdit_caption_beside(path));
-    int rc = shard_read(path, add_member, &s);
-    free(s.name);
-    free(s.caption);
-    return rc;
+    return ends_in(path, shards) ? add_shard(v, path, most)
+                                 : add(v, &file, most, stdit_caption_beside(path));
 }
 
 static int add_directory(struct stdit_videos *v, const char *directory, int64_t most)
@@ -380,7 +338,7 @@ static int add_row(struct stdit_videos *v, const struct csv *c, const int at[ALL
             (long long)c->line);
     video.file.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
     if (at[TEXT] >= 0 && at[TEXT] < c->n)
-        video.caption = strdup(c->field[at[TEXT]]);
+        video.caption = strdup(text_strip(c->field[at[TEXT]]));
     return append(v, video);
 }
 

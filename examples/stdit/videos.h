@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "../common/clip.h"
+#include "../common/shard.h"
 
 struct stdit_videos {
-    bool whole; /* one row per file; each step uses a part of it */
-    int64_t frames, width, height,
-        stride;               /* of a clip; with whole files only the stride is used */
-    int64_t rows;             /* clips in all */
-    struct stdit_video *file; /* of a directory: sorted by name */
+    bool whole;                            /* one row per file; each step uses a part of it */
+    int64_t frames, width, height, stride; /* of a clip; with whole files only the stride is used */
+    int64_t rows;                          /* clips in all */
+    struct stdit_video *file;              /* of a directory: sorted by name */
     int64_t n_files;
 };
 
@@ -29,7 +29,8 @@ struct stdit_video {
  * before.  Members of tar files are opened too.  Clips of a file are consecutive; clips > 0: at
  * most this number per file.  A file that is not a video or is too short is skipped with a note.
  * The caption of NAME.mp4 is in NAME.txt, or under "caption" or "text" in NAME.json, in the same
- * directory or tar file.  Returns 0, or -1 after a sentence.
+ * directory or tar file; if there is none, NAME is taken up to its first dot, as by webdataset.
+ * Returns 0, or -1 after a sentence.
  */
 int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips);
 /* The rows of a table in Open-Sora's format, as whole files: columns path (relative to the table),
@@ -55,8 +56,8 @@ const struct video_file *stdit_videos_find(const struct stdit_videos *v, int64_t
                                            struct clip *c);
 
 const char *stdit_videos_caption(const struct stdit_videos *v, int64_t row);
-int64_t stdit_videos_frames(const struct stdit_videos *v, int64_t row);   /* of its file */
-const char *stdit_videos_name(const void *of, int64_t row);               /* file name */
+int64_t stdit_videos_frames(const struct stdit_videos *v, int64_t row); /* of its file */
+const char *stdit_videos_name(const void *of, int64_t row);             /* file name */
 
 /* The file with the largest frames, and their pixels. */
 const struct video_file *stdit_videos_largest(const struct stdit_videos *v);
@@ -64,14 +65,20 @@ int64_t stdit_videos_pixels(const struct stdit_videos *v);
 
 /* ---- captions, internal --------------------------------------------------------------------- */
 
-/* Whether a name is a caption file's. */
-bool stdit_caption_is(const char *name);
-/* Whether two names are equal up to the first dot of their last part. */
-bool stdit_caption_belongs(const char *name, const char *video);
-/* The caption in a file, or in the bytes of a tar file's member; NULL: none.  The caller frees
- * it. */
-char *stdit_caption_read(const char *path, const char *member, int64_t start, int64_t size);
-/* The caption in the file beside a video. */
+/* The caption in the file beside a video; NULL: none.  The caller frees it. */
 char *stdit_caption_beside(const char *video);
+
+/* The captions in a tar file, in any order. */
+struct stdit_captions_in {
+    const char *path;
+    const struct shard_member **caption; /* sorted by name */
+    int64_t n;
+};
+
+/* Returns 0, or -1 after an error message; close c in either case. */
+int stdit_captions_in_open(struct stdit_captions_in *c, const char *path, const struct shard *s);
+void stdit_captions_in_close(struct stdit_captions_in *c);
+/* The caption of a video in it; NULL: none.  The caller frees it. */
+char *stdit_captions_in_find(const struct stdit_captions_in *c, const char *video);
 
 #endif

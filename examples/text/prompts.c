@@ -6,7 +6,7 @@
 #include "../common/csv.h"
 #include "../common/memory.h"
 #include "../common/say.h"
-#include "ckpt_tools.h"
+#include "../common/text_file.h"
 #include "prompts.h"
 
 int prompts_add(struct prompts *p, const char *text, int64_t line)
@@ -92,26 +92,17 @@ int prompts_distinct(struct prompts *p, const char *const *text, int64_t n, int6
 
 int prompts_read(struct prompts *p, const char *path)
 {
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t n;
-    int rc = 0;
-    FILE *f;
+    struct text_file f;
+    char *line;
+    int rc = text_file_open(&f, path) ? -1 : 1;
 
-    if (ckpt_input_open(&f, path))
-        return say_fail("%s", ckpt_error(NULL));
-    for (int64_t i = 1; !rc && (n = getline(&line, &size, f)) > 0; i++) {
-        if (strlen(line) != (size_t)n) {
-            rc = say_fail("%s, line %lld: has a zero byte: not a text file", path, (long long)i);
-            break;
-        }
-        line[strcspn(line, "\r\n")] = 0;
-        rc = prompts_add(p, line, i);
+    while (rc > 0) {
+        int64_t number = f.line;
+        rc = text_file_line(&f, &line);
+        if (rc > 0 && prompts_add(p, line, number))
+            rc = -1;
     }
-    if (!rc && ferror(f))
-        rc = say_fail("%s: cannot be read", path);
-    free(line);
-    fclose(f);
+    text_file_close(&f);
     return rc || p->n ? rc : say_fail("%s: is empty; one prompt per line is expected", path);
 }
 

@@ -140,23 +140,23 @@ static int read_lines(const char *path, const char *directory)
     return rc;
 }
 
-static int see_member(void *user, const char *member, int64_t start, int64_t size)
-{
-    const struct stat *st = user;
-
-    if (start < 0 || size < 1 || start > st->st_size || size > st->st_size - start || !*member)
-        abort();
-    return 0;
-}
-
 static int read_tar(const char *path, const char *directory)
 {
+    struct shard s;
     struct stat st;
 
     (void)directory;
     if (stat(path, &st))
         abort();
-    return shard_read(path, see_member, &st);
+    int rc = shard_open(&s, path);
+    for (int64_t i = 0; i < s.n; i++) {
+        const struct shard_member *m = &s.member[i];
+        if (m->start < 0 || m->size < 0 || m->start > st.st_size ||
+            m->size > st.st_size - m->start || !*m->name)
+            abort();
+    }
+    shard_close(&s);
+    return rc;
 }
 
 static int read_raw(const char *path, const char *directory)
@@ -179,7 +179,7 @@ static int read_raw(const char *path, const char *directory)
 static int read_caption(const char *path, const char *directory)
 {
     (void)directory;
-    free(stdit_caption_read(path, NULL, 0, 0));
+    free(stdit_caption_beside(path));
     return 0;
 }
 
