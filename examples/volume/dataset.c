@@ -27,23 +27,31 @@ int volume_intensity_parse(struct volume_intensity *n, const char *text)
     return n->window ? 0 : say_fail("--intensity %s: give mr, or ct:LOW,HIGH as ct:-175,250", text);
 }
 
-/* Mean and standard deviation of the nonzero voxels, slice by slice. */
+/* Mean and standard deviation of the nonzero voxels, slice by slice.  Says how many are not finite,
+ * which are read as 0. */
 static int measure(struct volume_case *c, float *slice)
 {
-    const struct volume *v = &c->image;
+    struct volume stored = c->image, *v = &stored;
     const int64_t size[] = {1, v->size[1], v->size[2]};
     double sum = 0, squares = 0, n = 0;
+    int64_t odd = 0;
+
+    stored.values = VOLUME_STORED;
 
     for (int64_t z = 0; z < v->size[0]; z++) {
         if (volume_read(v, (int64_t[]){z, 0, 0}, size, slice))
             return -1;
         for (int64_t i = 0; i < size[1] * size[2]; i++) {
-            double x = (double)slice[i];
+            double x = isfinite(slice[i]) ? (double)slice[i] : 0;
+            odd += !isfinite(slice[i]);
             n += x != 0, sum += x, squares += x * x;
         }
     }
     c->mean = n > 0 ? sum / n : 0;
     c->deviation = n > 0 ? sqrt(fmax(squares / n - c->mean * c->mean, 0)) : 0;
+    if (odd)
+        say_note("%s: %lld of %lld voxels are not finite and are read as 0", v->path,
+                 (long long)odd, (long long)volume_voxels(v));
     return 0;
 }
 
@@ -86,8 +94,8 @@ static int scan_slice(const struct volume_set *s, struct volume_case *c, int64_t
     for (int64_t i = 0; i < area; i++) {
         float x = slice[i];
         if (!(x >= 0 && x < (float)s->classes && x == floorf(x)))
-            return say_fail("%s: label %g at column %lld, row %lld, slice %lld: labels must be "
-                            "whole numbers from 0 to %lld (see --classes)",
+            return say_fail("%s: label %.9g at column %lld, row %lld, slice %lld: labels must be "
+                            "whole numbers, within 0.001, from 0 to %lld (see --classes)",
                             v->path, (double)x, (long long)(i % v->size[2]),
                             (long long)(i / v->size[2]), (long long)z, (long long)s->classes - 1);
         if (x > 0)
@@ -134,8 +142,9 @@ static int look(const struct volume_set *s, struct volume_case *c, bool labelled
 {
     float *slice = malloc((size_t)(c->image.size[1] * c->image.size[2]) * sizeof *slice);
     int rc = slice ? 0 : say_fail("%s: no memory for a slice", c->image.path);
+    bool floats = c->image.type == VOLUME_F32 || c->image.type == VOLUME_F64;
 
-    if (!rc && !s->intensity.window)
+    if (!rc && (!s->intensity.window || floats))
         rc = measure(c, slice);
     if (!rc && labelled)
         rc = scan(s, c, slice);
@@ -164,6 +173,7 @@ static int add_case(struct volume_set *s, const char *list, const char *image, c
         beside(path, list, label);
         if (volume_open(&c->label, path, unpack) || volume_match(&c->image, &c->label))
             return -1;
+        c->label.values = VOLUME_LABELS;
     }
     return look(s, c, labelled);
 }

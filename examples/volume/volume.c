@@ -18,7 +18,11 @@ static enum kind kind_of(const char *path)
     static const struct {
         const char *ending;
         enum kind kind;
-    } kinds[] = {{".nii", NIFTI}, {".nii.gz", NIFTI}, {".mhd", META}, {".safetensors", TENSOR}};
+    } kinds[] = {{".nii", NIFTI},
+                 {".nii.gz", NIFTI},
+                 {".mhd", META},
+                 {".mha", META},
+                 {".safetensors", TENSOR}};
     size_t length = strlen(path);
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -31,7 +35,7 @@ static enum kind kind_of(const char *path)
 
 static int unknown_kind(const char *path)
 {
-    return say_fail("%s: is not .nii, .nii.gz, .mhd or .safetensors", path);
+    return say_fail("%s: is not .nii, .nii.gz, .mhd, .mha or .safetensors", path);
 }
 
 static int check_size(const struct volume *v)
@@ -110,6 +114,10 @@ int volume_writable(const char *path)
     if (kind_of(path) == NIFTI)
         return say_fail("%s: built without libniftiio: .mhd and .safetensors can be written", path);
 #endif
+    size_t n = strlen(path);
+
+    if (n > 4 && !strcasecmp(path + n - 4, ".mha"))
+        return say_fail("%s: MetaImage is written as .mhd, beside its voxels", path);
     return kind_of(path) == KINDS ? unknown_kind(path) : 0;
 }
 
@@ -245,11 +253,24 @@ static int read_run(const struct volume *v, int64_t first, int64_t n, void *to)
     return 0;
 }
 
+/* Programs that resample or scale label maps leave 0.9999999 for 1. */
+static float nearest_label(float x)
+{
+    const float near = 1e-3f;
+    float whole = rintf(x);
+
+    return fabsf(x - whole) <= near ? whole : x;
+}
+
 static void take_row(const struct volume *v, const void *run, int64_t at, int64_t n, float *to)
 {
     for (int64_t i = 0; i < n; i++) {
         float x = (float)(v->slope * value(run, at + i, v->type) + v->offset);
-        to[i] = isfinite(x) ? x : 0;
+        if (v->values == VOLUME_IMAGE)
+            x = isfinite(x) ? x : 0;
+        else if (v->values == VOLUME_LABELS)
+            x = nearest_label(x);
+        to[i] = x;
     }
 }
 

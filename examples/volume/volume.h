@@ -5,7 +5,7 @@
  *
  *   .nii, .nii.gz   NIfTI-1 (built with libniftiio); a compressed file is unpacked to an unnamed
  *                   file in the directory given to volume_open
- *   .mhd            MetaImage: a text header beside raw voxels
+ *   .mhd, .mha      MetaImage: a text header beside raw voxels, or before them
  *   .safetensors    tensors "volume" [slices, rows, columns] and, if voxels are not 1 mm apart
  *                   along the axes of the body, "affine" [3, 4]
  */
@@ -28,6 +28,13 @@ enum volume_type {
     VOLUME_TYPES
 };
 
+/* How volume_read gives values. */
+enum volume_values {
+    VOLUME_IMAGE,  /* not finite: as 0 */
+    VOLUME_LABELS, /* within a thousandth of a whole number: as that; not finite: as they are */
+    VOLUME_STORED  /* as they are */
+};
+
 struct volume {
     char path[4096];
     int64_t size[3]; /* slices, rows, columns */
@@ -35,10 +42,11 @@ struct volume {
     double affine[3][4];
     /* voxels: from a file descriptor, or from a tensor */
     enum volume_type type;
-    bool swapped;         /* other byte order */
-    double slope, offset; /* value = slope * voxel + offset */
-    int fd;               /* -1: none */
-    int64_t first;        /* byte offset of the first voxel */
+    bool swapped;              /* other byte order */
+    double slope, offset;      /* value = slope * voxel + offset */
+    enum volume_values values; /* set by the caller */
+    int fd;                    /* -1: none */
+    int64_t first;             /* byte offset of the first voxel */
     ckpt_file *tensors;
     int entry;
     void *header; /* of NIfTI, for label maps written with it; or NULL */
@@ -50,8 +58,8 @@ int volume_open(struct volume *v, const char *path, const char *unpack);
 /* Does nothing if v is all zero. */
 void volume_close(struct volume *v);
 
-/* Reads the values of a box inside the volume, row-major.  Values that are not finite are read as
- * 0.  Returns 0, or -1 after an error message. */
+/* Reads the values of a box inside the volume, row-major.  Returns 0, or -1 after an error message.
+ */
 int volume_read(const struct volume *v, const int64_t at[3], const int64_t size[3], float *to);
 
 int64_t volume_voxels(const struct volume *v);

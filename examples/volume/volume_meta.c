@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MetaImage: lines "Key = value", and raw voxels in the file that ElementDataFile names, in the
- * same directory.  Its body axes point left, back and up; the axes of struct volume point right,
- * front and up.
+ * directory of the header or below, or after the header (LOCAL; .mha).  Its body axes point left,
+ * back and up; the axes of struct volume point right, front and up.
+ *
+ * Keys that change no voxel and no position are ignored: comments, names, tags of DICOM.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "../common/say.h"
+#include "../common/text_file.h"
 #include "ckpt_tools.h"
 #include "volume.h"
 
@@ -22,8 +25,9 @@ static const char *const type_name[VOLUME_TYPES] = {"MET_UCHAR", "MET_CHAR",  "M
 /* The values of the header. */
 struct meta {
     double size[3], spacing[3], origin[3], turn[9];
+    double skipped; /* bytes before the voxels; -1: the voxels end the file */
     char data[2048];
-    bool sized, typed;
+    bool sized, typed, spaced;
 };
 
 /* Parses n finite numbers and nothing else. */
@@ -36,7 +40,14 @@ static bool numbers(const char *text, int n, double *to)
         if (end == text || !isfinite(to[i]))
             return false;
     }
-    return text[strspn(text, " \t\r\n")] == 0;
+    return text[strspn(text, " \t")] == 0;
+}
+
+static bool is_number(const char *text, double wanted)
+{
+    double n;
+
+    return numbers(text, 1, &n) && n == wanted;
 }
 
 /* Parses the voxel counts of three axes. */
@@ -64,49 +75,119 @@ static bool take_type(struct volume *v, const char *text)
     return false;
 }
 
-/* Reads one line; returns whether the value is supported.  Irrelevant keys are ignored. */
+static bool is_one_of(const char *key, const char *a, const char *b, const char *c)
+{
+    return !strcmp(key, a) || !strcmp(key, b) || !strcmp(key, c);
+}
+
+/* The spacing is ElementSpacing; where it is missing, the size of a voxel. */
+static bool take_spacing(struct meta *m, const char *key, const char *text)
+{
+    double ignored[3];
+    bool spacing = !strcmp(key, "ElementSpacing");
+    bool good = numbers(text, 3, spacing || !m->spaced ? m->spacing : ignored);
+
+    m->spaced |= spacing;
+    return good;
+}
+
+/* A name with % would be a pattern of many files. */
+static bool take_data(struct meta *m, const char *text)
+{
+    return *text && strcmp(text, "LIST") != 0 && strncmp(text, "LIST ", 5) != 0 &&
+           !strchr(text, '%') &&
+           snprintf(m->data, sizeof m->data, "%s", text) < (int)sizeof m->data;
+}
+
+/* Keys that must have one value, if they are there. */
+static bool is_usual(const char *key, const char *text)
+{
+    static const struct {
+        const char *key;
+        double value;
+    } all[] = {{"NDims", 3},
+               {"ElementNumberOfChannels", 1},
+               {"HeaderSizePerSlice", 0},
+               {"ElementToIntensityFunctionSlope", 1},
+               {"ElementToIntensityFunctionOffset", 0}};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(key, all[i].key))
+            return is_number(text, all[i].value);
+    if (!strcmp(key, "ObjectType"))
+        return !strcmp(text, "Image");
+    if (!strcmp(key, "BinaryData"))
+        return is_true(text);
+    if (!strcmp(key, "CompressedData"))
+        return !is_true(text);
+    if (!strcmp(key, "DistanceUnits"))
+        return is_one_of(text, "mm", "?", "");
+    return true;
+}
+
+/* Reads one line; returns whether the value is supported. */
 static bool take_line(struct volume *v, struct meta *m, const char *key, const char *text)
 {
-    double n;
-
-    if (!strcmp(key, "NDims"))
-        return numbers(text, 1, &n) && n == 3;
     if (!strcmp(key, "DimSize"))
         return m->sized = sizes(text, m->size);
     if (!strcmp(key, "ElementSpacing") || !strcmp(key, "ElementSize"))
-        return numbers(text, 3, m->spacing);
-    if (!strcmp(key, "Offset") || !strcmp(key, "Position") || !strcmp(key, "Origin"))
+        return take_spacing(m, key, text);
+    if (is_one_of(key, "Offset", "Position", "Origin"))
         return numbers(text, 3, m->origin);
-    if (!strcmp(key, "TransformMatrix") || !strcmp(key, "Rotation") || !strcmp(key, "Orientation"))
+    if (is_one_of(key, "TransformMatrix", "Rotation", "Orientation"))
         return numbers(text, 9, m->turn);
     if (!strcmp(key, "ElementType"))
         return m->typed = take_type(v, text);
-    if (!strcmp(key, "ElementNumberOfChannels"))
-        return numbers(text, 1, &n) && n == 1;
     if (!strcmp(key, "HeaderSize"))
-        return numbers(text, 1, &n) && n >= 0 && n < 1e9 && ((v->first = (int64_t)n), true);
-    if (!strcmp(key, "CompressedData"))
-        return !is_true(text);
+        return numbers(text, 1, &m->skipped) && m->skipped >= -1 && m->skipped < 1e9 &&
+               m->skipped == floor(m->skipped);
     if (!strcmp(key, "BinaryDataByteOrderMSB") || !strcmp(key, "ElementByteOrderMSB"))
         v->swapped = is_true(text); /* hosts of libckpt are little-endian */
     if (!strcmp(key, "ElementDataFile"))
-        return strcmp(text, "LOCAL") != 0 && !strchr(text, ' ') &&
-               snprintf(m->data, sizeof m->data, "%s", text) < (int)sizeof m->data;
-    return true;
+        return take_data(m, text);
+    return is_usual(key, text);
+}
+
+/* Splits "Key = value", and removes blanks around both.  Returns the value; NULL: no such line. */
+static char *split(char *line)
+{
+    char *text = strchr(line, '=');
+
+    if (!text)
+        return NULL;
+    *text = 0;
+    return *text_strip(line) ? text_strip(text + 1) : NULL;
+}
+
+static int read_line(struct volume *v, struct meta *m, char *line)
+{
+    char start[64];
+
+    line += strncmp(line, "\xef\xbb\xbf", 3) ? 0 : 3; /* the mark of UTF-8 */
+    snprintf(start, sizeof start, "%s", text_strip(line));
+    if (!*line)
+        return 0;
+    const char *text = split(line);
+    if (!text)
+        return say_fail("%s: not a line of a MetaImage header: %s", v->path, start);
+    return take_line(v, m, line, text)
+               ? 0
+               : say_fail("%s: %s = %.60s is not supported (an image of 3 axes in mm, whole "
+                          "numbers or floats, one channel, uncompressed voxels in one file)",
+                          v->path, line, text);
 }
 
 static int read_lines(struct volume *v, struct meta *m, FILE *f)
 {
-    char line[4096], key[64], text[2048];
+    char *line = NULL;
+    size_t room = 0;
+    int rc = 0;
 
-    while (!m->data[0] && fgets(line, sizeof line, f)) {
-        if (sscanf(line, " %63[A-Za-z] = %2047[^\r\n]", key, text) != 2)
-            return say_fail("%s: not a line of a MetaImage header: %.60s", v->path, line);
-        if (!take_line(v, m, key, text))
-            return say_fail("%s: %s = %.60s is not supported (3 axes, whole numbers or floats, one "
-                            "channel, uncompressed voxels in a separate file)",
-                            v->path, key, text);
-    }
+    while (!rc && !m->data[0] && getline(&line, &room, f) > 0)
+        rc = read_line(v, m, line);
+    free(line);
+    if (rc)
+        return -1;
     return m->sized && m->typed && m->data[0]
                ? 0
                : say_fail("%s: lacks DimSize, ElementType or ElementDataFile", v->path);
@@ -123,38 +204,69 @@ static void take_geometry(struct volume *v, const struct meta *m)
     }
 }
 
-/* The path of a name in the header's directory. */
-static void beside(char dst[4096], const char *path, const char *name)
+/* Whether a name stays in the directory of the header, or below. */
+static bool stays(const char *name)
 {
-    char copy[4096];
+    bool up = !strncmp(name, "../", 3) || strstr(name, "/../") || !strcmp(name, "..");
 
-    snprintf(copy, sizeof copy, "%s", path);
-    if (name[0] == '/')
-        snprintf(dst, 4096, "%s", name);
-    else
-        snprintf(dst, 4096, "%.2000s/%.2000s", dirname(copy), name);
+    return name[0] != '/' && !up;
+}
+
+/* Opens the file of the voxels: the header's own, f, or one that it names. */
+static int open_data(struct volume *v, const struct meta *m, FILE *f)
+{
+    char data[4096], copy[4096];
+    FILE *other = NULL;
+
+    if (!strcmp(m->data, "LOCAL")) {
+        v->first = ftello(f);
+        v->fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 0);
+        return v->fd < 0 ? say_fail("%s: %s", v->path, strerror(errno)) : 0;
+    }
+    if (!stays(m->data))
+        return say_fail("%s: ElementDataFile = %.200s leads out of the header's directory, and "
+                        "only files in it are read: move it there",
+                        v->path, m->data);
+    snprintf(copy, sizeof copy, "%s", v->path);
+    snprintf(data, sizeof data, "%.2000s/%.2000s", dirname(copy), m->data);
+    if (ckpt_input_open(&other, data))
+        return say_fail("%s: its ElementDataFile %s", v->path, ckpt_error(NULL));
+    v->fd = fcntl(fileno(other), F_DUPFD_CLOEXEC, 0);
+    fclose(other);
+    return v->fd < 0 ? say_fail("%s: its ElementDataFile %s: %s", v->path, data, strerror(errno))
+                     : 0;
+}
+
+/* The first voxel: after the bytes to skip, or so that the last one ends the file. */
+static int find_first(struct volume *v, const struct meta *m)
+{
+    double voxels = m->size[0] * m->size[1] * m->size[2];
+    double bytes = voxels * (double)volume_type_size(v->type), end;
+
+    if (m->skipped >= 0) {
+        v->first += (int64_t)m->skipped;
+        return 0;
+    }
+    end = (double)lseek(v->fd, 0, SEEK_END);
+    if (end < bytes)
+        return say_fail("%s: is truncated: has %.0f bytes, and its voxels are %.0f", v->path, end,
+                        bytes);
+    v->first = (int64_t)(end - bytes);
+    return 0;
 }
 
 int volume_open_meta(struct volume *v)
 {
     struct meta m = {.spacing = {1, 1, 1}, .turn = {1, 0, 0, 0, 1, 0, 0, 0, 1}};
-    char data[4096];
     FILE *f;
 
     if (ckpt_input_open(&f, v->path))
         return say_fail("%s", ckpt_error(NULL));
-    int rc = read_lines(v, &m, f);
+    int rc = read_lines(v, &m, f) || open_data(v, &m, f) || find_first(v, &m) ? -1 : 0;
     fclose(f);
-    if (rc)
-        return -1;
-    take_geometry(v, &m);
-    beside(data, v->path, m.data);
-    if (ckpt_input_open(&f, data))
-        return say_fail("%s: its ElementDataFile %s", v->path, ckpt_error(NULL));
-    v->fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 0);
-    fclose(f);
-    return v->fd < 0 ? say_fail("%s: its ElementDataFile %s: %s", v->path, data, strerror(errno))
-                     : 0;
+    if (!rc)
+        take_geometry(v, &m);
+    return rc;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -143,6 +143,99 @@ static void test_meta_numbers(void **state)
                  "its position is not valid: voxels are 1 x 0 x 1 mm apart");
     refused_line("Offset = inf 0 0", "Offset = inf 0 0");
     refused_line("ElementSpacing = 1e300 1 1", "its position is not valid");
+    refused_line("HeaderSize = -1", "is truncated: has 3 bytes, and its voxels are 48");
+}
+
+/* What changes voxels or positions, and is not supported. */
+static void test_meta_keys(void **state)
+{
+    static const char *const lines[] = {"ObjectType = Tube",
+                                        "BinaryData = False",
+                                        "CompressedData = True",
+                                        "ElementNumberOfChannels = 3",
+                                        "HeaderSizePerSlice = 4",
+                                        "ElementToIntensityFunctionSlope = 2",
+                                        "ElementToIntensityFunctionOffset = -1024",
+                                        "DistanceUnits = um",
+                                        "ElementType = MET_LONG_LONG",
+                                        "ElementDataFile = LIST",
+                                        "ElementDataFile = LIST 2",
+                                        "ElementDataFile = s%02d.raw 1 2 1"};
+    char sentence[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        snprintf(sentence, sizeof sentence, "%s is not supported", lines[i]);
+        refused_line(lines[i], sentence);
+    }
+    refused_line("ElementDataFile = ../odd.raw", "leads out of the header's directory");
+    refused_line("ElementDataFile = a/../../odd.raw", "leads out of the header's directory");
+    refused_line("ElementDataFile = /etc/passwd", "leads out of the header's directory");
+}
+
+/* The header of plain.mhd with other lines before ElementDataFile, read as the same volume. */
+static void taken_lines(const char *lines, const char *file)
+{
+    char text[2048];
+    struct volume v;
+    int n = snprintf(text, sizeof text,
+                     "ObjectType = Image\nNDims = 3\nDimSize = 4 3 2\nOffset = 3 4 5\n"
+                     "ElementSpacing = 1 2 3\nElementType = MET_SHORT\n%s\n"
+                     "ElementDataFile = %s\n",
+                     lines, file);
+
+    put("even.mhd", text, (size_t)n);
+    opened(&v, made("even.mhd"));
+    check_values(&v);
+    check_affine(&v, (double[]){-1, 0, 0, -3, 0, -2, 0, -4, 0, 0, 3, 5});
+    volume_close(&v);
+}
+
+/* What other programs write into headers. */
+static void test_meta_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(made("sub"), 0700), 0);
+    copy("plain.raw", "a b.raw", 48);
+    copy("plain.raw", "sub/c.raw", 48);
+    put("tail.raw", "header", 6);
+    FILE *f = fopen(made("tail.raw"), "ab"), *from = fopen(data("plain.raw"), "rb");
+    for (int byte; (byte = getc(from)) != EOF;)
+        putc(byte, f);
+    fclose(f);
+    fclose(from);
+    taken_lines("Comment =\nObjectSubType = ", "a b.raw");
+    taken_lines("\n  \r\n0008|0060 = CT\nITK_InputFilterName = x\nSeq_Frame0_Status=OK",
+                "a b.raw \t\r");
+    taken_lines("0010|0010 = M\xfcller\nCenterOfRotation = 0 0 0\nAnatomicalOrientation = RAI",
+                "sub/c.raw");
+    taken_lines("ElementSize = 7 7 7\nElementNumberOfChannels = 1\nDistanceUnits = mm", "a b.raw");
+    taken_lines("HeaderSize = 6", "tail.raw");
+    taken_lines("HeaderSize = -1", "tail.raw");
+    taken_lines("ElementToIntensityFunctionSlope = 1\nCompressedData = False", "a b.raw");
+}
+
+/* Voxels after the header, in one file. */
+static void test_meta_local(void **state)
+{
+    static const char header[] = "NDims = 3\nDimSize = 4 3 2\nElementType = MET_SHORT\n"
+                                 "ElementSize = 1 2 3\nElementDataFile = LOCAL\n";
+    char file[sizeof header - 1 + 48];
+    struct volume v;
+    FILE *f = fopen(data("plain.raw"), "rb");
+
+    (void)state;
+    memcpy(file, header, sizeof header - 1);
+    assert_int_equal(fread(file + sizeof header - 1, 1, 48, f), 48);
+    fclose(f);
+    put("local.mha", file, sizeof file);
+    opened(&v, made("local.mha"));
+    check_values(&v);
+    assert_true(volume_spacing(&v, 0) == 3 && volume_spacing(&v, 2) == 1);
+    volume_close(&v);
+    put("local.mha", file, sizeof file - 1);
+    refused(made("local.mha"), "is truncated: has 47 bytes of voxels, not 48");
+    assert_int_equal(volume_writable(made("x.mha")), -1);
 }
 
 /* Voxels are read from regular files only: a pipe would block the program. */
@@ -205,6 +298,30 @@ static void test_tensor(void **state)
     volume_close(&v);
     write_tensor("flat.safetensors", 2, true);
     refused(made("flat.safetensors"), "has 2 axes");
+}
+
+/* Labels that another program resampled; in images voxels that are not finite are 0. */
+static void test_labels(void **state)
+{
+    static const float near[VOXELS] = {0.9999999f, 1.0005f, -0.0005f, 1.9991f, 0.5f, 1.002f, NAN};
+    static const float want[2][7] = {{0.9999999f, 1.0005f, -0.0005f, 1.9991f, 0.5f, 1.002f, 0},
+                                     {1, 1, 0, 2, 0.5f, 1.002f, NAN}};
+    float got[VOXELS];
+    struct volume v;
+    ckpt_file_writer *w;
+
+    (void)state;
+    assert_int_equal(ckpt_file_create(&w, made("n.safetensors")), 0);
+    assert_int_equal(ckpt_file_add(w, "volume", CKPT_F32, 3, (int64_t[]){Z, Y, X}, near), 0);
+    assert_int_equal(ckpt_file_commit(w), 0);
+    opened(&v, made("n.safetensors"));
+    for (int i = 0; i < 14; i++) {
+        v.values = i < 7 ? VOLUME_IMAGE : VOLUME_LABELS;
+        assert_int_equal(volume_read(&v, (int64_t[]){0, 0, 0}, v.size, got), 0);
+        float x = want[i / 7][i % 7];
+        assert_true(isnan(x) ? isnan(got[i % 7]) : got[i % 7] == x);
+    }
+    volume_close(&v);
 }
 
 /* Labels written with the header of a volume have its values and position when read again. */
@@ -300,12 +417,14 @@ static void test_nifti_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meta),   cmocka_unit_test(test_meta_refused),
+        cmocka_unit_test(test_meta),         cmocka_unit_test(test_meta_refused),
         cmocka_unit_test(test_meta_numbers), cmocka_unit_test(test_meta_pipe),
-        cmocka_unit_test(test_tensor), cmocka_unit_test(test_written),
+        cmocka_unit_test(test_meta_keys),    cmocka_unit_test(test_meta_lines),
+        cmocka_unit_test(test_meta_local),   cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_tensor),       cmocka_unit_test(test_written),
         cmocka_unit_test(test_match),
 #ifdef HAVE_NIFTI
-        cmocka_unit_test(test_nifti),  cmocka_unit_test(test_nifti_refused),
+        cmocka_unit_test(test_nifti),        cmocka_unit_test(test_nifti_refused),
 #endif
     };
     char remove[64];

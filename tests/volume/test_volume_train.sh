@@ -82,7 +82,7 @@ wrong "label-9.mhd" "image-0.mhd,label-9.mhd\n"
 wrong "has 8 x 8 x 8 voxels, its image" "image-0.mhd,$(cd "$here" && pwd)/reference_label.mhd\n"
 sed 's/^Offset = 10/Offset = 13/' "$work/d/label-0.mhd" >"$work/d/moved.mhd"
 wrong "a corner is 3 mm off" "image-0.mhd,moved.mhd\n"
-wrong "labels must be whole numbers from 0 to 2" "image-0.mhd,image-0.mhd\n"
+wrong "labels must be whole numbers, within 0.001, from 0 to 2" "image-0.mhd,image-0.mhd\n"
 refuses 1 "from 0 to 1 (see --classes)" "$train" $small --classes 2 --steps 1
 refuses 1 "has no columns" "$train" $small --data "$root/tests/volume/plain.mhd" --steps 1
 refuses 2 "give the volumes with --data" "$train"
