@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "ckpt_tools.h"
 #include "lock.h"
 #include "outputs.h"
@@ -123,38 +124,51 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Whether the directory is one of those of the pattern. */
-static bool is_searched(const char *pattern, const char *directory)
+static bool is_same(const char *path, const struct stat *a)
+{
+    struct stat b;
+
+    return !stat(path, &b) && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
+}
+
+/* Whether the directory is one of those of the pattern, or if it is a name, its own. */
+static bool is_searched(const char *pattern, bool name, const char *directory)
 {
     char searched[PATH_MAX];
-    struct stat a, b;
+    struct stat a;
     glob_t found;
     bool same = false;
 
     if (!directory_of(pattern, searched))
         return false;
+    if (name)
+        return !stat(directory, &a) && is_same(searched, &a);
     if (stat(directory, &a)) /* it does not exist yet */
         return !fnmatch(searched, directory, FNM_PATHNAME | FNM_PERIOD);
     if (glob(searched, 0, NULL, &found))
         return false;
     for (size_t i = 0; i < found.gl_pathc && !same; i++)
-        same = !stat(found.gl_pathv[i], &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+        same = is_same(found.gl_pathv[i], &a);
     globfree(&found);
     return same;
 }
 
-/* Whether a pattern matches an output, or one of the files that are written in its directory. */
+/* Whether a pattern matches an output, or one of the files that are written in its directory.  The
+ * name of a file that exists is no pattern, whatever its characters. */
 static bool matches(const char *pattern, const struct ckpt_path *p, const char *const *inside)
 {
     char directory[PATH_MAX];
     const char *name = name_of(pattern);
+    bool exact = !access(pattern, F_OK);
 
-    if (p->kind != CKPT_PATH_DIRECTORY)
-        return directory_of(p->path, directory) && is_searched(pattern, directory) &&
-               !fnmatch(name, name_of(p->path), FNM_PERIOD);
+    if (p->kind != CKPT_PATH_DIRECTORY) {
+        const char *own = name_of(p->path);
+        return directory_of(p->path, directory) && is_searched(pattern, exact, directory) &&
+               (exact ? !strcmp(name, own) : !fnmatch(name, own, FNM_PERIOD));
+    }
     for (; *inside; inside++)
-        if (!fnmatch(name, *inside, FNM_PERIOD))
-            return is_searched(pattern, p->path);
+        if (exact ? !strcmp(name, *inside) : !fnmatch(name, *inside, FNM_PERIOD))
+            return is_searched(pattern, exact, p->path);
     return false;
 }
 
@@ -184,16 +198,11 @@ int outputs_untrained(const struct ckpt_options *o)
         const char *option;
         bool given;
     } all[] = {
-        {"--plan-in", o->plan_in},
-        {"--plan-out", o->plan_out},
-        {"--graph-out", o->graph_out},
-        {"--machine-out", o->machine_out},
-        {"--trace-out", o->trace_out},
-        {"--zero", o->zero != usual.zero},
-        {"--shard-over", o->shard_over},
-        {"--check-ranks", o->check_ranks != usual.check_ranks},
-        {"--state", o->state},
-        {"--activations", o->activations},
+        {"--plan-in", o->plan_in},       {"--plan-out", o->plan_out},
+        {"--graph-out", o->graph_out},   {"--machine-out", o->machine_out},
+        {"--trace-out", o->trace_out},   {"--zero", o->zero != usual.zero},
+        {"--shard-over", o->shard_over}, {"--check-ranks", o->check_ranks != usual.check_ranks},
+        {"--state", o->state},           {"--activations", o->activations},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -170,17 +170,21 @@ static int open_shard(struct token_shard *s, const char *path, token_encoder enc
 
 int tokens_open(struct tokens *t, const char *pattern, token_encoder encode, void *user)
 {
-    glob_t found;
-    int rc = glob(pattern, 0, NULL, &found);
+    glob_t found = {.gl_pathc = 0};
+    char *exact[] = {(char *)(uintptr_t)pattern};
+    bool exists = !access(pattern, F_OK); /* a name is no pattern, whatever its characters */
+    int rc = exists ? 0 : glob(pattern, 0, NULL, &found);
+    char **name = exists ? exact : found.gl_pathv;
+    size_t n = exists ? 1 : found.gl_pathc;
 
     *t = (struct tokens){.open = -1, .fd = -1};
     if (rc)
         return say_fail("%s: %s", pattern,
                         rc == GLOB_NOMATCH ? "there is no such file" : "cannot be searched for");
-    t->shard = calloc(found.gl_pathc, sizeof *t->shard);
-    rc = t->shard ? 0 : say_fail("no memory for %zu files", found.gl_pathc);
-    for (size_t i = 0; i < found.gl_pathc && !rc; i++) {
-        rc = open_shard(&t->shard[i], found.gl_pathv[i], encode, user);
+    t->shard = calloc(n, sizeof *t->shard);
+    rc = t->shard ? 0 : say_fail("no memory for %zu files", n);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = open_shard(&t->shard[i], name[i], encode, user);
         t->count += t->shard[i].count;
         t->n++;
     }

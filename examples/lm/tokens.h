@@ -31,8 +31,9 @@ struct tokens {
 enum token_kind { TOKENS_LLMC, TOKENS_LLMQ, TOKENS_TEXT };
 
 /*
- * Opens all files that match a shell pattern.  encode turns text into tokens (*n of them,
- * malloc'ed); NULL: each byte is a token.  Returns 0, or -1 after an error message.
+ * Opens all files that match a shell pattern, or the one file with that name.  encode turns text
+ * into tokens (*n of them, malloc'ed); NULL: each byte is a token.  Returns 0, or -1 after an error
+ * message.
  */
 typedef int32_t *(*token_encoder)(void *user, const char *path, const char *text, int64_t bytes,
                                   int64_t *n);

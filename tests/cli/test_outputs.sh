@@ -68,6 +68,11 @@ for option in data val; do
     soon 1 "is written where --$option" "$lm" ${words% --data random} --$option "$work/texts/*" --save-hf "$work/texts"
     soon 1 "is written where --$option" "$lm" ${words% --data random} --$option "$work/t*/*" --tensorboard "$work/texts"
 done
+# The name of a file is no pattern, whatever its characters.
+cp "$root/README.md" "$work/texts/s [1]*.txt"
+soon 1 "same file as --data" "$lm" ${words% --data random} --data "$work/texts/s [1]*.txt" --save "$work/texts/s [1]*.txt"
+runs "memory:" "$lm" ${words% --data random} --data "$work/texts/s [1]*.txt" --steps 1 --save "$work/texts/s 1.txt"
+rm "$work/texts/s"*
 runs "memory:" "$lm" ${words% --data random} --data "$work/texts/*.txt" --steps 1 --save "$work/texts/b" \
     --log "$work/b.txt"
 soon 1 "same file as --save " "$train" $small --save "$work/x" --save-ema "$work/x"
