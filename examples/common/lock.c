@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Locks on the outputs of a process: see lock.h. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* F_OFD_SETLK */
-#endif
 #include "lock.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -27,7 +27,7 @@ static int read_when(struct resume_options *o)
     return 0;
 }
 
-int resume_check(struct resume_options *o, const char *load)
+int resume_check(struct resume_options *o, const char *load, const char *const weights[2])
 {
     const char *asked = o->when         ? "save-every"
                         : o->keep       ? "keep"
@@ -35,8 +35,9 @@ int resume_check(struct resume_options *o, const char *load)
                                         : NULL;
 
     o->automatic = o->from && !strcmp(o->from, RESUME_AUTO);
-    if (asked && !o->save)
-        return say_fail("--%s needs --save-state FILE", asked);
+    memcpy(o->weights, weights, sizeof o->weights);
+    if (asked && !o->save && !weights[0] && !weights[1])
+        return say_fail("--%s needs --save-state FILE, or --save FILE for the weights", asked);
     if (o->automatic && !o->save)
         return say_fail("--resume auto needs --save-state FILE");
     if (o->from && load && !o->automatic)
@@ -51,11 +52,11 @@ static bool keeps(const struct resume_options *o)
     return o->keep || o->keep_every;
 }
 
-static int keep(const struct resume_options *o, int64_t step)
+static int keep(const struct resume_options *o, const char *file, int64_t step)
 {
     struct saves_policy policy = {o->keep ? o->keep : 1, o->keep_every};
 
-    return saves_keep(o->save, step, &policy);
+    return file ? saves_keep(file, step, &policy) : 0;
 }
 
 /* Only rank 0 handles the files.  The resumed run may have been killed before it kept its last
@@ -64,9 +65,11 @@ static int begin_keeping(const struct resume_options *o, ckpt *c, int64_t step)
 {
     if (!keeps(o) || ckpt_rank(c))
         return 0;
-    if (saves_check(o->save, step))
-        return -1;
-    return o->from && !strcmp(o->from, o->save) ? keep(o, step) : 0;
+    const char *files[] = {o->save, o->weights[0], o->weights[1]};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] && saves_check(files[i], step))
+            return -1;
+    return o->from && o->save && !strcmp(o->from, o->save) ? keep(o, o->save, step) : 0;
 }
 
 /* Checks that all ranks found the same save. */
@@ -224,5 +227,12 @@ int resume_save(const struct resume_options *o, ckpt *c, int64_t step)
 {
     if (ckpt_save_state(c, o->save))
         return say_fail("%s", ckpt_error(c));
-    return keeps(o) && !ckpt_rank(c) ? keep(o, step) : 0;
+    return keeps(o) && !ckpt_rank(c) ? keep(o, o->save, step) : 0;
+}
+
+int resume_keep_weights(const struct resume_options *o, ckpt *c, int64_t step)
+{
+    if (!keeps(o) || ckpt_rank(c))
+        return 0;
+    return keep(o, o->weights[0], step) || keep(o, o->weights[1], step) ? -1 : 0;
 }

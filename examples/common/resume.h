@@ -7,6 +7,7 @@
 
 struct resume_options {
     const char *from, *save; /* files, or NULL; RESUME_AUTO is replaced by resume_find */
+    const char *weights[2];  /* --save and --save-ema, or NULL; set by resume_check */
     const char *when;        /* the argument of --save-every, or NULL */
     int64_t every;           /* steps between two saves; 0: only at the end */
     double seconds;          /* seconds between two saves; 0: no timed saves */
@@ -27,8 +28,9 @@ struct resume_options {
         ROW("save-state", STRING, field.save, "FILE",                                              \
             "write the state for --resume at the end, also after an interrupt"),                   \
         ROW("save-every", STRING, field.when, "N",                                                 \
-            "write --save-state also every N steps, or after each interval such as 30m or 1h30m "  \
-            "(default: only at the end)"),                                                         \
+            "write --save-state, --save and --save-ema also every N steps, or after each "         \
+            "interval "                                                                            \
+            "such as 30m or 1h30m (default: only at the end)"),                                    \
         RANGE("keep", INT, field.keep, "N",                                                        \
               "keep the last N saves as FILE-00000500 and so on next to FILE (default: FILE "      \
               "only; with --keep-every 1)",                                                        \
@@ -38,9 +40,10 @@ struct resume_options {
         ROW("resume-changed", FLAG, field.changed, NULL,                                           \
             "let --resume continue with other options than those of the saved run")
 
-/* Checks the options, before anything is loaded; load: the argument of --load.  Returns 0, or -1
- * after an error message. */
-int resume_check(struct resume_options *o, const char *load);
+/* Checks the options, before anything is loaded.  load, weights: the arguments of --load, --save
+ * and
+ * --save-ema.  Returns 0, or -1 after an error message. */
+int resume_check(struct resume_options *o, const char *load, const char *const weights[2]);
 
 /* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  All ranks must call
  * it, after the rendezvous.  Returns 0, or -1 after an error message. */
@@ -77,5 +80,8 @@ bool resume_due(const struct resume_options *o, int64_t step);
 /* Writes the state after `step` steps; no step may be under way.  Returns 0, or -1 after an error
  * message. */
 int resume_save(const struct resume_options *o, ckpt *c, int64_t step);
+/* Keeps copies of the weights, which were written after `step` steps, as --keep says.  Returns 0,
+ * or -1 after an error message. */
+int resume_keep_weights(const struct resume_options *o, ckpt *c, int64_t step);
 
 #endif

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "saves.h"
 #include "say.h"
 
@@ -19,7 +20,7 @@ static int name_save(char path[SAVES_PATH], const char *file, int64_t step)
 {
     int n = snprintf(path, SAVES_PATH, "%s-%0*lld", file, DIGITS, (long long)step);
 
-    return n < SAVES_PATH ? 0 : say_fail("--save-state %s: the name is too long", file);
+    return n < SAVES_PATH ? 0 : say_fail("%s: the name is too long", file);
 }
 
 /* The step number in the name of a directory entry, or -1. */
@@ -156,6 +157,26 @@ int saves_newest(const char *file, bool says, char path[SAVES_PATH])
 
 /* ---- saves to keep --------------------------------------------------------------------------- */
 
+/* Links a temporary file as saves will be linked: some file systems, such as exFAT and those of
+ * cloud stores, have no hard links. */
+static int try_link(const char *file)
+{
+    struct ckpt_replacement *o;
+    char path[SAVES_PATH];
+
+    if (ckpt_replace_open(&o, file))
+        return say_fail("%s", ckpt_error(NULL));
+    int n = snprintf(path, sizeof path, "%s-0", ckpt_replace_name(o));
+    int error = n >= SAVES_PATH ? ENAMETOOLONG : link(ckpt_replace_name(o), path) ? errno : 0;
+    if (!error)
+        unlink(path);
+    ckpt_replace_abandon(o);
+    return error ? say_fail("%s: several saves are kept as hard links, and its file system makes "
+                            "none: %s; leave out --keep and --keep-every, or save elsewhere",
+                            file, strerror(error))
+                 : 0;
+}
+
 int saves_check(const char *file, int64_t step)
 {
     struct list l;
@@ -165,13 +186,14 @@ int saves_check(const char *file, int64_t step)
     if (name_save(path, file, step))
         return -1;
     if (!stat(file, &st) && !S_ISREG(st.st_mode))
-        return say_fail("--save-state %s: not a regular file: no others can be kept beside it",
-                        file);
+        return say_fail("%s: not a regular file: no others can be kept beside it", file);
+    if (try_link(file))
+        return -1;
     int rc = list_saves(&l, file);
     for (int i = l.n - 1; i >= 0 && l.step[i] > step && !rc; i--) {
         int whole = name_save(path, file, l.step[i]) ? -1 : is_whole(path, false);
         rc = whole > 0 ? say_fail("%s is of a later step than this run begins with: move it away, "
-                                  "or give another --save-state",
+                                  "or save to another name",
                                   path)
                        : whole;
     }

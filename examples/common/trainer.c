@@ -161,6 +161,8 @@ static int train(const struct trainer *t)
     struct training s = {.context = *t->context,
                          .options = t->train,
                          .first = *t->first,
+                         .submitted = *t->first,
+                         .ended = *t->first,
                          .log = t->log,
                          .ahead = t->train->dump ? 0 : 1}; /* a dump reads the first step alone */
     int rc = run_steps(t, &s);

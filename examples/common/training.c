@@ -148,17 +148,48 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
+static int end_one(struct training *t)
+{
+    int rc = t->end(t, t->ended);
+
+    t->broken |= rc != 0;
+    return rc;
+}
+
 static int end_all(struct training *t)
 {
     int rc = 0;
 
     while (t->ended < t->submitted && !rc)
-        rc = t->end(t, t->ended);
+        rc = end_one(t);
     return rc;
 }
 
-/* Waits for the submitted steps, then writes the state. */
-static int save_state(struct training *t)
+static int save_slot(const struct training *t, const char *path, enum ckpt_slot slot)
+{
+    if (!path)
+        return 0;
+    if (ckpt_save_params_aliased(t->context, path, slot, t->saves, t->alias, t->saves_user))
+        return say_fail("%s", ckpt_error(t->context));
+    return 0;
+}
+
+static int save_weights(const struct training *t)
+{
+    return save_slot(t, t->options->save, CKPT_VALUE) ||
+                   save_slot(t, t->options->save_ema, CKPT_EMA) ||
+                   resume_keep_weights(&t->options->state, t->context, t->ended)
+               ? -1
+               : 0;
+}
+
+static bool has_weights(const struct training *t)
+{
+    return t->options->save || t->options->save_ema;
+}
+
+/* Waits for the submitted steps, then writes the state, and the weights if they are asked for. */
+static int save_all(struct training *t, bool weights)
 {
     int rc = end_all(t);
     double from = run_clock_now();
@@ -169,6 +200,9 @@ static int save_state(struct training *t)
         rc = t->notes(t);
     if (saves && !rc)
         rc = resume_save(&t->options->state, t->context, t->ended);
+    if (!rc && weights)
+        rc = save_weights(t);
+    t->broken |= rc != 0;
     t->saved = t->ended;
     t->last = run_clock_now();
     run_clock_save(&t->clock, from, t->last);
@@ -221,24 +255,30 @@ static int run_step(struct training *t)
         return rc;
     t->submitted++;
     if (t->submitted - t->ended > t->ahead)
-        rc = t->end(t, t->ended);
+        rc = end_one(t);
     run_clock_step(&t->clock, from, run_clock_now());
     if (!rc && resume_due(&t->options->state, t->submitted))
-        rc = save_state(t);
+        rc = save_all(t, true);
     return rc;
 }
 
-/* Saves on SIGUSR1, after the same step on all ranks. */
+/* Saves on SIGUSR1 or by the clock, after the same step on all ranks. */
 static int save_on_request(struct training *t)
 {
-    if (!t->options->state.save) {
-        fprintf(stderr, "%s: SIGUSR1: nothing is saved without --save-state FILE; continuing\n",
+    const struct training_options *o = t->options;
+    const char *file = o->state.save ? o->state.save : o->save ? o->save : o->save_ema;
+
+    if (!file) {
+        fprintf(stderr,
+                "%s: SIGUSR1: nothing is saved without --save-state FILE or --save FILE; "
+                "continuing\n",
                 say_program);
         return 0;
     }
-    int rc = save_state(t);
+    int rc = save_all(t, true);
     if (!rc)
-        printf("state: %s, after %lld steps\n", t->options->state.save, (long long)t->ended);
+        say_print("%s: %s, after %lld steps\n", o->state.save ? "state" : "weights", file,
+                  (long long)t->ended);
     fflush(stdout);
     return rc;
 }
@@ -266,9 +306,21 @@ static void start_clock(struct training *t)
 
     t->clock = (struct run_clock){.limit = o->limit,
                                   .every = o->state.seconds,
-                                  .saves = o->state.save != NULL,
+                                  .saves = o->state.save || (has_weights(t) && o->state.when),
                                   .begun = o->begun};
     run_clock_start(&t->clock, run_clock_now());
+}
+
+/* Data, a look or a save failed, and no step: the steps so far are as good as they were.  Several
+ * ranks save together, and the others are waiting for the step that this one cannot make. */
+static void rescue(struct training *t)
+{
+    const struct resume_options *o = &t->options->state;
+
+    if (!o->save || t->broken || t->submitted == t->first || ckpt_ranks(t->context) > 1)
+        return;
+    if (!save_all(t, false))
+        say_note("state: %s, after %lld steps, for --resume", o->save, (long long)t->ended);
 }
 
 int training_run(struct training *t)
@@ -289,7 +341,9 @@ int training_run(struct training *t)
             rc = save_on_request(t);
     }
     if (!rc)
-        rc = save_state(t);
+        rc = save_all(t, false);
+    else
+        rescue(t);
     signals_watch(NULL);
     if (t->progress)
         ckpt_progress_close(t->progress);
@@ -299,16 +353,6 @@ int training_run(struct training *t)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static int save(const struct training *t, const char *path, enum ckpt_slot slot, const char *what)
-{
-    if (!path)
-        return 0;
-    if (ckpt_save_params_aliased(t->context, path, slot, t->saves, t->alias, t->saves_user))
-        return say_fail("%s", ckpt_error(t->context));
-    say_print("%s: %s\n", what, path);
-    return 0;
-}
-
 int training_save(const struct training *t, int rc)
 {
     const struct training_options *o = t->options;
@@ -316,8 +360,16 @@ int training_save(const struct training *t, int rc)
 
     if (!rc && o->state.save)
         say_print("state: %s\n", o->state.save);
-    if (save(t, o->save, CKPT_VALUE, what) ||
-        save(t, o->save_ema, CKPT_EMA, "moving average of the weights"))
+    if (rc && t->ended == t->first) {
+        if (has_weights(t))
+            say_note("no step was made: no weights are written");
+        return rc;
+    }
+    if (save_weights(t))
         return -1;
+    if (o->save)
+        say_print("%s: %s\n", what, o->save);
+    if (o->save_ema)
+        say_print("moving average of the %s: %s\n", what, o->save_ema);
     return rc;
 }

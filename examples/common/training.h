@@ -65,14 +65,16 @@ struct training {
     ckpt_progress *progress;
     int64_t submitted, ended; /* steps */
     int64_t saved;            /* step number of the last written state; -1: none */
+    bool broken;              /* a step failed, or a save: what is on the disk stays */
     double last;              /* time in seconds from which the next step is measured */
     struct run_clock clock;
     double ms, waited_ms; /* totals of all steps: duration, and waiting for data */
 };
 
 /* Runs the steps until all are done, one fails, or a signal (signals.h) or the clock requests a
- * stop.  Writes the state when it is due, or when a signal or the clock requests it.  Returns 0, or
- * -1 after an error message. */
+ * stop.  Writes state and weights when they are due, or when a signal or the clock requests it; at
+ * the end the state alone, also if no step failed but its data, a look or a save.  Returns 0, or -1
+ * after an error message. */
 int training_run(struct training *t);
 
 /* Whether an action with interval `every` (0: never) is due after `step` steps. */
@@ -102,8 +104,8 @@ int training_show(struct training *t, ckpt_program *p, int64_t step, double show
 void training_report(const struct training *t, const char *what, const ckpt_program *p);
 
 /* Writes the weights and their moving average, each to the path in the options.  rc is the result
- * of training_run: after a failed step the weights of the last good step are saved anyway.  Returns
- * rc, or -1 after an error message. */
+ * of training_run: after a failure the weights of the last good step are saved anyway, unless this
+ * run made none.  Returns rc, or -1 after an error message. */
 int training_save(const struct training *t, int rc);
 
 #endif

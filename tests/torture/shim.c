@@ -39,11 +39,13 @@
     X(malloc)                                                                                      \
     X(calloc)                                                                                      \
     X(realloc)                                                                                     \
-    X(memalign) X(mmap) X(mprotect) X(pthread_create) X(open) X(fopen) X(scandir) X(mkdir)         \
-        X(pread) X(pwrite) X(write) X(fread) X(fwrite) X(fflush) X(fclose) X(fsync) X(ftruncate)   \
-            X(fallocate) X(rename) X(socket) X(setsockopt) X(bind) X(listen) X(accept) X(connect)  \
-                X(send) X(recv) X(poll) X(getaddrinfo) X(dlopen) X(json_load) X(uring_init)        \
-                    X(uring_register) X(uring_submit) X(uring_wait) X(avcodec) X(cuda) X(cublas)
+    X(memalign)                                                                                    \
+    X(mmap) X(mprotect) X(pthread_create) X(open) X(fopen) X(scandir) X(mkdir) X(pread) X(pwrite)  \
+        X(write) X(fread) X(fwrite) X(fflush) X(fclose) X(fsync) X(ftruncate) X(fallocate)         \
+            X(rename) X(link) X(lock) X(socket) X(setsockopt) X(bind) X(listen) X(accept)          \
+                X(connect) X(send) X(recv) X(poll) X(getaddrinfo) X(dlopen) X(json_load)           \
+                    X(uring_init) X(uring_register) X(uring_submit) X(uring_wait) X(avcodec)       \
+                        X(cuda) X(cublas)
 
 #define NUMBER(name) KIND_##name,
 #define NAME(name)   #name,
@@ -282,6 +284,41 @@ CALL(int, ftruncate, ftruncate, -1, ENOSPC, (int fd, off_t n), (fd, n))
 CALL(int, fallocate, fallocate, -1, ENOSPC, (int fd, int mode, off_t at, off_t n),
      (fd, mode, at, n))
 CALL(int, rename, rename, -1, EXDEV, (const char *a, const char *b), (a, b))
+CALL(int, link, link, -1, EPERM, (const char *a, const char *b), (a, b))
+
+/* Locks of open files: "lock" is a file system without them. */
+static int control(int (*call)(int, int, ...), int fd, int command, void *argument)
+{
+    if (command == F_OFD_SETLK && fails(KIND_lock)) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return call(fd, command, argument);
+}
+
+int fcntl(int fd, int command, ...)
+{
+    static int (*call)(int, int, ...);
+    va_list ap;
+    va_start(ap, command);
+    void *argument = va_arg(ap, void *);
+    va_end(ap);
+    if (!call)
+        call = real("fcntl");
+    return control(call, fd, command, argument);
+}
+
+int fcntl64(int fd, int command, ...)
+{
+    static int (*call)(int, int, ...);
+    va_list ap;
+    va_start(ap, command);
+    void *argument = va_arg(ap, void *);
+    va_end(ap);
+    if (!call)
+        call = real("fcntl64");
+    return control(call, fd, command, argument);
+}
 
 struct dirent;
 CALL(int, scandir, scandir, -1, ENOMEM,

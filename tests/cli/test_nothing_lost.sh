@@ -1,0 +1,64 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs that end early lose nothing: where the data fail the state of the last step is saved, weights
+# of a run without a step replace no file, weights are saved while it trains.  Outputs that could not
+# be written in the end are refused before the first step.
+. "${srcdir:-.}/tests/model/programs.sh"
+lm=${LM_TRAIN:-./lm-train}
+shim=$PWD/tests/torture/shim.so
+[ -x "$lm" ] || exit 77
+words="--hidden 16 --heads 2 --layers 1 --mlp 16 --length 8 --batch 1 --threads 1"
+prose="$words --vocabulary 256 --data $work/text"
+fill() { yes "the quick brown fox" | head -n 20000 >"$work/text"; }
+
+# faulty ORDER COMMAND...: as its system calls fail.
+faulty() {
+    order=$1
+    shift
+    LD_LIBRARY_PATH="./.libs:${LD_LIBRARY_PATH-}" LD_PRELOAD=$shim CKPT_TORTURE=$order \
+        "$(dirname "$1")/.libs/$(basename "$1")" $(shift && echo "$@")
+}
+
+# ---- data that fail ---------------------------------------------------------------------------------
+
+fill
+"$lm" $prose --steps 100000000 --save "$work/w" --save-state "$work/s" --log "$work/log" >"$work/out" 2>"$work/err" &
+pid=$!
+wait_steps "$work/log" 3
+: >"$work/text"
+wait $pid
+[ $? = 1 ] || fail "data cut under way: not exit 1"
+steps=$(grep -c '^{"step"' "$work/log")
+grep -q "state: $work/s, after $steps steps, for --resume" "$work/err" || fail "not saved: $(tail -n 3 "$work/err")"
+grep -q "weights of the last good step: $work/w" "$work/out" || fail "no weights: $(cat "$work/out")"
+fill
+runs "after $steps steps" "$lm" $prose --steps "$steps" --resume "$work/s" --save-state "$work/s2"
+cmp -s "$work/s" "$work/s2" || fail "the state that was saved is not that of $steps steps"
+
+# ---- weights while it trains, and kept --------------------------------------------------------------
+
+random="$words --data random"
+runs "weights" "$lm" $random --steps 3 --save "$work/three"
+runs "weights" "$lm" $random --steps 7 --save "$work/kept" --save-every 1 --keep 2 --keep-every 3
+cmp -s "$work/three" "$work/kept-00000003" || fail "--save-every 1: not the weights after 3 steps"
+[ "$(cd "$work" && echo kept-*)" = "kept-00000003 kept-00000006 kept-00000007" ] ||
+    fail "--keep 2 --keep-every 3 of weights: $(ls "$work")"
+refuses 1 "is of a later step" "$lm" $random --steps 3 --save "$work/kept" --save-every 1 --keep 2
+
+if [ -f "$shim" ] && [ -d "$(dirname "$lm")/.libs" ]; then
+    echo old >"$work/w"
+    refuses 1 "no step was made: no weights are written" faulty pread:1+ "$lm" $prose --steps 5 --save "$work/w"
+    [ "$(cat "$work/w")" = old ] || fail "weights that were never trained replaced a file"
+
+    # ---- what could not be written --------------------------------------------------------------------
+
+    for output in --save-state --save; do
+        refuses 1 "its file system makes none: Operation not permitted" faulty link:1+ "$lm" $random \
+            --steps 4 $output "$work/linked" --save-every 2 --keep 2 --log "$work/none"
+    done
+    [ -e "$work/none" ] && fail "a step was made although saves could not be kept"
+    runs "its file system has no locks" faulty lock:1+ "$lm" $random --steps 1 --save "$work/unlocked"
+fi
+left=$(find "$work" -name '*.tmp-*' -o -name '*.lock')
+[ -z "$left" ] || fail "left behind: $left"
+finish
