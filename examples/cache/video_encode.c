@@ -251,7 +251,7 @@ static int go(struct encode *e)
 
 int main(int argc, char **argv)
 {
-    struct encode e = {.rank = 0};
+    static struct encode e;
 
     say_begin();
     signals_open();

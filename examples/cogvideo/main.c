@@ -168,10 +168,11 @@ static void close(void *run)
 
 int main(int argc, char **argv)
 {
-    struct cogvideo_watch watch = {.draws = false};
-    struct cogvideo_images images = {.seed = 0};
-    struct cogvideo_validation validation = {.batch = {.run = NULL}};
-    struct cogvideo_run r = {.watch = &watch, .images = &images, .validation = &validation};
+    /* Too large for a small stack. */
+    static struct cogvideo_watch watch = {.draws = false};
+    static struct cogvideo_images images = {.seed = 0};
+    static struct cogvideo_validation validation = {.batch = {.run = NULL}};
+    static struct cogvideo_run r = {.watch = &watch, .images = &images, .validation = &validation};
     const struct trainer t = {.run = &r,
                               .library = &r.options.library,
                               .train = &r.options.train,

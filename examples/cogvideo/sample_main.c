@@ -180,7 +180,7 @@ static int go(struct job *j)
 
 int main(int argc, char **argv)
 {
-    struct job j = {.sampler = {.run = &j.run}};
+    static struct job j = {.sampler = {.run = &j.run}};
 
     say_begin();
     signals_open();

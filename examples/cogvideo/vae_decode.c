@@ -117,7 +117,7 @@ static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_lat
 
 int main(int argc, char **argv)
 {
-    struct cogvae_coder k = {.options = COGVAE_CODER_INIT};
+    static struct cogvae_coder k = {.options = COGVAE_CODER_INIT};
     struct options o = {.fps = 8};
     struct cogvae_latents l = {.z = NULL};
 

@@ -169,7 +169,7 @@ static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_vid
 
 int main(int argc, char **argv)
 {
-    struct cogvae_coder k = {.options = COGVAE_CODER_INIT};
+    static struct cogvae_coder k = {.options = COGVAE_CODER_INIT};
     struct options o = {.frames = 49, .height = 480, .width = 720};
     struct cogvae_videos v = {.n = 0};
 

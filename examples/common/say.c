@@ -2,6 +2,7 @@
 /* Messages of the programs: failures, sizes, large numbers. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -137,12 +138,29 @@ const char *say_count(char dst[32], int64_t n)
     return dst;
 }
 
+/* The threads that libraries start, as decoders and OpenMP, would have the stack of the shell
+ * (ulimit -s), or 128 KiB with musl. */
+static void enlarge_stacks(void)
+{
+    enum { STACK = 2 << 20 };
+    pthread_attr_t attr;
+    size_t size;
+
+    if (pthread_getattr_default_np(&attr))
+        return;
+    if (!pthread_attr_getstacksize(&attr, &size) && size < STACK &&
+        !pthread_attr_setstacksize(&attr, STACK))
+        pthread_setattr_default_np(&attr);
+    pthread_attr_destroy(&attr);
+}
+
 /* Occupies closed standard descriptors: a file opened later must not get the number of a closed
  * standard stream, because messages would be written into it. */
 void say_begin(void)
 {
     int fd;
 
+    enlarge_stacks();
     do
         fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= 2);

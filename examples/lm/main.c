@@ -150,7 +150,7 @@ static void close(void *run)
 
 int main(int argc, char **argv)
 {
-    struct lm_run r = LM_RUN_INIT;
+    static struct lm_run r = LM_RUN_INIT;
     const struct trainer t = {.run = &r,
                               .library = &r.options.library,
                               .train = &r.options.train,

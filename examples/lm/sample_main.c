@@ -32,7 +32,7 @@ static int go(struct lm_run *r)
 
 int main(int argc, char **argv)
 {
-    struct lm_run r = LM_RUN_INIT;
+    static struct lm_run r = LM_RUN_INIT;
 
     say_begin();
     signals_open();

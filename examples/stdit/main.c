@@ -220,7 +220,7 @@ static void close(void *run)
 
 int main(int argc, char **argv)
 {
-    struct stdit_run r = {0};
+    static struct stdit_run r;
     const struct trainer t = {.run = &r,
                               .library = &r.options.library,
                               .train = &r.options.train,

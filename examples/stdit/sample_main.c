@@ -171,7 +171,7 @@ static int go(struct stdit_run *r)
 
 int main(int argc, char **argv)
 {
-    struct stdit_run r = {0};
+    static struct stdit_run r;
 
     say_begin();
     signals_open();

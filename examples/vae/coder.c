@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by vae-encode and vae-decode; see coder.h. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -204,7 +205,7 @@ static void show(const struct vae_coder *k, bool first)
 
 int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
 {
-    struct vae_coder user[VAE_CUTS];
+    struct vae_coder *user;
     struct ckpt_variant variants[VAE_CUTS];
     bool first = !k->program;
     char what[64];
@@ -217,12 +218,18 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     k->frames = frames;
     k->since = 0;
     snprintf(what, sizeof what, "a chunk of %lld frames: ", (long long)frames);
+    user = calloc(VAE_CUTS, sizeof *user); /* too large for a small stack */
+    if (!user)
+        return say_fail("no memory to plan a chunk");
     int rc =
         variants_compile(k->context, k->options.library.vram,
                          make_variants(k, record, user, variants), variants, &k->program, &chosen);
-    if (compiled(k->context, rc, k->program, what))
+    rc = compiled(k->context, rc, k->program, what);
+    if (!rc)
+        k->cut = user[chosen].cut;
+    free(user);
+    if (rc)
         return -1;
-    k->cut = user[chosen].cut;
     show(k, first);
     return 0;
 }

@@ -182,7 +182,7 @@ static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file
 
 int main(int argc, char **argv)
 {
-    struct vae_coder k;
+    static struct vae_coder k;
     struct vae_latent_reader r = {.file = NULL};
     const char *file[2];
 

@@ -187,7 +187,7 @@ static int go(struct vae_coder *k, struct video *f, const char *file[2])
 
 int main(int argc, char **argv)
 {
-    struct vae_coder k;
+    static struct vae_coder k;
     struct video f = {.path = NULL};
     const char *file[2];
 

@@ -190,7 +190,7 @@ static void close(void *run)
 
 int main(int argc, char **argv)
 {
-    struct vae_run r = {0};
+    static struct vae_run r;
     const struct trainer t = {.run = &r,
                               .library = &r.options.library,
                               .train = &r.options.train,

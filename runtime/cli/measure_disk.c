@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures disk rates as the NVMe tier achieves them: with its files, requests and checksums. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
+#include "core/thread_team.h"
 #include "memory/tier/tier.h"
 
 #define PIECE (INT64_C(8) << 20)   /* bytes per request */
@@ -49,7 +49,7 @@ static double transfer_both(struct tier *t, char *buffer)
     struct reader in = {{t, false, HALF, HALF, PIECE, buffer + 2 * PIECE}, 0};
     pthread_t thread;
     double before = clock_seconds();
-    if (pthread_create(&thread, NULL, run_reader, &in))
+    if (thread_start(&thread, run_reader, &in))
         return -1;
     int rc = tier_stream_run(&out);
     pthread_join(thread, NULL);

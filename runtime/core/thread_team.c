@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads for one-time work: see thread_team.h. */
-#include <pthread.h>
 #include <sched.h>
 #include "core/thread_team.h"
+
+/* The largest frame of a kernel has 270 KB (ops/cpu/expr.c), and BLAS libraries have their own. */
+enum { STACK = 2 << 20 };
+
+int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+
+    if (rc)
+        return rc;
+    rc = pthread_attr_setstacksize(&attr, STACK);
+    if (!rc)
+        rc = pthread_create(thread, &attr, run, arg);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
 
 struct share {
     pthread_t thread;
@@ -39,7 +55,7 @@ void thread_team_run(int threads, int64_t n, int64_t unit,
     while (threads > 1 && started < threads && from < n) {
         struct share *s = &shares[started];
         *s = (struct share){.run = run, .user = user, .from = from, .end = min_i64(from + step, n)};
-        if (pthread_create(&s->thread, NULL, share_main, s))
+        if (thread_start(&s->thread, share_main, s))
             break;
         from = s->end;
         started++;

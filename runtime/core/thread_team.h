@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads for one-time work, such as filling memory before the first step.  They end with the call:
- * a permanent pool of OpenMP threads would compete with those of the kernels, and a child of fork
- * could not use it.
+ * Threads of the library, and teams of them for one-time work, such as filling memory before the
+ * first step.  The threads of a team end with the call: a permanent pool of OpenMP threads would
+ * compete with those of the kernels, and a child of fork could not use it.
  */
 #ifndef CKPT_THREAD_TEAM_H
 #define CKPT_THREAD_TEAM_H
 
+#include <pthread.h>
 #include "core/base.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* pthread_create with a stack that the kernels need: the default is that of the shell (ulimit -s),
+ * or 128 KiB with musl. */
+int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 enum { THREAD_TEAM_MAX = 16 };
 

@@ -4,8 +4,8 @@
  * programs can only make a round slower.
  */
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
+#include "core/thread_team.h"
 #include "memory/device/device.h"
 #include "memory/link_rates.h"
 #include "memory/memory.h"
@@ -113,7 +113,7 @@ static double round_update(const struct bench *b)
     pthread_t thread;
 
     device_copy_both(b->device, s->arena, s->host + 2 * s->bytes, s->bytes / 2, CONCURRENT_COPIES);
-    if (!pthread_create(&thread, NULL, run_update, &u))
+    if (!thread_start(&thread, run_update, &u))
         pthread_join(thread, NULL);
     return b->device->ops->sync(b->device) ? INFINITY : u.seconds;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads safetensors files: their entries, and their values, with checksums verified on the way. */
+#include <stdlib.h>
 #include <string.h>
 #include "core/checksum.h"
 #include "ckpt_files.h"
@@ -83,13 +84,18 @@ static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
 struct reader {
     const struct file_tensor *e;
     struct checksum sum;
-    _Alignas(16) char chunk[CHUNK];
+    char *chunk; /* too large for a small stack */
 };
 
-static void reader_begin(struct reader *r, const struct file_tensor *e)
+/* The caller frees r->chunk. */
+static int reader_begin(struct reader *r, const struct file_tensor *e)
 {
     r->e = e;
+    r->chunk = malloc(CHUNK);
     checksum_begin(&r->sum);
+    return r->chunk ? 0
+                    : error_set(CKPT_ENOMEM, "%s: no memory to read tensor '%s'", e->part->path,
+                                e->name);
 }
 
 /* Reads the next `part` elements, starting at element `at`, into the chunk. */
@@ -109,9 +115,8 @@ static int reader_next(struct reader *r, int64_t at, int64_t part)
 static int read_f32(const struct file_tensor *e, int64_t first, float *dst, int64_t n)
 {
     struct reader r;
-    int rc = 0;
+    int rc = reader_begin(&r, e);
 
-    reader_begin(&r, e);
     for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
         rc = reader_next(&r, first + at, part);
@@ -119,6 +124,7 @@ static int read_f32(const struct file_tensor *e, int64_t first, float *dst, int6
             e->dtype->to_f32(r.chunk, dst + at, part);
         at += part;
     }
+    free(r.chunk);
     return rc || n < e->numel ? rc : file_check_sum(e, checksum_end(&r.sum));
 }
 
@@ -157,7 +163,7 @@ int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
     if (rc)
         return rc;
     const struct file_tensor *e = &f->tensors[i];
-    reader_begin(&r, e);
+    rc = reader_begin(&r, e);
     for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
         rc = reader_next(&r, at, part);
@@ -166,6 +172,7 @@ int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
             wrong = at + good;
         at += part;
     }
+    free(r.chunk);
     if (!rc)
         rc = file_check_sum(e, checksum_end(&r.sum));
     if (!rc && wrong >= 0)

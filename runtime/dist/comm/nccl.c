@@ -5,11 +5,11 @@
  * carry failure messages.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "core/thread_team.h"
 #include "dist/comm/comm.h"
 #include "dist/comm/nccl_api.h"
 
@@ -155,7 +155,7 @@ static void stop(struct nccl_comm *n)
         return;
     n->aborting = n->nccl;
     n->nccl = NULL;
-    if (pthread_create(&n->abort_thread, NULL, run_abort, n)) {
+    if (thread_start(&n->abort_thread, run_abort, n)) {
         n->api.abort(n->aborting);
         n->aborting = NULL;
     }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "core/thread_team.h"
 #include "memory/device/host_queue.h"
 #include "memory/device/team.h"
 
@@ -271,7 +272,7 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
     init_drained(q);
-    errno = pthread_create(&q->thread, NULL, queue_main, q);
+    errno = thread_start(&q->thread, queue_main, q);
     q->started = errno == 0;
     pthread_mutex_lock(&q->lock);
     while (q->started && !q->sleeping)

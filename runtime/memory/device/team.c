@@ -10,6 +10,7 @@
  * threads. A worker beyond that number sees from the word alone that nobody waits for it.
  */
 #include "core/base.h"
+#include "core/thread_team.h"
 #include "memory/device/team.h"
 #ifdef CKPT_OWN_TEAM
 #include <limits.h>
@@ -120,7 +121,7 @@ static int start_thread(struct worker *w)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&w->thread, NULL, work, w);
+    int rc = thread_start(&w->thread, work, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }

@@ -10,7 +10,7 @@
 #include "memory/tier/host_limits.h"
 
 #define KEEP_FREE (INT64_C(1) << 30) /* bytes left free; at most a 64th of the memory */
-#define TEXT      16384
+#define TEXT      8192
 #define PATH      1024
 
 /* Reads the beginning of a file below root as text; false if it cannot be read. */

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include "core/thread_team.h"
 #include "memory/tier/nvme.h"
 
 enum { THREADS = 8 };
@@ -221,7 +222,7 @@ static int pool_open(struct nvme *n, char *why, size_t size)
     pthread_condattr_destroy(&monotonic);
     n->state = p;
     pthread_mutex_lock(&p->lock); /* threads start work once `alive` is set */
-    while (p->n < THREADS && !pthread_create(&p->threads[p->n], NULL, pool_run, p))
+    while (p->n < THREADS && !thread_start(&p->threads[p->n], pool_run, p))
         p->n++;
     p->alive = p->n;
     pthread_mutex_unlock(&p->lock);
