@@ -13,6 +13,7 @@
 #include <time.h>
 #include <sys/mman.h>
 #include "say.h"
+#include "shortage.h"
 
 enum {
     QUEUE = 1024,     /* maximum number of clips in the ring */
@@ -248,27 +249,61 @@ static void add_bad(struct job *j, int64_t row, const char *text)
     strcat(j->said, text);
 }
 
+/* Waits before the next try of a file that could not be read for want of memory or descriptors: 50
+ * ms, 100 ms, ... 6 s in all.  Returns false after the last try, or if loading ended. */
+static bool wait_for_more(const struct loader *l, int tries)
+{
+    enum { TRIES = 7, FIRST = 50000000 /* ns */, SLICES = 10 };
+    const struct timespec slice = {.tv_nsec = FIRST / SLICES};
+
+    for (int i = 0; i < SLICES << tries && tries < TRIES && !atomic_load(&l->stop); i++)
+        nanosleep(&slice, NULL);
+    return tries < TRIES && !atomic_load(&l->stop);
+}
+
+/* The source's read, again while this process is short of memory or descriptors.  A file that was
+ * read meanwhile may seem to end early, so it is opened again.  Sets *lack if it stays so. */
+static int read_row(const struct loader *l, struct loader_file *f, struct job *j, int64_t row,
+                    char text[SENTENCES / BAD], bool *lack)
+{
+    for (int tries = 0;; tries++) {
+        say_keep(text, SENTENCES / BAD);
+        shortage_take();
+        int rc = l->source->read(l->source->user, f, &j->clip, row, &j->clip.fps);
+        *lack = shortage_take();
+        if (!*lack)
+            return rc;
+        video_close(&f->video);
+        if (!wait_for_more(l, tries))
+            return -1;
+    }
+}
+
 /* Reads the requested row, or if it is bad one of the following rows. */
 static void read_clip(const struct loader *l, struct loader_file *f, struct job *j)
 {
     int64_t asked = j->clip.row;
     char text[SENTENCES / BAD];
+    bool lack = false;
 
-    say_keep(text, sizeof text);
     int64_t tries = l->source->alone ? 1 : l->rows;
     for (int64_t i = 0; i < tries && !atomic_load(&l->stop); i++) {
         int64_t row = (asked + i) % l->rows;
-        int rc = l->source->read(l->source->user, f, &j->clip, row, &j->clip.fps);
-        if (rc > 0) {
+        int rc = read_row(l, f, j, row, text, &lack);
+        say_keep(NULL, 0);
+        if (rc > 0)
             j->clip.row = row;
-            say_keep(NULL, 0);
+        if (rc > 0)
+            return;
+        if (lack) {
+            snprintf(j->said, sizeof j->said, "%s", text);
+            j->n_bad = 0;
+            j->failed = true;
             return;
         }
         if (rc < 0)
             add_bad(j, row, text);
-        say_keep(text, sizeof text);
     }
-    say_keep(NULL, 0);
     if (l->source->alone) {
         j->said[strcspn(j->said, "\n")] = 0;
         j->clip.bad = *j->said ? j->said : "has no such clip";

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include "ckpt_tools.h"
 #include "say.h"
+#include "shortage.h"
 #include "video.h"
 
 enum { LARGEST = 8192 /* pixels along a side */ };
@@ -21,13 +22,22 @@ struct raw {
     uint8_t *rgb;
 };
 
+static int open_input(FILE **f, const char *path)
+{
+    errno = 0;
+    if (!ckpt_input_open(f, path))
+        return 0;
+    shortage_note(errno);
+    return say_fail("%s", ckpt_error(NULL));
+}
+
 int video_is_raw(const char *path)
 {
     char magic[8] = {0};
     FILE *f;
 
-    if (ckpt_input_open(&f, path))
-        return say_fail("%s", ckpt_error(NULL));
+    if (open_input(&f, path))
+        return -1;
     size_t n = fread(magic, 1, sizeof magic, f);
     fclose(f);
     return n == sizeof magic && !memcmp(magic, "RGBCLIP ", sizeof magic);
@@ -80,7 +90,7 @@ static int raw_frame(struct video *v, int64_t n, struct pixels *p)
         return say_fail("%s: frames of %lld x %lld, larger than announced", v->path,
                         (long long)v->width, (long long)v->height);
     if (!r->rgb && !(r->rgb = malloc(size)))
-        return say_fail("%s: no memory for a frame", v->path);
+        return video_short(v->path, "a frame");
     if (n != r->at && (fseeko(r->file, (off_t)(r->first + n * frame_size(v)), SEEK_SET) ||
                        fread(r->rgb, 1, size, r->file) != size))
         return say_fail("%s: %s", v->path, ferror(r->file) ? strerror(errno) : "cannot be read");
@@ -121,11 +131,11 @@ int video_open_raw(struct video *v)
     struct raw *r = calloc(1, sizeof *r);
 
     if (!r)
-        return say_fail("%s: no memory for a video", v->path);
+        return video_short(v->path, "a video");
     v->data = r;
     v->ops = &raw_ops;
     r->at = -1;
-    if (ckpt_input_open(&r->file, v->path))
-        return say_fail("%s", ckpt_error(NULL));
+    if (open_input(&r->file, v->path))
+        return -1;
     return read_header(v, r);
 }

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads frames of a video by number: the parts that both formats share; see video.h. */
 #include "video.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "say.h"
+#include "shortage.h"
+
+int video_short(const char *path, const char *what)
+{
+    shortage_note(ENOMEM);
+    return say_fail("%s: no memory for %s", path, what);
+}
 
 int video_file_copy(struct video_file *to, const struct video_file *f)
 {
@@ -35,7 +43,7 @@ int video_open_file(struct video *v, const struct video_file *f)
     int n = asprintf(&v->path, "%s%s%s", f->path, f->member ? "/" : "", f->member ? f->member : "");
     v->path = n < 0 ? NULL : v->path;
     if (rc || !v->path)
-        return say_fail("%s: no memory for a video", f->path);
+        return video_short(f->path, "a video");
     int raw = f->member ? 0 : video_is_raw(f->path);
     if (raw < 0)
         return -1;
@@ -64,7 +72,5 @@ int video_read(struct video *v, int64_t n, const struct picture_size *size, uint
 
     if (rc <= 0)
         return rc;
-    return resize_run(&v->resize, &p, size, v->image, rgb)
-               ? say_fail("%s: no memory for a frame", v->path)
-               : 1;
+    return resize_run(&v->resize, &p, size, v->image, rgb) ? video_short(v->path, "a frame") : 1;
 }

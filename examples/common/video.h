@@ -66,6 +66,10 @@ int video_read(struct video *v, int64_t n, const struct picture_size *size, uint
 int video_open_decoder(struct video *v);
 int video_open_raw(struct video *v);
 
+/* Says that there is no memory for `what`, which is no fault of the file (shortage.h).  Returns
+ * -1. */
+int video_short(const char *path, const char *what);
+
 /* Whether the file starts as the raw format; see examples/data/README.  Returns 1, 0, or -1 after
  * an error message: it cannot be read, or is not a regular file. */
 int video_is_raw(const char *path);

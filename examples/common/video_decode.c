@@ -9,6 +9,7 @@
  */
 #include "ckpt_tools.h"
 #include "say.h"
+#include "shortage.h"
 #include "video.h"
 
 #ifdef HAVE_FFMPEG
@@ -67,6 +68,14 @@ static int find_stream(struct decoder *d)
     return av_find_best_stream(f, AVMEDIA_TYPE_VIDEO, -1, -1, &d->kind, 0);
 }
 
+/* Notes a failure of FFmpeg that is none of the file; returns its result. */
+static int heed(int rc)
+{
+    if (rc < 0 && rc != AVERROR(EAGAIN))
+        shortage_note(AVUNERROR(rc));
+    return rc;
+}
+
 /* FFmpeg would read "a:b" as protocol a; the URL names a file, or a part of one. */
 static int open_input(struct decoder *d)
 {
@@ -79,10 +88,10 @@ static int open_input(struct decoder *d)
                  (long long)(f->start + f->size), f->path);
     else
         snprintf(url, sizeof url, "file:%s", f->path);
-    rc = avformat_open_input(&d->format, url, NULL, NULL);
+    rc = heed(avformat_open_input(&d->format, url, NULL, NULL));
     if (rc < 0)
         return say_fail("%s: cannot be read as a video: %s", d->path, av_err2str(rc));
-    if (avformat_find_stream_info(d->format, NULL) < 0)
+    if (heed(avformat_find_stream_info(d->format, NULL)) < 0)
         return say_fail("%s: its streams cannot be read", d->path);
     rc = find_stream(d);
     if (rc < 0 || !d->kind)
@@ -101,7 +110,7 @@ static int read_packet(struct decoder *d)
 {
     do {
         av_packet_unref(d->packet);
-        if (av_read_frame(d->format, d->packet) < 0)
+        if (heed(av_read_frame(d->format, d->packet)) < 0)
             return 0;
     } while (d->packet->stream_index != d->stream->index);
     return 1;
@@ -154,7 +163,7 @@ static int make_index(struct decoder *d, const struct video *v)
     }
     d->indexed = true;
     if (rc || video_index_finish(&d->index, d->kind->id == AV_CODEC_ID_VP8))
-        return say_fail("%s: no memory for the index of its frames", d->path);
+        return video_short(d->path, "the index of its frames");
     return 0;
 }
 
@@ -259,6 +268,7 @@ static int to_rgb(struct decoder *d)
     }
     d->scale = sws_getCachedContext(d->scale, f->width, f->height, f->format, f->width, f->height,
                                     AV_PIX_FMT_RGB24, SWS_BILINEAR, NULL, NULL, NULL);
+    shortage_note(d->rgb ? 0 : ENOMEM);
     if (!d->rgb || !d->scale)
         return say_fail(d->rgb ? "%s: its pixel format cannot be converted to RGB"
                                : "%s: no memory for a frame",
@@ -277,16 +287,16 @@ static int open_codec(struct decoder *d)
 {
     d->codec = avcodec_alloc_context3(d->kind);
     if (!d->codec)
-        return say_fail("%s: no memory for the decoder", d->path);
+        return video_short(d->path, "the decoder");
     if (avcodec_parameters_to_context(d->codec, d->stream->codecpar) < 0)
-        return say_fail("%s: no memory for the decoder", d->path);
+        return video_short(d->path, "the decoder");
     d->codec->thread_count = 1; /* errors come with their packet; also the least memory */
     d->codec->pkt_timebase = d->stream->time_base;
     if (d->hw && video_hw_attach(d->hw, d->codec))
-        return say_fail("%s: no memory for the decoder", d->path);
+        return video_short(d->path, "the decoder");
     if (d->codec->has_b_frames < d->index.delay)
         d->codec->has_b_frames = d->index.delay;
-    if (avcodec_open2(d->codec, d->kind, NULL) < 0)
+    if (heed(avcodec_open2(d->codec, d->kind, NULL)) < 0)
         return say_fail("%s: the %s decoder does not start", d->path, d->kind->name);
     return 0;
 }
@@ -326,7 +336,7 @@ static bool concerns(const struct decoder *d)
 static void feed(struct decoder *d)
 {
     bool skips = !d->index.counted && video_index_leads(&d->index, d->start, d->packets - 1);
-    int rc = skips ? 0 : avcodec_send_packet(d->codec, d->drains ? NULL : d->packet);
+    int rc = skips ? 0 : heed(avcodec_send_packet(d->codec, d->drains ? NULL : d->packet));
 
     if (rc < 0 && rc != AVERROR_EOF && concerns(d))
         d->fails = true;
@@ -359,7 +369,7 @@ static enum outcome decode_next(struct decoder *d, int64_t *n, const struct vide
     bool ended = false;
 
     while (!d->fails && !stopped(v)) {
-        int rc = avcodec_receive_frame(d->codec, d->frame);
+        int rc = heed(avcodec_receive_frame(d->codec, d->frame));
         if (rc == AVERROR(EAGAIN) && !ended) {
             ended = d->drains;
             feed(d);
@@ -457,7 +467,7 @@ static int hide_held_back(struct decoder *d, const struct video *v)
     int64_t known = given ? mark_given(d, v, given) : 0;
     int rc = given && !video_index_keep(x, given, known)
                  ? -stopped(v)
-                 : say_fail("%s: no memory for the index of its frames", d->path);
+                 : video_short(d->path, "the index of its frames");
     free(given);
     return rc;
 }
@@ -600,7 +610,7 @@ int video_open_decoder(struct video *v)
 
     av_log_set_level(AV_LOG_QUIET); /* this program reports errors itself, once */
     if (!d)
-        return say_fail("%s: no memory for the decoder", v->path);
+        return video_short(v->path, "the decoder");
     v->data = d;
     v->ops = &decoder_ops;
     d->path = v->path;
@@ -609,7 +619,7 @@ int video_open_decoder(struct video *v)
     d->packet = av_packet_alloc();
     d->frame = av_frame_alloc();
     if (!d->packet || !d->frame)
-        return say_fail("%s: no memory for the decoder", v->path);
+        return video_short(v->path, "the decoder");
     return open_input(d) ? -1 : describe(v, d);
 }
 

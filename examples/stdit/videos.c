@@ -10,6 +10,7 @@
 #include "../cogvideo/list.h"
 #include "../common/csv.h"
 #include "../common/say.h"
+#include "../common/shortage.h"
 #include "../common/text_file.h"
 #include "videos.h"
 
@@ -58,8 +59,10 @@ static int add(struct stdit_videos *v, const struct video_file *file, int64_t mo
 {
     struct stdit_video video = {.file = *file, .caption = caption};
     struct video f;
-    int rc = video_open_file(&f, file) ? -1 : look(v, &f, &video, most);
 
+    shortage_take();
+    int rc = video_open_file(&f, file) ? -1 : look(v, &f, &video, most);
+    v->lacked |= shortage_take();
     video_close(&f);
     if (rc) {
         free(caption);
@@ -147,6 +150,10 @@ static int add_directory(struct stdit_videos *v, const char *directory, int64_t 
         free(entry[i]);
     }
     free(entry);
+    if (v->lacked)
+        return say_fail("%s: for want of memory or descriptors it could not be read whole; a run "
+                        "without these videos would be another one",
+                        directory);
     return v->rows ? 0 : say_fail("%s: there is no video in it", directory);
 }
 
@@ -158,7 +165,7 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
         return say_fail("%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         return add_directory(v, path, clips);
-    if (add_path(v, path, clips))
+    if (add_path(v, path, clips) || v->lacked)
         return -1;
     return v->rows ? 0 : say_fail("%s: there is no video in it", path);
 }

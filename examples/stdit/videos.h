@@ -14,6 +14,7 @@ struct stdit_videos {
     int64_t rows;                          /* clips in all */
     struct stdit_video *file;              /* of a directory: sorted by name */
     int64_t n_files;
+    bool lacked; /* a file was left out for want of memory or descriptors */
 };
 
 struct stdit_video {

@@ -57,6 +57,31 @@ if [ -f "$shim" ] && [ -d "$(dirname "$lm")/.libs" ]; then
             --steps 4 $output "$work/linked" --save-every 2 --keep 2 --log "$work/none"
     done
     [ -e "$work/none" ] && fail "a step was made although saves could not be kept"
+    # ---- a moment without descriptors or memory ---------------------------------------------------------
+
+    vae=${VAE_TRAIN:-./vae-train} encode=${VIDEO_ENCODE:-./video-encode}
+    mkdir "$work/clips"
+    for i in 1 2 3 4 5 6; do
+        {
+            echo "RGBCLIP 16 16 1 8"
+            head -c 768 /dev/urandom
+        } >"$work/clips/$i.rgb"
+    done
+    runs weights "$vae" --size 16x16 --lengths 1 --image-share 0 --batch 1 --threads 1 --steps 1 \
+        --video "$root/examples/data/bunny.rgb" --save "$work/vae"
+    cache="--vae $work/vae --vae-model tiny --data $work/clips --size 16x16 --frames 1 --threads 1 --workers 1"
+    runs "is written" "$encode" $cache --output "$work/right"
+    rights=0
+    for call in 16 20 22 24 26 28; do
+        for kind in open malloc; do
+            rm -rf "$work/cache"
+            if faulty $kind:$call "$encode" $cache --output "$work/cache" >"$work/out" 2>"$work/err"; then
+                diff -r "$work/right" "$work/cache" >"$work/out" || fail "$kind $call fails: $(cat "$work/out")"
+                rights=$((rights + 1))
+            fi
+        done
+    done
+    [ $rights -ge 3 ] || fail "no moment without descriptors was survived"
     runs "its file system has no locks" faulty lock:1+ "$lm" $random --steps 1 --save "$work/unlocked"
 fi
 left=$(find "$work" -name '*.tmp-*' -o -name '*.lock')
