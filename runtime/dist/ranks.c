@@ -56,6 +56,13 @@ int ranks_open(struct ranks *job)
         rc = comm_open_mpi(&comm, deadline);
     else
         rc = comm_launched_as(&m.rank, &m.size);
+    if (!rc && !comm && m.size == 1 && !strncmp(where, "tcp:", 4) && !comm_is_launched())
+        return error_set(
+            CKPT_EINVAL,
+            "--ranks %s: neither RANK and WORLD_SIZE nor a launcher's variables are in "
+            "the environment, so this process would train alone; set RANK=0 "
+            "WORLD_SIZE=1 if that is meant",
+            where);
     if (!rc && !comm)
         rc = comm_open_tcp(&comm, &m, deadline);
     if (rc)

@@ -48,6 +48,7 @@ runs "step 200" ./examples/mlp --device cpu --threads 1 --ranks "file:$work/meet
 runs "no other process was started" ${STDIT_SAMPLE:-./stdit-sample} $both --plan-only --ranks "file:$work/meet"
 
 # wrong ranks, in every program; nothing is trained or written
+refuses 1 "neither RANK and WORLD_SIZE nor a launcher's variables" $stdit --ranks $tcp
 for program in "$stdit" "$vae" "${STDIT_SAMPLE:-./stdit-sample} $both --plan-only" \
     "$encode $work/clip.rgb $work/o" "$decode $work/latents $work/o" "./examples/mlp $both"; do
     status=1

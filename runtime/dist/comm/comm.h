@@ -149,5 +149,7 @@ void comm_name_ranks(char *dst, size_t size, const bool *which, int n);
  * without a launcher.  Returns 0, or CKPT_EINVAL with the sentence in error_get() if only one of
  * the two is set or the numbers are invalid. */
 int comm_launched_as(int *rank, int *size);
+/* Whether a launcher's variables are set. */
+bool comm_is_launched(void);
 
 #endif

@@ -58,14 +58,27 @@ static int read_launcher(const struct launcher *l, int *rank, int *size)
     return rc;
 }
 
-int comm_launched_as(int *rank, int *size)
+/* The launcher whose variables are set; NULL: none. */
+static const struct launcher *find_launcher(void)
 {
-    *rank = 0;
-    *size = 1;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const struct launcher *l = &launchers[i];
         if (find(l->rank) || (find(l->size) && !l->size_alone))
-            return read_launcher(l, rank, size);
+            return l;
     }
-    return 0;
+    return NULL;
+}
+
+bool comm_is_launched(void)
+{
+    return find_launcher() != NULL;
+}
+
+int comm_launched_as(int *rank, int *size)
+{
+    const struct launcher *l = find_launcher();
+
+    *rank = 0;
+    *size = 1;
+    return l ? read_launcher(l, rank, size) : 0;
 }
