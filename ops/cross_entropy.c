@@ -327,8 +327,18 @@ static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_te
     return y;
 }
 
+/* The number of ops recorded from op `first` on that are no views, as feeds and copies are. */
+static int32_t ops_since(const ckpt_tape *t, int32_t first)
+{
+    int32_t n = 0;
+    for (int32_t i = first; i < t->n_ops; i++)
+        n += !(t->ops.data[i].def->flags & CKPT_OP_VIEW);
+    return n;
+}
+
 /* Records one chunk after the other; a training step holds the logits of one chunk at a time
- * (loss_at_turn.c). */
+ * (loss_at_turn.c).  Later ops draw the random numbers that they draw after one chunk, since the
+ * number of chunks depends on the micro-batch. */
 ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                       ckpt_tensor label, const struct ckpt_cross_entropy_spec *spec)
 {
@@ -344,13 +354,24 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     const int n = rows > 0 ? parts_of(rows, chunk) : 1;
     if (n == 1 || whole.reduction == CKPT_REDUCE_NONE)
         return ckpt_cross_entropy(t, logits_of(t, x, w, b), label, &whole);
+    const int32_t first = t->n_ops, start = tape_number(t);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
+    const int32_t number = start + ops_since(t, first); /* one chunk reads x and label, too */
+    int32_t next = number;
     const bool mean = whole.reduction == CKPT_REDUCE_MEAN;
     ckpt_tensor sum = CKPT_NONE, count = mean ? count_labels(t, label, &whole) : CKPT_NONE;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        tape_set_number(t, number);
         sums[i] = record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM);
-    for (int i = 0; i < n; i++)
+        next = i ? next : tape_number(t); /* the first chunk may record a parameter, too */
+    }
+    for (int i = 0; i < n; i++) {
+        tape_set_number(t, number);
         sum = i ? ckpt_add(t, sum, sums[i]) : sums[i];
-    return mean ? ops_over_count(t, sum, count) : sum;
+    }
+    if (mean)
+        sum = ops_over_count(t, sum, count);
+    tape_set_number(t, next);
+    return sum;
 }

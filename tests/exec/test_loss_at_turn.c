@@ -13,11 +13,12 @@
 #include "exec/small.h"
 #include "ops.h"
 
-enum { ROWS = 12, CLASSES = 37, WIDTH = 16, CHUNKS = 4, IGNORED = 5 };
+enum { ROWS = 12, CLASSES = 37, WIDTH = 16, CHUNKS = 4, IGNORED = 5, NOISE = 64 };
 
 struct model {
     enum ckpt_dtype dtype;
     int reduction;
+    int chunks;
     bool weighs, squares, shows; /* class weights; the loss squared; logits are an output */
     float smoothing, z;
     ckpt_tensor logits, weight, x, w;
@@ -146,8 +147,15 @@ static ckpt_tensor record_chunks(ckpt_tape *t, int64_t batch, void *user)
     const struct model *m = user;
     struct ckpt_cross_entropy_spec spec = spec_of(m);
     (void)batch;
-    spec.chunk = ROWS / CHUNKS;
+    spec.chunk = ROWS / m->chunks;
     return ckpt_linear_cross_entropy(t, ckpt_tanh(t, m->x), m->w, CKPT_NONE, labels(t), &spec);
+}
+
+static ckpt_tensor record_noise(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor loss = record_chunks(t, batch, user);
+    ckpt_output(t, "noise", ckpt_bernoulli(t, .5f, CKPT_F32, 1, (int64_t[]){NOISE}));
+    return loss;
 }
 
 /* The next op before (by -1) or after (by 1) op i, without ops that have no kernel and sums of
@@ -167,7 +175,8 @@ static void test_chunks(void **state)
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     (void)state;
     for (int reduction = CKPT_REDUCE_MEAN; reduction <= CKPT_REDUCE_SUM; reduction++) {
-        struct model m = {.dtype = CKPT_BF16, .reduction = reduction, .weighs = true};
+        struct model m = {
+            .dtype = CKPT_BF16, .reduction = reduction, .chunks = CHUNKS, .weighs = true};
         ckpt *c = open_model(&m);
         ckpt_program *p;
         float first, last;
@@ -196,8 +205,34 @@ static void test_chunks(void **state)
     }
 }
 
+/* Noise that is recorded after the loss does not depend on the number of chunks. */
+static void test_noise(void **state)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    (void)state;
+    for (int trains = 0; trains < 2; trains++)
+        for (int reduction = CKPT_REDUCE_MEAN; reduction <= CKPT_REDUCE_SUM; reduction++) {
+            float one[NOISE], noise[NOISE];
+            for (int chunks = 1; chunks <= ROWS; chunks++) {
+                struct model m = {.reduction = reduction, .chunks = chunks, .weighs = true};
+                ckpt *c = open_model(&m);
+                const struct ckpt_optimizer *own = trains ? ckpt_adamw(c, &adamw) : NULL;
+                ckpt_program *p;
+                if (ckpt_compile(c, record_noise, &m, own, 1, &p))
+                    fail_msg("%s", ckpt_error(c));
+                assert_int_equal(ckpt_step(p, NULL), 0);
+                assert_int_equal(ckpt_fetch(p, "noise", noise, sizeof noise), 0);
+                if (chunks == 1)
+                    memcpy(one, noise, sizeof noise);
+                assert_memory_equal(noise, one, sizeof one);
+                ckpt_close(c);
+            }
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_chunks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_chunks),
+                                       cmocka_unit_test(test_noise)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
