@@ -27,7 +27,7 @@ int ckpt_launched(int *rank, int *ranks)
 void ckpt_request_stop(ckpt *c)
 {
     if (c)
-        c->ranks.request[CKPT_REQUEST_STOP] = 1;
+        c->ranks.request[CKPT_REQUEST_STOP]++;
 }
 
 bool ckpt_stop_requested(const ckpt *c)

@@ -91,7 +91,7 @@ void ranks_close(struct ranks *job, int code)
 
 int ranks_take_request(struct ranks *job, int request)
 {
-    int requested = job->request[request];
+    bool requested = job->request[request] != 0;
     /* A second request made by a signal in between merges with this one. */
     if (requested && request != CKPT_REQUEST_STOP)
         job->request[request] = 0;

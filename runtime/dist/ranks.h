@@ -64,7 +64,8 @@ struct ranks {
     struct rank_place *places; /* placement of each rank; NULL: not known yet */
     int requested_zero; /* sharing.zero as requested; sharing.zero is 0 where group_ranks would be 1
                          */
-    atomic_int request[CKPT_REQUESTS]; /* 1: requested by this rank */
+    atomic_int request[CKPT_REQUESTS]; /* by this rank; 0: none.  Requests to stop are counted:
+                                          each ends the search for a plan under way */
     bool requested[CKPT_REQUESTS];     /* requested by any rank, in a step that has ended */
     bool values_agreed; /* all ranks have compared the values that were set, and they are equal */
     uint64_t rates;     /* digest of all learning rates so far */

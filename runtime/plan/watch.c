@@ -13,7 +13,7 @@ int plan_watch_check(struct plan_watch *w)
 {
     if (!w)
         return 0;
-    if (w->stop && atomic_load_explicit(w->stop, memory_order_relaxed) > w->ignored)
+    if (w->stop && atomic_load_explicit(w->stop, memory_order_relaxed) != w->ignored)
         return CKPT_ESTOP;
     int seconds = w->report ? (int)(clock_seconds() - w->start) : 0;
     if (seconds > w->reported)

@@ -12,7 +12,8 @@
 struct plan_watch {
     void (*report)(void *user, int seconds); /* or NULL */
     void *user;
-    const atomic_int *stop; /* the search ends when this gets above `ignored`; or NULL */
+    const atomic_int *stop; /* a number of requests: when it is not `ignored`, the search ends; or
+                               NULL */
     int ignored;
     double start; /* of the search */
     int reported; /* seconds */
