@@ -24,7 +24,9 @@ enum ckpt_option_type {
     CKPT_OPT_FLOAT,  /* double:      --name 1e-4                     */
     CKPT_OPT_STRING, /* const char*: --name TEXT                     */
     CKPT_OPT_SIZE,   /* int64_t:     --name 24G, 512M, 80%, 4096     */
-    CKPT_OPT_BUDGET  /* int64_t:     as SIZE, auto or none: CKPT_VRAM_AUTO, CKPT_VRAM_NONE */
+    CKPT_OPT_BUDGET, /* int64_t:     as SIZE, auto or none: CKPT_VRAM_AUTO, CKPT_VRAM_NONE */
+    CKPT_OPT_ALIAS,  /* another name of the option that help names; not in the help text */
+    CKPT_OPT_GROUP   /* no option: the title of the following rows in the help text */
 };
 
 /*
@@ -57,6 +59,22 @@ struct ckpt_option {
         }                                                                                          \
     }
 
+/* A row that is another name of an option of the same table; and one that begins a group. */
+#define CKPT_OPTION_ALIAS(name, option)                                                            \
+    {                                                                                              \
+        name, CKPT_OPT_ALIAS, 0, NULL, option,                                                     \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
+    }
+#define CKPT_OPTION_GROUP(title)                                                                   \
+    {                                                                                              \
+        title, CKPT_OPT_GROUP, 0, NULL, NULL,                                                      \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
+    }
+
 /* The option table of struct ckpt_options, for help texts and man pages. */
 CKPT_API const struct ckpt_option *ckpt_options_table(void);
 
@@ -79,7 +97,8 @@ CKPT_API int ckpt_option_table_parse(const struct ckpt_option *table, void *dest
  */
 CKPT_API int ckpt_environment_check(void);
 
-/* Writes one aligned line per row. */
+/* Writes one aligned line per row, or several on a terminal that is narrower, and the titles of
+ * groups. */
 CKPT_API void ckpt_option_table_help(const struct ckpt_option *table, FILE *f);
 
 /* Returns 0 if only argv[0] is left, else CKPT_EINVAL with the first remaining argument and, if

@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../common/say.h"
 #include "cache.h"
 #include "ckpt_tools.h"
@@ -323,6 +324,9 @@ static int open_cache(struct cache *c, const char *dir, bool all)
     *c = (struct cache){.rows = 0};
     if (snprintf(path, sizeof path, "%s/manifest.json", dir) >= CACHE_PATH)
         return say_fail("%s: the name is too long", dir);
+    if (access(dir, F_OK))
+        return say_fail("%s: there is no such cache; make one with video-encode --output %s", dir,
+                        dir);
     if (read_manifest(c, path))
         return -1;
     c->setup = json_object_get(c->manifest, "setup");

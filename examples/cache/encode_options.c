@@ -9,10 +9,12 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct encode_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Files"),
     ROW("data", STRING, stdit.video_dir, "DIR",
         "directory of videos and tar files, or with videos.txt and prompts.txt; also one video, "
         "one tar file or a table of videos (.csv)"),
     ROW("output", STRING, output, "DIR", "directory for the shards and the manifest"),
+    CKPT_OPTION_GROUP("Encoders"),
     ROW("vae", STRING, stdit.vae, "FILE",
         "weights of the autoencoder of Open-Sora (safetensors), or a directory with them"),
     ROW("model", STRING, model, "DIR",
@@ -26,6 +28,7 @@ static const struct ckpt_option table[] = {
     SPIECE_ROW(stdit.tokenizer, "--text-encoder"),
     RANGE("text-tokens", INT, stdit.text_tokens, "N",
           "tokens of a caption (default 300; with --model 226)", 1, 65536),
+    CKPT_OPTION_GROUP("Clips"),
     ROW("buckets", STRING, stdit.buckets, "FILE",
         "table of sizes and lengths: each clip is encoded for its bucket (default: one size for "
         "all)"),
@@ -37,6 +40,7 @@ static const struct ckpt_option table[] = {
           "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
     RANGE("clips", INT, stdit.clips, "N",
           "largest number of clips per video (default: as many as fit)", 1, OPTION_MOST),
+    CKPT_OPTION_GROUP("Running"),
     ROW("dtype", STRING, stdit.dtype, "TYPE",
         "dtype of weights, activations and text features: fp32 or bf16 (default bf16)"),
     ROW("stored", STRING, stored, "TYPE",
@@ -121,8 +125,7 @@ int encode_options_agree(const struct encode_options *o, ckpt *c)
 int encode_options_parse(struct encode_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", tables[1]}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
     struct stdit_options *s = &o->stdit;
 
     *o = (struct encode_options){.stdit = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
@@ -139,7 +142,10 @@ int encode_options_parse(struct encode_options *o, int argc, char **argv)
             "       video-encode --check [OPTION]... --output DIR\n\n"
             "Encodes videos and their captions once, into a cache for trainers, inside a\n"
             "memory budget.  Existing shards are kept: the same command line resumes an\n"
-            "interrupted run.  With --ranks each process makes its share of the shards.\n",
+            "interrupted run.  With --ranks each process makes its share of the shards.\n"
+            "\nExamples:\n  video-encode --data videos --vae vae.safetensors --size 256x144 "
+            "--frames 17 --output cache\n"
+            "  video-encode --data videos --model CogVideoX-5b --vram 16G --output cache\n",
             2, sections))
         return 1;
     return check(o);

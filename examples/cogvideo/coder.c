@@ -38,7 +38,7 @@ int cogvae_coder_parse(struct cogvae_coder *k, const struct ckpt_option *table, 
     struct cogvae_coder_options *o = &k->options;
     const struct ckpt_option *tables[] = {table, table_of_coder, options_of_library(false)};
     const struct option_section sections[] = {
-        {"Options", table}, {"The model", table_of_coder}, {"Options of the library", tables[2]}};
+        {"Options", table}, {"The model", table_of_coder}, {NULL, tables[2]}};
 
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, owner, &argc, argv) ||

@@ -10,8 +10,10 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
     COGVIDEO_MODEL_ROWS,
     GRAD_DTYPE_ROW,
+    CKPT_OPTION_GROUP("Data"),
     ROW("data", STRING, data, "DIR",
         "directory with videos.txt, prompts.txt and encoded data in DIR/cache; random: random "
         "latents (default random)"),
@@ -56,6 +58,7 @@ static const struct ckpt_option table[] = {
           0, 1),
     ROW("keep-order", FLAG, keep_order, NULL,
         "take samples in the order of the list (default: shuffled in each epoch by --seed)"),
+    CKPT_OPTION_GROUP("Adapters"),
     RANGE("lora-rank", INT, rank, "N",
           "train only LoRA adapters of rank N (default: from the adapters in --load or --resume, "
           "else train all weights)",
@@ -75,8 +78,9 @@ static const struct ckpt_option table[] = {
     BETA2_ROW,
     LOG_ROWS("prediction"),
     VALIDATION_ROWS,
+    CKPT_OPTION_GROUP("Samples"),
     RANGE("sample-every", INT, sample_every, "N",
-          "sample also every N steps, into step-NNNNNNNN of --out (default: only at the end)", 1,
+          "sample also every N steps, into step-NNNNNNNN of --output (default: only at the end)", 1,
           OPTION_MOST),
     ROW("sample-text", STRING, sample_text, "FILE",
         "sample these text features: prompt_embedding (safetensors), one row per clip"),
@@ -92,21 +96,24 @@ static const struct ckpt_option table[] = {
     ROW("vae", STRING, vae, "DIR",
         "autoencoder of --images and of sampled clips (default: the vae of --model, if it has "
         "one)"),
-    ROW("out", STRING, out, "DIR", "directory for sampled clips (default cogvideo-out)"),
+    ROW("output", STRING, out, "DIR", "directory for sampled clips (default cogvideo-out)"),
+    CKPT_OPTION_ALIAS("out", "output"),
     HELP_ROWS,
     {0},
 };
 
 static int print_help(const struct cogvideo_options *o)
 {
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", options_of_library(true)}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
 
     return options_print(
         o->help, o->version,
         "Usage: cogvideo-train --model DIR [OPTION]...\n\n"
         "Trains the transformer of CogVideoX, or LoRA adapters for it, inside a memory\n"
-        "budget, on encoded videos and prompts.\n",
+        "budget, on encoded videos and prompts.\n"
+        "\nExamples:\n  cogvideo-train --model CogVideoX-5b --cache cache --lora-rank 128 --vram "
+        "24G --host 64G --save lora.safetensors\n"
+        "  cogvideo-train --model CogVideoX-2b --cache cache --vram 40G --plan-only\n",
         2, sections);
 }
 
@@ -194,7 +201,7 @@ static int check_sampling(struct cogvideo_options *o)
                         : o->sample_ema ? "--sample-ema"
                         : o->image      ? "--sample-image"
                         : o->negative   ? "--negative"
-                        : o->out        ? "--out"
+                        : o->out        ? "--output"
                                         : "--vae");
     if ((o->text_encoder || o->tokenizer) && !cogvideo_has_prompts(o))
         return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");

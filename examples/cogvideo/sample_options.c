@@ -9,6 +9,7 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
     COGVIDEO_MODEL_ROWS,
     ROW("load", STRING, train.load, "FILE",
         "LoRA adapters, or weights in place of the weights of --model (safetensors)"),
@@ -16,6 +17,7 @@ static const struct ckpt_option table[] = {
     RANGE("lora-rank", INT, rank, "N",
           "rank of the LoRA adapters in --load (default: from the file)", 1, 65536),
     COGVIDEO_LORA_ROWS,
+    CKPT_OPTION_GROUP("Prompts"),
     ROW("text", STRING, sample_text, "FILE",
         "text features to sample: prompt_embedding (safetensors), one row per clip; give this, "
         "--prompt or --prompts"),
@@ -28,6 +30,7 @@ static const struct ckpt_option table[] = {
         "picture to sample from, required for I2V: encoded_image (safetensors) (default: none)"),
     ROW("noise", STRING, noise, "FILE",
         "initial noise (safetensors) (default: drawn from --sample-seed)"),
+    CKPT_OPTION_GROUP("Clips"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 49)", 1, 65536),
     RANGE("height", INT, height, "N", "height of a frame in pixels (default 480)", 1, 65536),
     RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 65536),
@@ -69,8 +72,7 @@ static int check(struct cogvideo_options *o)
 int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", tables[1]}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
 
     *o = (struct cogvideo_options)COGVIDEO_OPTIONS_INIT;
     o->frames = 49;
@@ -82,11 +84,14 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (options_print(
-            o->help, o->version,
-            "Usage: cogvideo-sample --model DIR --prompt TEXT [OPTION]...\n\n"
-            "Samples clips from CogVideoX inside a memory budget, as latents or videos.\n",
-            2, sections))
+    if (options_print(o->help, o->version,
+                      "Usage: cogvideo-sample --model DIR --prompt TEXT [OPTION]...\n\n"
+                      "Samples clips from CogVideoX inside a memory budget, as latents or videos.\n"
+                      "\nExamples:\n  cogvideo-sample --model CogVideoX-5b --prompt \"a rabbit in "
+                      "a meadow\" --vram 12G --output rabbit.mp4\n"
+                      "  cogvideo-sample --model CogVideoX-5b --load lora.safetensors --prompts "
+                      "prompts.txt --output clips.mp4\n",
+                      2, sections))
         return 1;
     if (!o->model)
         return say_fail("--model DIR is missing");

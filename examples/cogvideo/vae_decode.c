@@ -17,7 +17,11 @@ static const char usage[] =
     "Usage: cogvideo-decode [OPTION]... --model DIR --latents FILE --output VIDEO\n\n"
     "Decodes latents with the video autoencoder of CogVideoX inside a memory budget; the\n"
     "budget changes no bit of the result.  VIDEO is a file .mp4, .y4m or of another video format,\n"
-    "a file .rgb of raw frames, or a directory for PNG pictures.\n";
+    "a file .rgb of raw frames, or a directory for PNG pictures.\n"
+    "\nExamples:\n  cogvideo-decode --model CogVideoX-5b --latents latents.safetensors --output "
+    "clip.mp4\n"
+    "  cogvideo-decode --model CogVideoX-5b --latents latents.safetensors --vram 8G --output "
+    "pictures\n";
 
 struct options {
     const char *latents, *output, *clip;

@@ -25,7 +25,9 @@ static const char usage[] =
     "Encodes videos with the video autoencoder of CogVideoX inside a memory budget.  VIDEO.mp4\n"
     "becomes DIR/VIDEO.safetensors with \"encoded_video\" [16, F, h, w]: a sample of the "
     "posterior,\n"
-    "multiplied by the scaling factor, as in the caches of CogVideoX trainers.\n";
+    "multiplied by the scaling factor, as in the caches of CogVideoX trainers.\n"
+    "\nExamples:\n  cogvideo-encode --model CogVideoX-5b --video clip.mp4 --output latents\n"
+    "  cogvideo-encode --model CogVideoX-5b --list videos.txt --vram 8G --output latents\n";
 
 struct options {
     const char *video, *list, *output;

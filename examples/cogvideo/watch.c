@@ -166,7 +166,7 @@ static int write_clip(struct cogvideo_watch *w, int64_t clip, int64_t step)
     char path[PATH];
 
     if (snprintf(path, sizeof path, "%s/%s.safetensors", r->options.out, name.file) >= PATH)
-        return say_fail("--out %s: the name is too long", r->options.out);
+        return say_fail("--output %s: the name is too long", r->options.out);
     if (!ckpt_rank(r->context) &&
         (directory_make(r->options.out) || cogvideo_sampler_write(s, latents, path)))
         return -1;

@@ -135,7 +135,8 @@ int options_print(bool help, bool version, const char *usage, int n,
     if (help) {
         fputs(usage, stdout);
         for (int i = 0; i < n; i++) {
-            printf("\n%s:\n", sections[i].title);
+            if (sections[i].title)
+                printf("\n%s:\n", sections[i].title);
             ckpt_option_table_help(sections[i].rows, stdout);
         }
     } else if (version)
@@ -160,7 +161,7 @@ static const char *const is_free[] = {"batch",         "dump",
                                       "keep-every",    "load",
                                       "loader-memory", "log",
                                       "lora-merge",    "max-bad",
-                                      "out",           "partial",
+                                      "output",        "partial",
                                       "prompt",        "random",
                                       "resume",        "resume-changed",
                                       "sample-every",  "sample-seed",
@@ -182,7 +183,7 @@ static const char *const is_free[] = {"batch",         "dump",
                                       "text-encoder",  "guidance-schedule",
                                       "batch-seconds", "lora-format"};
 /* Options that may differ between ranks. */
-static const char *const is_own[] = {"log", "out", "tensorboard", "help", "version"};
+static const char *const is_own[] = {"log", "output", "tensorboard", "help", "version"};
 
 enum option_role option_role(const char *name)
 {
@@ -222,7 +223,7 @@ enum { VALUE_BYTES = 64 };
 
 static bool is_compared(const struct ckpt_option *row)
 {
-    return !is_in(is_own, sizeof is_own / sizeof *is_own, row->name);
+    return option_has_value(row) && !is_in(is_own, sizeof is_own / sizeof *is_own, row->name);
 }
 
 /* A path: hosts may store a file under different names, so ranks compare only whether one is given.

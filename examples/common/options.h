@@ -31,7 +31,7 @@
     ROW("tokenizer", STRING, field, "FILE",                                                        \
         "spiece.model or tokenizer.json, or its directory (default: from " from ")")
 #define HELP_ROWS                                                                                  \
-    ROW("help", FLAG, help, NULL, "print this text (-h)"),                                         \
+    CKPT_OPTION_GROUP("Help"), ROW("help", FLAG, help, NULL, "print this text (-h)"),              \
         ROW("version", FLAG, version, NULL, "print the version (-V)")
 #define STRIDE_ROWS                                                                                \
     RANGE("stride", INT, stride, "N",                                                              \
@@ -92,9 +92,15 @@ const struct ckpt_option *options_of_library(bool trains);
  * same files.  Returns 0, or -1 after an error message. */
 int options_alone(const struct ckpt_options *library);
 
+/* Whether the row is an option, and no title or second name of one. */
+static inline bool option_has_value(const struct ckpt_option *row)
+{
+    return row->type != CKPT_OPT_GROUP && row->type != CKPT_OPT_ALIAS;
+}
+
 /* A section of --help. */
 struct option_section {
-    const char *title;
+    const char *title; /* NULL: the rows begin with a title */
     const struct ckpt_option *rows;
 };
 

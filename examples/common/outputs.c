@@ -76,7 +76,7 @@ static int list_files(const struct training_files *t, struct ckpt_path rows[MOST
         {"--log", r->log, CKPT_PATH_LOG, 0},
         {"--tensorboard", r->tensorboard, CKPT_PATH_DIRECTORY, 0},
         {"--dump", r->dump, CKPT_PATH_FILE, 0},
-        {t->out_option ? t->out_option : "--out", t->out, CKPT_PATH_DIRECTORY, 0},
+        {t->out_option ? t->out_option : "--output", t->out, CKPT_PATH_DIRECTORY, 0},
     };
 
     memcpy(rows, all, sizeof all);

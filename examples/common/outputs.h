@@ -14,7 +14,7 @@ struct training_files {
     const struct ckpt_options *library;
     const struct training_options *train;
     const char *out;        /* output directory; NULL: none */
-    const char *out_option; /* the option that names it; NULL: --out */
+    const char *out_option; /* the option that names it; NULL: --output */
 };
 
 /* Refuses outputs that this run would never write: with --plan-only or --steps 0, or an average

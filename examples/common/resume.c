@@ -106,7 +106,7 @@ int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner)
     char text[32];
 
     for (const struct ckpt_option *row = table; row->name; row++)
-        if (option_role(row->name) != OPTION_FREE &&
+        if (option_has_value(row) && option_role(row->name) != OPTION_FREE &&
             ckpt_state_note(c, row->name, option_text(row, owner, text)))
             return say_fail("%s", ckpt_error(c));
     return 0;
@@ -116,7 +116,7 @@ struct asked {
     const struct resume_options *options;
     struct resume_place *place;
     bool unchecked, refused;
-    bool slots; /* the optimizers keep other values */
+    bool slots;           /* the optimizers keep other values */
     struct names unknown; /* notes that only one of the two runs has */
 };
 

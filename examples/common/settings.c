@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a config.json: see settings.h. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,12 +9,39 @@
 #include "say.h"
 #include "settings.h"
 
+/* The name after the owner, if the path looks like owner/name. */
+static const char *name_on_hub(const char *path)
+{
+    const char *slash = strchr(path, '/');
+
+    return slash && slash > path && *path != '.' && *path != '~' && slash[1] &&
+                   !strchr(slash + 1, '/') && !strstr(slash, ".json")
+               ? slash + 1
+               : NULL;
+}
+
+int settings_exists(const char *path)
+{
+    const char *name = name_on_hub(path);
+    struct stat st;
+
+    if (!stat(path, &st))
+        return 0;
+    if (errno != ENOENT || !name)
+        return say_fail("%s: cannot be read: %s", path, strerror(errno));
+    return say_fail("%s: there is no such directory here; if it is a model on Hugging Face, "
+                    "download it with \"hf download %s --local-dir %s\" and name %s",
+                    path, path, name, name);
+}
+
 int settings_open(struct settings *s, const char *path)
 {
     char inside[sizeof s->path];
     struct stat st;
 
     *s = (struct settings){.root = NULL};
+    if (settings_exists(path))
+        return -1;
     if (snprintf(inside, sizeof inside, "%s/config.json", path) < (int)sizeof inside &&
         !access(inside, F_OK))
         path = inside;

@@ -32,6 +32,10 @@ struct settings {
     int failed; /* -1 after the first error message */
 };
 
+/* Whether there is a file or directory.  Returns 0, or -1 after an error message, which says how a
+ * model with the name of one on Hugging Face, as owner/name, is downloaded. */
+int settings_exists(const char *path);
+
 /* Opens the file, or the config.json in a directory.  Returns 0, or -1 after an error message. */
 int settings_open(struct settings *s, const char *path);
 void settings_close(struct settings *s);

@@ -33,15 +33,17 @@ struct training_options {
         "dtype of gradients of bf16 weights that are not accumulated: fp32 or bf16 (default "      \
         "fp32)")
 #define WEIGHTS_ROWS                                                                               \
-    ROW("load", STRING, train.load, "FILE", "start from these weights (safetensors)"),             \
+    CKPT_OPTION_GROUP("Weights and states"),                                                       \
+        ROW("load", STRING, train.load, "FILE", "start from these weights (safetensors)"),         \
         PARTIAL_ROW(train.partial),                                                                \
         ROW("save", STRING, train.save, "FILE", "write the weights at the end"),                   \
         ROW("save-ema", STRING, train.save_ema, "FILE",                                            \
             "write the moving average of the weights at the end"),                                 \
         RESUME_ROWS(train.state)
 #define BATCH_ROW(what, usual)                                                                     \
-    RANGE("batch", INT, train.batch, "N", what " per step of each rank (default" usual ")", 1,     \
-          65536)
+    CKPT_OPTION_GROUP("Training"),                                                                 \
+        RANGE("batch", INT, train.batch, "N", what " per step of each rank (default" usual ")", 1, \
+              65536)
 /* Arguments: the defaults of --steps, --lr, --warmup, --weight-decay and --ema-decay, as text. */
 #define STEPS_ROWS(count, rate, rising, decay, average)                                            \
     OPTIMIZER_ROW,                                                                                 \
@@ -71,7 +73,8 @@ struct training_options {
           OPTION_DECAY)
 /* what: the contents of a --dump file between loss and gradients. */
 #define LOG_ROWS(what)                                                                             \
-    ROW("log", STRING, train.log, "FILE", "append one JSON line per run and one per step"),        \
+    CKPT_OPTION_GROUP("Logs"),                                                                     \
+        ROW("log", STRING, train.log, "FILE", "append one JSON line per run and one per step"),    \
         ROW("tensorboard", STRING, train.tensorboard, "DIR",                                       \
             "write the numbers of --log, and pictures, as TensorBoard events"),                    \
         ROW("dump", STRING, train.dump, "FILE",                                                    \

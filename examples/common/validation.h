@@ -20,9 +20,11 @@ struct validation_options {
 
 /* Option rows for structs that have struct validation_options as member `validation`. */
 #define VALIDATION_ROWS                                                                            \
-    ROW("val", STRING, validation.file, "FILE",                                                    \
-        "clips for validation, in the format of --features: their loss is measured at ten noise "  \
-        "levels at the end"),                                                                      \
+    CKPT_OPTION_GROUP("Validation"),                                                               \
+        ROW("val", STRING, validation.file, "FILE",                                                \
+            "clips for validation, in the format of --features: their loss is measured at ten "    \
+            "noise "                                                                               \
+            "levels at the end"),                                                                  \
         RANGE("val-every", INT, validation.every, "N",                                             \
               "measure the loss of --val also every N steps (default: only at the end)", 1,        \
               OPTION_MOST),                                                                        \

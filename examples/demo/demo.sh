@@ -44,7 +44,7 @@ say "2 of 4: the same $compared steps in $budget, planned with these times"
 say "3 of 4: on to $steps steps in $budget"
 # shellcheck disable=SC2086
 "$programs/vae-train" $coder --steps "$steps" --schedule wsd --resume "$work/state" \
-    --save "$out/vae.safetensors" --out "$out/vae"
+    --save "$out/vae.safetensors" --output "$out/vae"
 
 say "4 of 4: the diffusion model, $drawing steps, and a clip drawn from noise"
 clip=examples/data/bunny.mp4
@@ -53,7 +53,7 @@ clip=examples/data/bunny.mp4
     --stride 1 --frames 13 --clips 1 --steps "$drawing" --schedule wsd --sample-steps 0 \
     --save-ema "$out/stdit.safetensors"
 "$programs/stdit-sample" --load "$out/stdit.safetensors" --vae "$out/vae.safetensors" --frames 13 \
-    --fps 8 --out "$out"
+    --fps 8 --output "$out"
 
 "$programs/ckpt" plan --graph "$work/autoencoder.graph" --machine "$work/machine.json" \
     --plan-in "$work/plan" --timeline "$out/timeline.html" >/dev/null

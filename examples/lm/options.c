@@ -6,14 +6,17 @@
 #include "ckpt_ops.h"
 #include "ckpt_tools.h"
 #include "options.h"
+#include "../common/settings.h"
 #include "../tokenizer/tokenizer.h"
 
 #define ROW(...)   CKPT_OPTION(struct lm_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
     LM_MODEL_ROWS,
     GRAD_DTYPE_ROW,
+    CKPT_OPTION_GROUP("Data"),
     ROW("data", STRING, data, "FILES",
         "files of tokens (llm.c, LLMQ) or text, as a shell pattern; random: random tokens "
         "(default: the included text with the tiny preset, else random)"),
@@ -35,6 +38,7 @@ static const struct ckpt_option table[] = {
           "the number with the fastest step that fits (another number may change the last bits; "
           "default: up to 2^29 scores)",
           1, OPTION_MOST),
+    CKPT_OPTION_GROUP("Validation and samples"),
     RANGE("val-every", INT, validation_every, "N",
           "measure the loss of --val also every N steps (default: only at the end)", 1,
           OPTION_MOST),
@@ -50,14 +54,17 @@ static const struct ckpt_option table[] = {
 
 static int print_help(const struct lm_options *o)
 {
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", options_of_library(true)}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
 
     return options_print(
         o->help, o->version,
         "Usage: lm-train [OPTION]...\n\n"
         "Trains GPT-2, Llama 3 or Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
-        "GPT-2 on the bytes of the included text.\n",
+        "GPT-2 on the bytes of the included text.\n"
+        "\nExamples:\n  lm-train --model Qwen2.5-0.5B --load Qwen2.5-0.5B --data text.txt --vram "
+        "8G --save-hf tuned\n"
+        "  lm-train --model gpt2-124M --dtype bf16 --data \"train_*.bin\" --micro-batch auto "
+        "--vram 16G\n",
         2, sections);
 }
 
@@ -88,6 +95,8 @@ int lm_options_config(struct lm_options *o)
     struct lm_config *c = &o->config;
     bool grouped;
 
+    if (o->train.load && settings_exists(o->train.load))
+        return -1;
     if (is_path(o->model) ? lm_config_read(c, o->model) : lm_config_preset(c, o->model))
         return -1;
     grouped = c->kv_heads != c->heads;

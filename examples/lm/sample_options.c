@@ -7,11 +7,13 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
     ROW("load", STRING, train.load, "FILE",
         "weights (safetensors), or a Hugging Face model directory, whose config.json replaces "
         "--model"),
     PARTIAL_ROW(train.partial),
     LM_MODEL_ROWS,
+    CKPT_OPTION_GROUP("Text"),
     LM_TEXT_ROWS,
     RANGE("length", INT, length, "N",
           "tokens of context (default 1024, or fewer if the model has fewer positions)", 2,
@@ -37,8 +39,7 @@ static int check(struct lm_options *o)
 int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", tables[1]}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
 
     *o = (struct lm_options)LM_OPTIONS_INIT;
     o->model = NULL;
@@ -48,7 +49,10 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
         return say_fail("%s", ckpt_error(NULL));
     if (options_print(o->help, o->version,
                       "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
-                      "Generates text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n",
+                      "Generates text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n"
+                      "\nExamples:\n  lm-sample --load Qwen2.5-0.5B --prompt \"Once upon a time\"\n"
+                      "  lm-sample --load tuned --prompt \"Once\" --temperature 0 --sample-tokens "
+                      "64 --vram 4G\n",
                       2, sections))
         return 1;
     if (!o->model)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says what a machine file knows: rates, and the times of ops that were measured.
 
-    ckpt machine --out machine.json
+    ckpt machine --output machine.json
     python3 read_machine.py machine.json
 
 The file is one JSON object.  Bytes and seconds are its units: "flops", "bandwidth", "d2h", "h2d",

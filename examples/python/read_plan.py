@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says what a plan does: what runs again, what is offloaded, and when.
 
-    ckpt plan --graph gpt2.graph --machine h200-141 --vram 4G --host 8G --out gpt2.plan
+    ckpt plan --graph gpt2.graph --machine h200-141 --vram 4G --host 8G --output gpt2.plan
     python3 read_plan.py gpt2.plan
 
 The file is text, one fact a line; what follows "  # " is a name:

@@ -9,6 +9,7 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     STDIT_SIZE_ROWS,
     RANGE("in-channels", INT, in_channels, "N",
@@ -17,6 +18,7 @@ static const struct ckpt_option table[] = {
     ROW("freeze-caption", FLAG, freeze_caption, NULL, "do not train the caption projection"),
     STDIT_NUMBER_ROWS,
     GRAD_DTYPE_ROW,
+    CKPT_OPTION_GROUP("Data"),
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
     ROW("video-dir", STRING, video_dir, "DIR",
         "train on latents of the videos in this directory and its tar files, encoded during "
@@ -48,6 +50,7 @@ static const struct ckpt_option table[] = {
         "train on random latents of this shape, for timings (default 15x45x80 for XL/2 and 3B/2); "
         "with --buckets a table (.csv) of clips with random latents"),
     WEIGHTS_ROWS,
+    CKPT_OPTION_GROUP("Training"),
     RANGE("batch", COUNT, train.batch, "N",
           "clips per step of each rank (default 1); auto, with --buckets: for each size and length "
           "the number that trains fastest within the budget",
@@ -61,17 +64,19 @@ static const struct ckpt_option table[] = {
         "frame masks of training stage 1, 3 or adapt (default none)"),
     LOG_ROWS("prediction"),
     VALIDATION_ROWS,
-    ROW("out", STRING, out, "DIR", "directory for sampled frames (default stdit-out)"),
+    CKPT_OPTION_GROUP("Samples"),
+    ROW("output", STRING, out, "DIR", "directory for sampled frames (default stdit-out)"),
     RANGE("sample-steps", INT, sample_steps, "N",
           "Euler steps of sampling (default 30 with a video, else 0)", 0, 1000000),
     RANGE("sample-every", INT, sample_every, "N",
-          "sample also every N steps, into step-NNNNNNNN of --out (default: only at the end)", 1,
+          "sample also every N steps, into step-NNNNNNNN of --output (default: only at the end)", 1,
           OPTION_MOST),
     ROW("sample-ema", FLAG, sample_ema, NULL,
         "sample with the moving average of the weights also during training"),
     ROW("sample-seed", INT, sample_seed, "N", "seed of the initial noise of sampling (default 0)"),
     RANGE("guidance", FLOAT, guidance, "X",
           "scale of classifier-free guidance in sampling (default: the preset's)", 0, 1000),
+    CKPT_OPTION_ALIAS("out", "output"),
     HELP_ROWS,
     {0},
 };
@@ -92,14 +97,16 @@ static const struct preset presets[] = {
 
 static int print_help(const struct stdit_options *o)
 {
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", options_of_library(true)}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
 
     return options_print(
         o->help, o->version,
         "Usage: stdit-train [OPTION]...\n\n"
         "Trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory\n"
-        "budget.  Without options: a tiny model on the included clip.\n",
+        "budget.  Without options: a tiny model on the included clip.\n"
+        "\nExamples:\n  stdit-train --model XL/2 --cache cache --load stdit.safetensors --vram 24G "
+        "--host 64G --save tuned.safetensors\n"
+        "  stdit-train --model XL/2 --dtype bf16 --latent 15x46x80 --vram 26G --plan-only\n",
         2, sections);
 }
 
@@ -286,7 +293,7 @@ static int check_files(const struct stdit_options *o, bool out)
     if (outputs_asked(&files))
         return -1;
     if (out && !files.out)
-        say_note("--out %s: nothing will be written there: %s", o->out,
+        say_note("--output %s: nothing will be written there: %s", o->out,
                  o->library.plan_only ? "--plan-only samples nothing"
                                       : "without --sample-steps nothing is sampled");
     return 0;

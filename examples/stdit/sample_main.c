@@ -106,7 +106,7 @@ static int check_outputs(const struct stdit_options *o)
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
         {"--noise", o->noise, CKPT_PATH_INPUT, 0},
         {"--latents", plan_only ? NULL : o->latents, CKPT_PATH_FILE, 0},
-        {"--out", plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
+        {"--output", plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
     };
 
     return outputs_take(&o->library, all, sizeof all / sizeof *all);

@@ -9,6 +9,7 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
     ROW("load", STRING, train.load, "FILE", "weights of the diffusion model (safetensors)"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder (safetensors)"),
     PARTIAL_ROW(train.partial),
@@ -18,6 +19,7 @@ static const struct ckpt_option table[] = {
     STDIT_SIZE_ROWS,
     STDIT_CAPTION_ROWS,
     STDIT_NUMBER_ROWS,
+    CKPT_OPTION_GROUP("Prompts"),
     ROW("text", STRING, text, "FILE",
         "text features y and mask (safetensors), one row per clip (default: one clip with the null "
         "caption)"),
@@ -32,6 +34,7 @@ static const struct ckpt_option table[] = {
     RANGE("flow", FLOAT, flow, "X", "motion score to append to prompts (default: none)", 0, 1000),
     ROW("camera-motion", STRING, camera, "TEXT",
         "camera motion to append to prompts, such as \"pan left\" (default: none)"),
+    CKPT_OPTION_GROUP("Given frames and segments"),
     ROW("reference", STRING, reference, "FILE[;FILE...]",
         "pictures, videos or latents from vae-encode that provide given frames of clips (default: "
         "none)"),
@@ -48,6 +51,7 @@ static const struct ckpt_option table[] = {
     RANGE("align", INT, align, "N",
           "move starts of --mask-strategy to multiples of N latent frames (default: not moved)", 1,
           65536),
+    CKPT_OPTION_GROUP("Clips"),
     ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 17)", 1, 65536),
     RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 24)", 1, 1000),
@@ -61,7 +65,8 @@ static const struct ckpt_option table[] = {
         "initial noise (safetensors) (default: drawn from --sample-seed)"),
     ROW("latents", STRING, latents, "FILE",
         "write initial noise, masks and final latents (safetensors)"),
-    ROW("out", STRING, out, "DIR", "directory for videos and pictures (default stdit-out)"),
+    ROW("output", STRING, out, "DIR", "directory for videos and pictures (default stdit-out)"),
+    CKPT_OPTION_ALIAS("out", "output"),
     HELP_ROWS,
     {0},
 };
@@ -116,8 +121,7 @@ static int check(struct stdit_options *o)
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", tables[1]}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
 
     *o = (struct stdit_options)STDIT_OPTIONS_INIT;
     o->fps = 24;
@@ -134,7 +138,11 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
             o->help, o->version,
             "Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
             "Samples clips from STDiT3, the video diffusion transformer of Open-Sora 1.2,\n"
-            "and decodes them with its autoencoder, both inside one memory budget.\n",
+            "and decodes them with its autoencoder, both inside one memory budget.\n"
+            "\nExamples:\n  stdit-sample --model XL/2 --load stdit.safetensors --vae "
+            "vae.safetensors --text-encoder t5-v1_1-xxl --prompt \"a beach\"\n"
+            "  stdit-sample --load stdit.safetensors --vae vae.safetensors --vram 12G --output "
+            "clips\n",
             2, sections))
         return 1;
     o->out = o->out ? o->out : STDIT_OUT;

@@ -17,6 +17,7 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct vae_coder_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Options"),
     ROW("load", STRING, load, "FILE", "weights of the autoencoder (safetensors)"),
     PARTIAL_ROW(partial),
     RANGE(
@@ -77,7 +78,7 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
 {
     const struct ckpt_option *tables[] = {vae_model_table, table, options_of_library(false)};
     const struct option_section sections[] = {
-        {"Options", table}, {"The model", vae_model_table}, {"Options of the library", tables[2]}};
+        {NULL, table}, {"The model", vae_model_table}, {NULL, tables[2]}};
     struct vae_coder_options *o = &k->options;
 
     *k = (struct vae_coder){.options = {.model = VAE_MODEL_OPTIONS_INIT,

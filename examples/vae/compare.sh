@@ -18,7 +18,7 @@ number() {
 
 for quantizer in kl vq; do
     rm -f "$out/$quantizer.log"
-    "$train" --quantizer $quantizer --vram 12M --out "$out/$quantizer" --log "$out/$quantizer.log" \
+    "$train" --quantizer $quantizer --vram 12M --output "$out/$quantizer" --log "$out/$quantizer.log" \
         --save "$out/$quantizer.safetensors" "$@" >"$out/$quantizer.txt"
 done
 

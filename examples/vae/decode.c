@@ -14,7 +14,9 @@ const char say_program[] = "vae-decode";
 static const char usage[] =
     "Usage: vae-decode [OPTION]... --load WEIGHTS LATENTS VIDEO\n\n"
     "Decodes latents of vae-encode, of any length, inside a memory budget.  VIDEO is a file .mp4\n"
-    "or of another video format, a file .rgb of raw frames, or a directory for PNG pictures.\n";
+    "or of another video format, a file .rgb of raw frames, or a directory for PNG pictures.\n"
+    "\nExamples:\n  vae-decode --model v1.2 --load vae.safetensors latents.safetensors clip.mp4\n"
+    "  vae-decode --model v1.2 --load vae.safetensors --vram 8G latents.safetensors pictures\n";
 
 /* The buffers of a chunk, and the progress. */
 struct decoding {

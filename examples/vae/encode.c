@@ -15,7 +15,9 @@ const char say_program[] = "vae-encode";
 static const char usage[] =
     "Usage: vae-encode [OPTION]... --load WEIGHTS VIDEO LATENTS\n\n"
     "Encodes a video of any length with the video autoencoder of Open-Sora 1.2 inside a memory\n"
-    "budget: 17 frames become 5 latent frames.\n";
+    "budget: 17 frames become 5 latent frames.\n"
+    "\nExamples:\n  vae-encode --model v1.2 --load vae.safetensors clip.mp4 latents.safetensors\n"
+    "  vae-encode --model v1.2 --load vae.safetensors --vram 8G --clip 17x720x1280 --plan-only\n";
 
 /* The buffers of a chunk, and the progress. */
 struct encoding {

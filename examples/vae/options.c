@@ -12,6 +12,7 @@ const char say_program[] = "vae-train";
 #define RANGE(...) CKPT_OPTION_RANGE(struct vae_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model and data"),
     RANGE("stage", INT, stage, "N",
           "1: temporal part on latents, 2: with the 2-D encoder, 3: all on pixels (default 3)", 1,
           3),
@@ -41,6 +42,7 @@ static const struct ckpt_option table[] = {
           "step that fits (default auto with --micro-batch auto, else 0)",
           0, 4096),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
+    CKPT_OPTION_GROUP("Losses and codebook"),
     RANGE("kl-weight", FLOAT, kl_weight, "X",
           "weight of the KL divergence in stage 3 (default 1e-6)", 0, OPTION_REAL),
     ROW("lpips", STRING, lpips, "FILE",
@@ -55,8 +57,10 @@ static const struct ckpt_option table[] = {
     RANGE("commitment", FLOAT, commitment, "X",
           "weight of the latents' distance to the codebook (default 0.25)", 0, OPTION_REAL),
     LOG_ROWS("reconstruction"),
-    ROW("out", STRING, out, "DIR",
+    CKPT_OPTION_GROUP("Pictures"),
+    ROW("output", STRING, out, "DIR",
         "write the clip and its reconstruction into this directory at the end"),
+    CKPT_OPTION_ALIAS("out", "output"),
     HELP_ROWS,
     {0},
 };
@@ -65,15 +69,17 @@ enum { UNSET = INT32_MIN };
 
 static int print_help(const struct vae_options *o)
 {
-    const struct option_section sections[] = {{"The model", vae_model_table},
-                                              {"Training", table},
-                                              {"Options of the library", options_of_library(true)}};
+    const struct option_section sections[] = {
+        {"The model", vae_model_table}, {NULL, table}, {NULL, options_of_library(true)}};
 
     return options_print(
         o->help, o->version,
         "Usage: vae-train [OPTION]...\n\n"
         "Trains the video autoencoder of Open-Sora 1.2 inside a memory budget.  Without\n"
-        "options: a tiny model on the included clip.\n",
+        "options: a tiny model on the included clip.\n"
+        "\nExamples:\n  vae-train --model v1.2 --dtype bf16 --video-dir videos --size 256x256 "
+        "--vram 24G --save vae.safetensors\n"
+        "  vae-train --model v1.2 --dtype bf16 --random 17x256x256 --vram 16G --micro-batch auto\n",
         3, sections);
 }
 
@@ -234,8 +240,8 @@ static int check_files(const struct vae_options *o)
     if (outputs_asked(&files))
         return -1;
     if (o->out && !files.out)
-        return say_fail("--out %s: nothing would be written there: %s writes no pictures", o->out,
-                        o->train.dump ? "a run with --dump" : "--plan-only");
+        return say_fail("--output %s: nothing would be written there: %s writes no pictures",
+                        o->out, o->train.dump ? "a run with --dump" : "--plan-only");
     return 0;
 }
 

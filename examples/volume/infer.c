@@ -39,6 +39,7 @@ struct infer {
 #define RANGE(...) CKPT_OPTION_RANGE(struct infer, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Files"),
     ROW("load", STRING, load, "FILE", "weights from volume-train (safetensors)"),
     ROW("data", STRING, data, "FILE",
         "volumes: dataset.json of the Medical Segmentation Decathlon, or CSV with the column image "
@@ -46,9 +47,11 @@ static const struct ckpt_option table[] = {
     ROW("picture", STRING, picture, "FILE",
         "write the slice of the first volume with the most labelled voxels as PNG: image, "
         "predicted labels and, if listed, true labels"),
-    ROW("out", STRING, out, "DIR", "directory for label maps, named after the images"),
+    ROW("output", STRING, out, "DIR", "directory for label maps, named after the images"),
+    CKPT_OPTION_GROUP("Model"),
     VOLUME_UNET_ROWS,
     VOLUME_CLASSES_ROW,
+    CKPT_OPTION_GROUP("Windows"),
     ROW("intensity", STRING, intensity, "KIND",
         "scaling of images, as in volume-train: ct:LOW,HIGH or mr (default mr)"),
     ROW("window", STRING, window, "DxHxW",
@@ -59,20 +62,23 @@ static const struct ckpt_option table[] = {
         "weights of the voxels of a window: gaussian or constant (default gaussian)"),
     RANGE("batch", INT, batch, "N", "windows per forward pass (default 1)", 1, 65536),
     VOLUME_UNPACK_ROW,
+    CKPT_OPTION_ALIAS("out", "output"),
     HELP_ROWS,
     {0},
 };
 
 static int print_help(const struct infer *o)
 {
-    const struct option_section sections[] = {
-        {"Options", table}, {"Options of the library", options_of_library(false)}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(false)}};
 
-    return options_print(o->help, o->version,
-                         "Usage: volume-infer --load FILE --data FILE [OPTION]...\n\n"
-                         "Segments volumes (CT, MR) with a 3-D U-Net of volume-train, window by "
-                         "window, inside\na memory budget.\n",
-                         2, sections);
+    return options_print(
+        o->help, o->version,
+        "Usage: volume-infer --load FILE --data FILE [OPTION]...\n\n"
+        "Segments volumes (CT, MR) with a 3-D U-Net of volume-train, window by "
+        "window, inside\na memory budget.\n"
+        "\nExamples:\n  volume-infer --load weights.safetensors --data list.csv --output labels\n"
+        "  volume-infer --load weights.safetensors --data dataset.json --vram 4G --output labels\n",
+        2, sections);
 }
 
 static int check(struct infer *o)
@@ -382,7 +388,7 @@ static int check_outputs(const struct infer *o)
     const struct ckpt_path paths[] = {{"--load", o->load, CKPT_PATH_INPUT, 0},
                                       {"--data", o->data, CKPT_PATH_INPUT, 0},
                                       {"--picture", o->picture, CKPT_PATH_FILE, 0},
-                                      {"--out", o->out, CKPT_PATH_DIRECTORY, 0}};
+                                      {"--output", o->out, CKPT_PATH_DIRECTORY, 0}};
 
     return ckpt_paths_check(&o->library, paths, 4) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
@@ -397,7 +403,7 @@ static int check_folder(const struct infer *o, const struct volume *v)
     if (stat(o->out, &out) || stat(dirname(copy), &folder) || out.st_ino != folder.st_ino ||
         out.st_dev != folder.st_dev)
         return volume_writable(v->path);
-    return say_fail("--out %s: is the folder of the image %s", o->out, v->path);
+    return say_fail("--output %s: is the folder of the image %s", o->out, v->path);
 }
 
 /* Output files have the names of the images, so two images must not have the same name. */
@@ -412,7 +418,7 @@ static int check_names(const struct infer *o)
             snprintf(a, sizeof a, "%s", o->data_set.cases[i].image.path);
             snprintf(b, sizeof b, "%s", o->data_set.cases[k].image.path);
             if (!strcmp(basename(a), basename(b)))
-                return say_fail("--out %s: two images are called %s", o->out, basename(a));
+                return say_fail("--output %s: two images are called %s", o->out, basename(a));
         }
     }
     return 0;

@@ -11,8 +11,10 @@ const char say_program[] = "volume-train";
 #define RANGE(...) CKPT_OPTION_RANGE(struct volume_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
     VOLUME_UNET_ROWS,
     GRAD_DTYPE_ROW,
+    CKPT_OPTION_GROUP("Data"),
     ROW("data", STRING, data, "FILE",
         "volumes: dataset.json of the Medical Segmentation Decathlon, or CSV with the columns "
         "image and label"),
@@ -37,13 +39,16 @@ static const struct ckpt_option table[] = {
 
 static int print_help(const struct volume_options *o)
 {
-    const struct option_section sections[] = {{"Options", table},
-                                              {"Options of the library", options_of_library(true)}};
+    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
 
     return options_print(o->help, o->version,
                          "Usage: volume-train --data FILE [OPTION]...\n\n"
                          "Trains a 3-D U-Net to segment volumes (CT, MR) inside a memory budget, "
-                         "on random\npatches.\n",
+                         "on random\npatches.\n"
+                         "\nExamples:\n  volume-train --data dataset.json --patch 96x96x96 --vram "
+                         "8G --save weights.safetensors\n"
+                         "  volume-train --data list.csv --intensity ct:-160,240 --dtype bf16 "
+                         "--vram 8G --host 16G\n",
                          2, sections);
 }
 

@@ -14,7 +14,7 @@ struct machine_options {
 #define ROW(...) CKPT_OPTION(struct machine_options, __VA_ARGS__)
 
 static const struct ckpt_option machine_table[] = {
-    ROW("out", STRING, out, "FILE", "output file (default machine.json)"),
+    ROW("output", STRING, out, "FILE", "output file (default machine.json)"),
     ROW("dir", STRING, dir, "DIR",
         "measure the disk of this directory too: 256 MiB are written, read and removed"),
     ROW("name", STRING, name, "NAME",
@@ -22,6 +22,7 @@ static const struct ckpt_option machine_table[] = {
     ROW("device", STRING, device, "NAME",
         "device to measure: auto (a GPU if there is one), cpu or cuda (default auto)"),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
+    CKPT_OPTION_ALIAS("out", "output"),
     {0},
 };
 
@@ -86,7 +87,7 @@ int cli_machine(int argc, char **argv)
         return rc < 0 ? 0 : rc;
     if (o.name && (!*o.name || strlen(o.name) >= sizeof(m.name)))
         return cli_usage("--name '%s': give 1 to %zu characters", o.name, sizeof(m.name) - 1);
-    rc = cli_check_paths(&(struct ckpt_path){"--out", o.out, CKPT_PATH_FILE, 0}, 1);
+    rc = cli_check_paths(&(struct ckpt_path){"--output", o.out, CKPT_PATH_FILE, 0}, 1);
     if (!rc)
         rc = open_device(&o, &d, &m);
     if (rc)

@@ -23,7 +23,7 @@ static const struct ckpt_option plan_table[] = {
         "machine minus a margin; without --machine none (default auto)"),
     ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default: none)"),
     ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default: none)"),
-    ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
+    ROW("output", STRING, out, "FILE", "write the plan, or with --place the offsets"),
     ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching"),
     ROW("explain", STRING, explain, "NAME",
         "explain the fate of the storages with this name, or number such as #12 (default: none)"),
@@ -51,6 +51,7 @@ static const struct ckpt_option plan_table[] = {
           "with --place: stop searching after this time (default: after a fixed amount of work)", 0,
           1e9),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
+    CKPT_OPTION_ALIAS("out", "output"),
     {0},
 };
 
@@ -64,8 +65,6 @@ static int check_options(const struct plan_options *o)
         return cli_usage("--capacity and --seconds are for --place");
     if (!o->graph)
         return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
-    if (!o->vram)
-        return cli_usage("--vram 0: a plan needs device memory; --vram none sets no limit");
     if (o->host < 0)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
     if (o->vram < 0 && o->vram != CKPT_VRAM_AUTO && !o->machine)
@@ -107,7 +106,7 @@ static int check_paths(const struct plan_options *o)
         {"--plan-in", o->plan_in, CKPT_PATH_INPUT, 0},
         {"--place", o->place, CKPT_PATH_INPUT, 0},
         {"--link-file", o->link_file, CKPT_PATH_INPUT, 0},
-        {"--out", o->out, CKPT_PATH_FILE, 0},
+        {"--output", o->out, CKPT_PATH_FILE, 0},
         {"--svg", o->svg, CKPT_PATH_FILE, 0},
         {"--timeline", o->timeline, CKPT_PATH_FILE, 0},
     };

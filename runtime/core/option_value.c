@@ -73,9 +73,17 @@ static int store_float(double *dst, const double range[2], const char *where, co
 
 static int store_size(int64_t *dst, const char *where, const char *text)
 {
-    int rc = ckpt_parse_size(text, dst);
+    int64_t bytes;
+    int rc = ckpt_parse_size(text, &bytes);
 
-    return rc ? error_set(rc, "%s: %s", where, error_get()) : 0;
+    if (rc)
+        return error_set(rc, "%s: %s", where, error_get());
+    /* nobody means 24 bytes */
+    if (bytes > 0 && bytes < 1024 && !text[strspn(text, "0123456789")])
+        return error_set(CKPT_EINVAL, "%s: %s is a number of bytes; did you mean %sG?", where, text,
+                         text);
+    *dst = bytes;
+    return 0;
 }
 
 static int store_budget(int64_t *dst, const char *where, const char *text)
@@ -84,6 +92,11 @@ static int store_budget(int64_t *dst, const char *where, const char *text)
 
     if (!is_auto && !none && store_size(dst, where, text))
         return error_set(CKPT_EINVAL, "%s; or give auto or none", error_get());
+    if (!is_auto && !none && !*dst)
+        return error_set(CKPT_EINVAL,
+                         "%s: no step runs in 0 bytes; give a size such as 24G, auto for what the "
+                         "device has, or none for no budget",
+                         where);
     if (!is_auto && !none)
         return 0;
     *dst = is_auto ? CKPT_VRAM_AUTO : CKPT_VRAM_NONE;
@@ -125,6 +138,9 @@ int option_store(const struct ckpt_option *row, void *dest, const char *where, c
     case CKPT_OPT_STRING:
         *(const char **)field = text;
         return 0;
+    case CKPT_OPT_ALIAS:
+    case CKPT_OPT_GROUP:
+        break;
     }
     return error_set(CKPT_EINVAL, "%s: the option table names a type that does not exist", where);
 }

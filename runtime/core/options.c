@@ -34,7 +34,7 @@ static bool is_read(const char *name, size_t length)
             return true;
     for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++) {
         env_name(own, sizeof own, row->name);
-        if (strlen(own) == length + 5 && !strncmp(own + 5, name, length))
+        if (option_is_own(row) && strlen(own) == length + 5 && !strncmp(own + 5, name, length))
             return true;
     }
     return false;
@@ -85,7 +85,7 @@ int option_environment(const struct ckpt_option *table, void *dest)
         char name[ENV_NAME], where[ENV_NAME + 32];
         env_name(name, sizeof(name), row->name);
         const char *text = getenv(name);
-        if (!text || !*text)
+        if (!text || !*text || !option_is_own(row))
             continue;
         snprintf(where, sizeof(where), "environment variable %s", name);
         int rc = option_store(row, dest, where, text);
@@ -99,8 +99,10 @@ static const struct ckpt_option *find_row(const struct ckpt_option *table, const
                                           size_t length)
 {
     for (const struct ckpt_option *row = table; row->name; row++) {
-        if (strlen(row->name) == length && !memcmp(row->name, name, length))
-            return row;
+        if (row->type == CKPT_OPT_GROUP || strlen(row->name) != length ||
+            memcmp(row->name, name, length) != 0)
+            continue;
+        return row->type == CKPT_OPT_ALIAS ? find_row(table, row->help, strlen(row->help)) : row;
     }
     return NULL;
 }
@@ -187,26 +189,4 @@ int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *ar
     argv[kept] = NULL;
     *argc = kept;
     return rc;
-}
-
-static int usage_width(const struct ckpt_option *row)
-{
-    bool value = row->type != CKPT_OPT_FLAG && row->metavar;
-
-    return (int)strlen(row->name) + (value ? 1 + (int)strlen(row->metavar) : 0);
-}
-
-void ckpt_option_table_help(const struct ckpt_option *table, FILE *f)
-{
-    if (!table || !f)
-        return;
-    int width = 0;
-
-    for (const struct ckpt_option *row = table; row->name; row++)
-        width = usage_width(row) > width ? usage_width(row) : width;
-    for (const struct ckpt_option *row = table; row->name; row++) {
-        bool value = row->type != CKPT_OPT_FLAG && row->metavar;
-        fprintf(f, "  --%s%s%s%*s  %s\n", row->name, value ? " " : "", value ? row->metavar : "",
-                width - usage_width(row), "", row->help ? row->help : "");
-    }
 }

@@ -10,6 +10,7 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct ckpt_options, __VA_ARGS__)
 
 static const struct ckpt_option library_table[] = {
+    CKPT_OPTION_GROUP("Memory"),
     ROW("vram", BUDGET, vram, "SIZE",
         "device memory to use: bytes, 24G, 512M, a share such as 80%, none, or auto: the free "
         "memory minus a margin (default: auto on a GPU, none on the CPU)"),
@@ -19,58 +20,37 @@ static const struct ckpt_option library_table[] = {
     ROW("nvme", STRING, nvme, "DIR:SIZE",
         "directory and size of a third tier, kept in files; several disks are used in turn: "
         "DIR:SIZE,DIR:SIZE; copies pass through a quarter of --host, at most 64M (default: none)"),
-    ROW("device", STRING, device, "NAME",
-        "device to compute on: auto (a GPU if there is one), cpu or cuda (default auto)"),
     RANGE("micro-batch", COUNT, micro_batch, "N",
           "samples per micro-step (default 0: the whole batch); auto: the number with the fastest "
           "step that fits (the last bits of results then depend on the budget; where samples are "
           "coupled the whole batch, and the plan table says why)",
           0, 1 << 20),
-    ROW("seed", INT, seed, "N", "seed of initial values and random ops (default 42)"),
+    CKPT_OPTION_GROUP("The machine"),
+    ROW("device", STRING, device, "NAME",
+        "device to compute on: auto (a GPU if there is one), cpu or cuda (default auto)"),
     RANGE("threads", INT, threads, "N",
           "kernel threads of the CPU device (default 0: one per core)", 0, 4096),
-    ROW("plan-in", STRING, plan_in, "FILE", "use this plan instead of searching for one"),
-    ROW("plan-out", STRING, plan_out, "FILE", "write the plan to this file"),
-    ROW("plan-only", FLAG, plan_only, NULL, "stop after the plan"),
-    ROW("verify", FLAG, verify, NULL,
-        "check plans, poison freed bytes with NaN, put red zones around outputs"),
     ROW("machine", STRING, machine, "FILE",
         "machine file, or the name of a shipped one such as h200-141: plan with its rates and use "
         "its algorithms for matrix products"),
+    ROW("tune", FLAG, tune, NULL,
+        "time the algorithms that GPU libraries propose for matrix products, and use the fastest "
+        "if it is more than 3 % faster than the first; --machine-out and --plan-out record it"),
+    RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",
+          "stop with an error when a disk of --nvme does not respond for this time (default 30)", 0,
+          1e9),
+    CKPT_OPTION_GROUP("Plans"),
+    ROW("plan-only", FLAG, plan_only, NULL, "stop after the plan"),
+    ROW("plan-in", STRING, plan_in, "FILE", "use this plan instead of searching for one"),
+    ROW("plan-out", STRING, plan_out, "FILE", "write the plan to this file"),
+    ROW("verify", FLAG, verify, NULL,
+        "check plans, poison freed bytes with NaN, put red zones around outputs"),
     ROW("graph-out", STRING, graph_out, "FILE", "write the graph of the step, for ckpt plan"),
     ROW("machine-out", STRING, machine_out, "FILE",
         "write a machine file with the measured times of the ops in the first steps and the "
         "algorithms that --tune selected"),
-    ROW("profile", FLAG, profile, NULL, "time every op and print the parts of a step's time"),
-    ROW("trace-out", STRING, trace_out, "FILE",
-        "write the planned and the measured times of a step's queues as JSON for Perfetto"),
-    ROW("deterministic", FLAG, deterministic, NULL,
-        "no effect: every kernel gives the same bits in every run unless --unordered is given; "
-        "this option will be removed"),
-    RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",
-          "stop with an error when a disk of --nvme does not respond for this time (default 30)", 0,
-          1e9),
-    ROW("tune", FLAG, tune, NULL,
-        "time the algorithms that GPU libraries propose for matrix products, and use the fastest "
-        "if it is more than 3 % faster than the first; --machine-out and --plan-out record it"),
-    ROW("ranks", STRING, ranks, "WHERE",
-        "train with other processes: mpi (started by mpirun or srun), or a rendezvous, "
-        "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks, which need not run; "
-        "none: alone, though a launcher started several processes (default: one process alone)"),
-    RANGE("zero", COUNT, zero, "N",
-          "what is sharded over ranks: 0: nothing; 1: optimizer state; 2: also parameters, "
-          "gathered once per step; 3: gathered in forward and again in backward; auto: gathered "
-          "again only where the plan freed the copy (default auto)",
-          0, 3),
-    RANGE("comm-deadline", FLOAT, comm_deadline, "SECONDS",
-          "stop with an error when another rank does not respond for this time (default 30)", 0,
-          1e9),
-    ROW("shard-over", STRING, shard_over, "WHICH",
-        "with ranks on several hosts: host: one copy of the model per host; all: one copy over all "
-        "hosts; auto: the faster one that fits (default auto)"),
-    RANGE("check-ranks", INT, check_ranks, "N",
-          "compare the values that all ranks hold every N updates (default 1000; 0: never)", 0,
-          INT64_C(1) << 52),
+    CKPT_OPTION_GROUP("Numbers"),
+    ROW("seed", INT, seed, "N", "seed of initial values and random ops (default 42)"),
     ROW("state", STRING, state, "DTYPE",
         "optimizer state of bf16 parameters: fp32, with fp32 master weights; bf16 or 8bit, without "
         "master weights and with stochastic rounding (8bit: AdamW, SGD and Lion) (default fp32)"),
@@ -85,6 +65,32 @@ static const struct ckpt_option library_table[] = {
     ROW("unordered", FLAG, unordered, NULL,
         "allow GPU kernels that add in no fixed order where they are faster (gradients of long "
         "attention): the last bits of results then differ from run to run and between budgets"),
+    ROW("deterministic", FLAG, deterministic, NULL,
+        "no effect: every kernel gives the same bits in every run unless --unordered is given; "
+        "this option will be removed"),
+    CKPT_OPTION_GROUP("Ranks"),
+    ROW("ranks", STRING, ranks, "WHERE",
+        "train with other processes: mpi (started by mpirun or srun), or a rendezvous, "
+        "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks, which need not run; "
+        "none: alone, though a launcher started several processes (default: one process alone)"),
+    RANGE("zero", COUNT, zero, "N",
+          "what is sharded over ranks: 0: nothing; 1: optimizer state; 2: also parameters, "
+          "gathered once per step; 3: gathered in forward and again in backward; auto: gathered "
+          "again only where the plan freed the copy (default auto)",
+          0, 3),
+    ROW("shard-over", STRING, shard_over, "WHICH",
+        "with ranks on several hosts: host: one copy of the model per host; all: one copy over all "
+        "hosts; auto: the faster one that fits (default auto)"),
+    RANGE("comm-deadline", FLOAT, comm_deadline, "SECONDS",
+          "stop with an error when another rank does not respond for this time (default 30)", 0,
+          1e9),
+    RANGE("check-ranks", INT, check_ranks, "N",
+          "compare the values that all ranks hold every N updates (default 1000; 0: never)", 0,
+          INT64_C(1) << 52),
+    CKPT_OPTION_GROUP("Times"),
+    ROW("profile", FLAG, profile, NULL, "time every op and print the parts of a step's time"),
+    ROW("trace-out", STRING, trace_out, "FILE",
+        "write the planned and the measured times of a step's queues as JSON for Perfetto"),
     {0},
 };
 

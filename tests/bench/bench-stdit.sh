@@ -75,12 +75,12 @@ row() {
     [ "$same" = same ]
 }
 
-if stdit --vram 1; then
-    fail "--vram 1 was not refused"
+if stdit --vram 1K; then
+    fail "--vram 1K was not refused"
 fi
 smallest=$(smallest_bytes) peak=$(fastest_bytes)
 if [ -z "$smallest" ] || [ -z "$peak" ]; then
-    fail "the refusal of --vram 1 names no budgets"
+    fail "the refusal of --vram 1K names no budgets"
 fi
 
 printf '\nRecompute on STDiT tiny, 8 frames of 40 x 24, batch 2, fp32; median of %d steps, the runs in ' \

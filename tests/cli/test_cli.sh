@@ -166,7 +166,7 @@ refuse 1 "no plan fits" "$ckpt" advise --graph mlp.graph --machine ./tiny.json
 # ---- mistakes on the command line ---------------------------------------------------------------------
 refuse 2 "graph FILE is missing" "$ckpt" plan
 refuse 2 "unknown option '--grahp'; did you mean --graph" "$ckpt" plan --grahp mlp.graph
-refuse 2 "vram 0: a plan needs device memory" "$ckpt" plan --graph mlp.graph --vram 0
+refuse 2 "option --vram: no step runs in 0 bytes; give a size such as 24G" "$ckpt" plan --graph mlp.graph --vram 0
 refuse 2 "too large" "$ckpt" plan --graph mlp.graph --vram 9223372036854775808
 refuse 2 "too large" "$ckpt" plan --graph mlp.graph --vram 8388608T
 refuse 2 "too large" "$ckpt" plan --graph mlp.graph --host 99999999999999999999

@@ -19,7 +19,7 @@ snapshot() {
 
 small="--hidden 24 --heads 2 --depth 2 --caption-channels 8 --text-tokens 4 --latent 2x8x8 --threads 1"
 "$train" $small --plan-only --graph-out "$work/graph" >/dev/null 2>&1 || fail "no graph"
-"$ckpt" plan --graph "$work/graph" --vram 1 >/dev/null 2>"$work/err"
+"$ckpt" plan --graph "$work/graph" --vram 1K >/dev/null 2>"$work/err"
 for budget in none "$(needed)"; do
     runs "peak" "$ckpt" plan --graph "$work/graph" --vram $budget --out "$work/plan" \
         --timeline "$work/a.pickle"

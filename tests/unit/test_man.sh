@@ -57,4 +57,7 @@ if command -v bash >/dev/null; then
         _lm_train; printf "<%s>" "${COMPREPLY[@]}"' bash "$blank")
     rm -rf "$blank"
     [ "$said" = "<$blank/a b>" ] || { echo "bash completes $said"; exit 1; }
+    said=$(bash -c '. completions/bash/lm-train; COMP_WORDS=(lm-train --schedule c); COMP_CWORD=2
+        _lm_train; printf "<%s>" "${COMPREPLY[@]}"')
+    [ "$said" = "<constant><cosine>" ] || { echo "bash completes a value by $said"; exit 1; }
 fi

@@ -2,9 +2,12 @@
 /* Option tables: command line, environment, help, and the refusal of unknown arguments. */
 #include <stdarg.h>
 #include <stddef.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
 #include "core/options.h"
@@ -210,6 +213,7 @@ static void test_bad_values(void **state)
     check_refused(WORDS("--test-lr=1e999"), "--test-lr", "finite");
     check_refused(WORDS("--room=24X"), "--room", "'24X' is not a size");
     check_refused(WORDS("--room=0%"), "--room", "percentage");
+    check_refused(WORDS("--room=24"), "--room", "did you mean 24G?");
     check_refused(WORDS("--fast=maybe"), "--fast", "'maybe'");
     check_refused(WORDS("--no-fast=yes"), "--no-fast", "no value");
 }
@@ -311,6 +315,69 @@ static void test_help(void **state)
                               "  --test-lr RATE    learning rate\n"
                               "  --test-data FILE  where the data is\n");
     free(text);
+}
+
+/* Titles and other names are no options: not in the help, not found as one. */
+static void test_groups(void **state)
+{
+    static const struct ckpt_option rows[] = {
+        CKPT_OPTION_GROUP("Empty"),
+        CKPT_OPTION_GROUP("First"),
+        ROW("test-steps", INT, steps, "N", "number of steps"),
+        CKPT_OPTION_GROUP("Second"),
+        ROW("test-data", STRING, data, "FILE", "where the data is"),
+        CKPT_OPTION_ALIAS("old-data", "test-data"),
+        {0},
+    };
+    const struct ckpt_option *tables[] = {rows};
+    struct values v = {.steps = 1};
+    struct arguments a = WORDS("--old-data", "x", "--test-steps=2"), title = WORDS("--First", "x");
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    (void)state;
+    assert_non_null(f);
+    ckpt_option_table_help(rows, f);
+    fclose(f);
+    assert_string_equal(text, "\nFirst:\n  --test-steps N    number of steps\n"
+                              "\nSecond:\n  --test-data FILE  where the data is\n");
+    free(text);
+    assert_int_equal(ckpt_option_table_parse(rows, &v, &a.argc, a.argv), 0);
+    assert_int_equal(v.steps, 2);
+    assert_string_equal(v.data, "x");
+    assert_int_equal(ckpt_option_table_parse(rows, &v, &title.argc, title.argv), 0);
+    assert_int_equal(ckpt_options_reject(title.argc, title.argv, 1, tables), CKPT_EINVAL);
+}
+
+/* On a terminal of 50 columns no line is longer, and further lines begin below the first. */
+static void test_wrapped(void **state)
+{
+    static const struct ckpt_option rows[] = {
+        ROW("test-data", STRING, data, "FILE",
+            "where the data is, in as many words as it takes to reach the other side"),
+        {0},
+    };
+    struct winsize size = {.ws_row = 24, .ws_col = 50};
+    char text[512] = "";
+    int control = posix_openpt(O_RDWR | O_NOCTTY);
+
+    (void)state;
+    if (control < 0 || grantpt(control) || unlockpt(control) || ioctl(control, TIOCSWINSZ, &size))
+        skip();
+    FILE *f = fopen(ptsname(control), "w");
+    assert_non_null(f);
+    ckpt_option_table_help(rows, f);
+    fflush(f);
+    fprintf(f, ".");
+    fflush(f);
+    for (size_t n = 0; !strchr(text, '.'); n = strlen(text))
+        assert_true(read(control, text + n, sizeof text - 1 - n) > 0);
+    fclose(f);
+    close(control);
+    assert_string_equal(text, "  --test-data FILE  where the data is, in as many\r\n"
+                              "                    words as it takes to reach the\r\n"
+                              "                    other side\r\n.");
 }
 
 static void check_reject(struct arguments a, const char *sentence)
@@ -573,6 +640,7 @@ int main(void)
         cmocka_unit_test(test_missing_value),   cmocka_unit_test(test_environment),
         cmocka_unit_test(test_short_flags),     cmocka_unit_test(test_unknown_variables),
         cmocka_unit_test(test_ranges),          cmocka_unit_test(test_help),
+        cmocka_unit_test(test_groups),          cmocka_unit_test(test_wrapped),
         cmocka_unit_test(test_reject),          cmocka_unit_test(test_library_options),
         cmocka_unit_test(test_budget),          cmocka_unit_test(test_nvme),
         cmocka_unit_test(test_bad_nvme),        cmocka_unit_test(test_shorter_struct),
