@@ -118,7 +118,8 @@ static const char *after(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) ? NULL : name + strlen(prefix);
 }
 
-/* kohya's names have _ for the dots of the model's. */
+/* kohya's names have _ for the dots of the model's; those of VideoX-Fun have two behind the
+ * prefix. */
 static bool find_flat(ckpt *c, const char *flat, char model[COGVIDEO_LAYER])
 {
     for (int i = 0; i < ckpt_param_count(c); i++) {
@@ -137,7 +138,7 @@ bool cogvideo_layer_find(ckpt *c, const char *layer, char model[COGVIDEO_LAYER])
 {
     static const char *const prefixes[] = {PEFT, "model.diffusion_model.", "diffusion_model.",
                                            "module.", DIFFUSERS};
-    static const char *const flat[] = {"lora_transformer_", "lora_unet_"};
+    static const char *const flat[] = {"lora_unet__", "lora_transformer_", "lora_unet_"};
     const char *rest;
 
     for (size_t i = 0; i < sizeof flat / sizeof *flat; i++)

@@ -25,7 +25,7 @@ static const struct json_keys known[] = {
     JSON_READ("r lora_alpha rank_pattern alpha_pattern use_rslora"),
     JSON_UNUSED("target_modules task_type base_model_name_or_path revision auto_mapping "
                 "peft_version inference_mode lora_dropout runtime_config megatron_core "
-                "qalora_group_size ensure_weight_tying"),
+                "qalora_group_size ensure_weight_tying merge_weights"),
     JSON_ONLY("peft_type", "LORA"), JSON_ONLY("bias", "none"),
     JSON_ONLY("use_dora fan_in_fan_out lora_bias use_qalora", "false"),
     /* all others change the weights below, or the training decides how */
@@ -33,7 +33,7 @@ static const struct json_keys known[] = {
     JSON_ONLY("modules_to_save exclude_modules layers_to_transform layers_pattern "
               "layer_replication target_parameters trainable_token_indices loftq_config eva_config "
               "corda_config lora_ga_config velora_config monteclora_config megatron_config "
-              "use_bdlora arrow_config kasa_config alora_invocation_tokens",
+              "use_bdlora arrow_config kasa_config alora_invocation_tokens enable_lora",
               ""),
     JSON_END};
 

@@ -347,6 +347,8 @@ int cogvideo_sampler_compile(struct cogvideo_sampler *s)
 {
     ckpt *c = s->run->context;
 
+    if (cogvideo_check_steps(&s->run->schedule, s->run->options.sample_steps))
+        return -1;
     int rc = ckpt_compile(c, record, s, NULL, s->batch, &s->program);
     return compiled(c, rc, s->program, s->run->training ? "sampling: " : "");
 }

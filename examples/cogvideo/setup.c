@@ -76,7 +76,7 @@ static int set_schedule(struct cogvideo_run *r)
         return say_fail("%s: there is no scheduler_config.json with the shift of the noise levels; "
                         "give --snr-shift 3 for CogVideoX-2B, 1 for the others",
                         r->options.model);
-    return rc ? rc : cogvideo_check_steps(&r->schedule, r->options.sample_steps);
+    return rc;
 }
 
 int cogvideo_make_model(struct cogvideo_run *r)

@@ -4,10 +4,12 @@
 
     pip install torch diffusers peft
     python3 make_adapter_reference.py [DIRECTORY]
+    python3 make_adapter_reference.py --check DIRECTORY...
 
 PEFT and diffusers write their own files; those of kohya's trainer and of the original code are
 written by their names.  losses.txt has the loss of step.safetensors in float64 with each of them, by
-PEFT; DoRA and the like, which are to be refused, have none.
+PEFT; DoRA and the like, which are to be refused, have none.  --check prints the losses, by PEFT or
+by diffusers, with what cogvideo-train wrote into directories.
 """
 
 import json
@@ -17,7 +19,7 @@ import sys
 
 import torch
 from diffusers import CogVideoXPipeline, CogVideoXTransformer3DModel
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from peft.utils import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
@@ -93,7 +95,7 @@ def rename(layers, change):
 
 
 def kohya(layer):
-    flat = "lora_unet_" + layer.replace(".", "_")
+    flat = ("lora_unet__" if ".to_q" in layer else "lora_unet_") + layer.replace(".", "_")
     return flat + ".lora_down.weight", flat + ".lora_up.weight"
 
 
@@ -137,7 +139,23 @@ def make(out):
     (out / "losses.txt").write_text("".join(f"{k} {v:.9f}\n" for k, v in losses.items()))
 
 
+def check(directory):
+    """--save DIRECTORY/adapter_model.safetensors --lora-format peft, or any name of diffusers."""
+    if (directory / "adapter_config.json").exists():
+        return loss_of(PeftModel.from_pretrained(load_model(), directory).double())
+    model = load_model()
+    layers, settings = CogVideoXPipeline.lora_state_dict(
+        directory, weight_name=next(directory.glob("*.safetensors")).name,
+        return_lora_metadata=True)
+    CogVideoXPipeline.load_lora_into_transformer(layers, model, metadata=settings)
+    return loss_of(model.double())
+
+
 if __name__ == "__main__":
+    if "--check" in sys.argv:
+        for name in sys.argv[2:]:
+            print(f"{name} {check(pathlib.Path(name)):.9f}")
+        sys.exit()
     where = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "adapters"
     shutil.rmtree(where, ignore_errors=True)
     where.mkdir()

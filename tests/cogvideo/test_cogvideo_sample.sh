@@ -91,6 +91,8 @@ draw class --model "$work/model"
 same ddim class
 draw dpm --model "$work/model" --solver dpm
 same free dpm
+runs "memory" "${COGVIDEO_TRAIN:-./cogvideo-train}" $device --model "$work/model" --random --data random --frames 5 \
+    --height 48 --width 80 --steps 1 --sample-steps 61 # which draws nothing
 refuses 1 "61 steps of sampling: diffusers would take one more" "$sample" $small --model "$work/model" --steps 61
 scheduler DPM ""
 draw leading --model "$work/model"
