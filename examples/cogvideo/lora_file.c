@@ -172,8 +172,10 @@ int cogvideo_lora_open(struct cogvideo_lora *l, const char *path)
     ckpt_file *f;
 
     *l = (struct cogvideo_lora){.network = NAN};
-    if (!find_file(l, path) || ckpt_file_open(&f, l->path))
+    if (!find_file(l, path))
         return 1; /* the load reports the error */
+    if (ckpt_file_open(&f, l->path))
+        return strcmp(l->path, path) ? say_fail("%s", ckpt_error(NULL)) : 1;
     int rc = has_adapters(f, &l->is_state) ? 0 : 1;
     if (!rc)
         rc = take_tensors(l, f);

@@ -213,13 +213,29 @@ static int check_rank(const struct cogvideo_lora *l, const struct cogvideo_lora_
     return 0;
 }
 
-int cogvideo_lora_scale(struct cogvideo_lora *l)
+/* Settings of another type than PEFT's. */
+static int check_types(const struct cogvideo_lora *l)
 {
+    static const char *const patterns[] = {"rank_pattern", "alpha_pattern"};
     const json_t *root = json_object_get(l->settings, "use_rslora");
-    const bool rooted = json_is_true(root);
 
     if (root && !json_is_boolean(root) && !json_is_null(root))
         return say_fail("%s: %s: \"use_rslora\" is neither true nor false", l->path, l->note);
+    for (int i = 0; i < 2; i++) {
+        const json_t *v = json_object_get(l->settings, patterns[i]);
+        if (v && !json_is_object(v) && !json_is_null(v))
+            return say_fail("%s: %s: \"%s\" is not an object of layers and numbers", l->path,
+                            l->note, patterns[i]);
+    }
+    return 0;
+}
+
+int cogvideo_lora_scale(struct cogvideo_lora *l)
+{
+    const bool rooted = json_is_true(json_object_get(l->settings, "use_rslora"));
+
+    if (check_types(l))
+        return -1;
     for (int i = 0; i < l->n; i++) {
         struct cogvideo_lora_layer *x = &l->layer[i];
         const bool own = !isnan(x->given); /* a tensor of its own */

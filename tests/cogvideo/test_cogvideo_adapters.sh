@@ -139,6 +139,7 @@ config 's/"peft_type": "LORA"/"peft_type": "LOHA"/' '"peft_type" is "LOHA"'
 config 's/"r": 2/"r": 4/' '"r" gives .* the rank 4, but its tensors have rank 2'
 config 's/"r": 2/"strength": 2, "r": 2/' '"strength" is 2'
 config 's/"alpha_pattern": {}/"alpha_pattern": {"to_\\\\d": 2}/' 'the pattern "to_.d" is not supported'
+config 's/"alpha_pattern": {}/"alpha_pattern": 2/' '"alpha_pattern" is not an object'
 config 's/"lora_alpha": 1/"lora_alpha": "1"/' '"lora_alpha" is not a number'
 
 finish
