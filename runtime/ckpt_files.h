@@ -139,7 +139,8 @@ typedef bool (*ckpt_param_filter)(void *user, const char *name);
  * "lora_adapter_metadata" with the prefix of the names, as diffusers reads them: r, lora_alpha,
  * rank_pattern, alpha_pattern, target_modules.  With the prefix "base_model.model." of PEFT's own
  * files the settings are also written to adapter_config.json beside the file: PEFT loads a
- * directory whose adapter_model.safetensors was written so.
+ * directory whose adapter_model.safetensors was written so.  ckpt_load_params reads tensors alone:
+ * the program gives ckpt_lora the rank and alpha that ckpt_file_note has of them.
  */
 CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
                                        ckpt_param_filter filter, void *user);

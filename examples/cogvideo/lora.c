@@ -237,7 +237,7 @@ static int match_layer(struct cogvideo_run *r, struct cogvideo_lora_layer *x)
 static int set_alpha(const struct cogvideo_options *o, struct cogvideo_lora_layer *x)
 {
     const struct cogvideo_lora *l = &o->lora;
-    const bool open = isnan(x->given) || l->is_state;
+    const bool open = isnan(x->given) || (l->is_state && o->alpha != l->alpha);
 
     if (o->alpha < 0 && open && l->original)
         return say_fail("%s: the original code has the alpha of its adapters in the configuration "
@@ -246,7 +246,7 @@ static int set_alpha(const struct cogvideo_options *o, struct cogvideo_lora_laye
                         l->path);
     if (o->alpha >= 0 && open)
         x->alpha = o->alpha;
-    else if (o->alpha >= 0 && fabs(x->given - o->alpha) > 1e-6 * o->alpha)
+    else if (o->alpha >= 0 && !l->is_state && fabs(x->given - o->alpha) > 1e-6 * o->alpha)
         return say_fail("%s: %s has alpha %g, a scale of %g, and --lora-alpha is %g: leave "
                         "--lora-alpha out",
                         l->path, x->name, x->given, x->alpha / (double)x->rank, o->alpha);
@@ -309,7 +309,6 @@ static int match(struct cogvideo_run *r)
 {
     struct cogvideo_options *o = &r->options;
     struct cogvideo_lora *l = &o->lora;
-    const json_t *alpha = l->is_state ? json_object_get(l->settings, "lora_alpha") : NULL;
 
     for (int i = 0; i < l->n; i++)
         if (match_layer(r, &l->layer[i]))
@@ -324,7 +323,7 @@ static int match(struct cogvideo_run *r)
     sort_layers(o);
     introduce(l, o->alpha >= 0);
     if (o->alpha < 0)
-        o->alpha = json_is_number(alpha) ? json_number_value(alpha) : l->layer[0].alpha;
+        o->alpha = isnan(l->alpha) ? l->layer[0].alpha : l->alpha;
     l->matched = true;
     return 0;
 }

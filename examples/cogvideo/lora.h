@@ -78,6 +78,7 @@ struct cogvideo_lora {
     bool is_state, original;
     bool matched;       /* layers have their names of the model, and alphas */
     int64_t rank;       /* --lora-rank of a state's run, else of the first layer */
+    double alpha;       /* --lora-alpha of a state's run; NAN: not in the file */
     char targets[1024]; /* names of layers inside a block, as for --lora-targets */
 };
 

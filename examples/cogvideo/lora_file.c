@@ -171,7 +171,7 @@ int cogvideo_lora_open(struct cogvideo_lora *l, const char *path)
 {
     ckpt_file *f;
 
-    *l = (struct cogvideo_lora){.network = NAN};
+    *l = (struct cogvideo_lora){.network = NAN, .alpha = NAN};
     if (!find_file(l, path))
         return 1; /* the load reports the error */
     if (ckpt_file_open(&f, l->path))

@@ -110,7 +110,8 @@ static int read_state(struct cogvideo_lora *l, const ckpt_file *f)
     snprintf(l->note, sizeof l->note, "options");
     l->rank = rank ? strtoll(rank, NULL, 10) : l->rank;
     snprintf(l->targets, sizeof l->targets, "%s", targets ? targets : "");
-    l->settings = json_pack("{sf}", "lora_alpha", alpha ? strtod(alpha, NULL) : NAN);
+    l->alpha = alpha ? strtod(alpha, NULL) : NAN;
+    l->settings = alpha ? json_pack("{sf}", "lora_alpha", l->alpha) : json_object();
     json_t *pattern = others ? json_loads(others, 0, NULL) : NULL;
     if (!l->settings || (pattern && json_object_set_new(l->settings, "alpha_pattern", pattern)))
         return say_fail("%s: no memory for its options", l->path);
@@ -184,14 +185,15 @@ static int find_number(const struct cogvideo_lora *l, const char *patterns, cons
     json_object_foreach(all, pattern, value)
     {
         rc = matches(l, pattern, layer);
-        if (rc)
+        if (rc) {
             found = value;
-        if (rc)
             break;
+        }
     }
-    *to = !found || json_is_null(found) ? DEFAULT
-          : json_is_number(found)       ? json_number_value(found)
-                                        : NAN;
+    if (!found || json_is_null(found))
+        *to = l->is_state ? NAN : DEFAULT;
+    else
+        *to = json_is_number(found) ? json_number_value(found) : NAN;
     if (rc < 0 || isfinite(*to) || l->is_state)
         return rc < 0 ? -1 : 0;
     return say_fail("%s: %s: \"%s\" is not a number for %s", l->path, l->note, key, layer);

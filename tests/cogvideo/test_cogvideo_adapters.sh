@@ -91,6 +91,9 @@ runs "resumed" "$train" $long --steps 4 --resume "$work/state" --save "$work/res
 cmp -s "$work/whole" "$work/rest" || fail "a run that resumes adapters of a file gives others"
 runs "resumed" "$train" $long --steps 4 --resume auto --save-state "$work/state" --save "$work/rest"
 cmp -s "$work/whole" "$work/rest" || fail "--resume auto gives other adapters"
+alpha=$(grep -ao 'ckpt.run.lora-alpha":"[0-9.]*' "$work/state" | sed 's/.*"//')
+runs "resumed" "$train" $long --steps 4 --resume "$work/state" --lora-alpha "$alpha" --save "$work/rest"
+cmp -s "$work/whole" "$work/rest" || fail "--lora-alpha as it was gives other adapters"
 rm "$work/state"
 runs "starting at step 0" "$train" $long --steps 4 --resume auto --load "$given/patterns" --save-state "$work/state" --save "$work/rest"
 cmp -s "$work/whole" "$work/rest" || fail "--resume auto does not begin with --load"
