@@ -83,6 +83,34 @@ static int check_rank(const struct cogvideo_options *o)
     return 0;
 }
 
+/* --lora-alpha says what the file leaves open, or changes the options of a resumed run. */
+static int set_alpha(const struct cogvideo_options *o, struct cogvideo_lora_layer *x)
+{
+    const struct cogvideo_lora *l = &o->lora;
+    const bool open = isnan(x->given) || (l->is_state && o->alpha != l->alpha);
+
+    if (o->alpha < 0 && open && l->original)
+        return say_fail("%s: the original code has the alpha of its adapters in the configuration "
+                        "of a training, not in the file: give --lora-alpha X, 1 where lora_alpha "
+                        "is not set there",
+                        l->path);
+    if (o->alpha >= 0 && open)
+        x->alpha = o->alpha;
+    else if (o->alpha >= 0 && !l->is_state && fabs(x->given - o->alpha) > 1e-6 * o->alpha)
+        return say_fail("%s: %s has alpha %g, a scale of %g, and --lora-alpha is %g: leave "
+                        "--lora-alpha out",
+                        l->path, x->name, x->given, x->alpha / (double)x->rank, o->alpha);
+    return 0;
+}
+
+static int set_alphas(struct cogvideo_options *o)
+{
+    for (int i = 0; i < o->lora.n; i++)
+        if (set_alpha(o, &o->lora.layer[i]))
+            return -1;
+    return 0;
+}
+
 int cogvideo_lora_options(struct cogvideo_options *o)
 {
     const char *source = find_source(o);
@@ -96,7 +124,7 @@ int cogvideo_lora_options(struct cogvideo_options *o)
                         l->path);
     if (rc > 0)
         l->n = 0;
-    if (check_rank(o) || check_directory(o))
+    if (check_rank(o) || set_alphas(o) || check_directory(o))
         return -1;
     if (l->n && !o->rank)
         o->rank = l->rank;
@@ -233,29 +261,6 @@ static int match_layer(struct cogvideo_run *r, struct cogvideo_lora_layer *x)
     return 0;
 }
 
-/* --lora-alpha says what the file leaves open, or changes the options of a resumed run. */
-static int set_alpha(const struct cogvideo_options *o, struct cogvideo_lora_layer *x)
-{
-    const struct cogvideo_lora *l = &o->lora;
-    const bool open = isnan(x->given) || (l->is_state && o->alpha != l->alpha);
-
-    if (o->alpha < 0 && open && l->original)
-        return say_fail("%s: the original code has the alpha of its adapters in the configuration "
-                        "of a training, not in the file: give --lora-alpha X, 1 where lora_alpha "
-                        "is not set there",
-                        l->path);
-    if (o->alpha >= 0 && open)
-        x->alpha = o->alpha;
-    else if (o->alpha >= 0 && !l->is_state && fabs(x->given - o->alpha) > 1e-6 * o->alpha)
-        return say_fail("%s: %s has alpha %g, a scale of %g, and --lora-alpha is %g: leave "
-                        "--lora-alpha out",
-                        l->path, x->name, x->given, x->alpha / (double)x->rank, o->alpha);
-    if (x->alpha == 0 && o->train.steps > 0)
-        return say_fail("%s: %s has alpha 0: such adapters add nothing and learn nothing", l->path,
-                        x->name);
-    return 0;
-}
-
 /* Adds the adapter of one layer. */
 static int add_layer(struct cogvideo_run *r, const struct cogvideo_lora_layer *x)
 {
@@ -313,13 +318,14 @@ static int match(struct cogvideo_run *r)
     for (int i = 0; i < l->n; i++)
         if (match_layer(r, &l->layer[i]))
             return -1;
-    if (cogvideo_lora_scale(l) || (o->targets && check_targets(r)))
+    if (o->targets && check_targets(r))
         return -1;
     if (!o->targets)
         set_targets(o);
     for (int i = 0; i < l->n; i++)
-        if (set_alpha(o, &l->layer[i]))
-            return -1;
+        if (l->layer[i].alpha == 0 && o->train.steps > 0)
+            return say_fail("%s: %s has alpha 0: such adapters add nothing and learn nothing",
+                            l->path, l->layer[i].name);
     sort_layers(o);
     introduce(l, o->alpha >= 0);
     if (o->alpha < 0)

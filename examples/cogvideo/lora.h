@@ -39,6 +39,9 @@ struct cogvideo_part_name {
 
 void cogvideo_part_name(const char *name, struct cogvideo_part_name *to);
 
+/* A layer's name without the prefix of another program: the model's, except for kohya's. */
+const char *cogvideo_layer_strip(const char *layer);
+
 /* Finds the model's name of a layer: "transformer_blocks.0.attn1.to_q".  Returns false if the model
  * has no such layer. */
 bool cogvideo_layer_find(ckpt *c, const char *layer, char model[COGVIDEO_LAYER]);
@@ -58,7 +61,7 @@ bool cogvideo_lora_name(enum cogvideo_lora_format format, const char *name, char
 
 struct cogvideo_lora_layer {
     char name[COGVIDEO_LAYER];  /* as in the file */
-    char model[COGVIDEO_LAYER]; /* of the model, once it is there */
+    char model[COGVIDEO_LAYER]; /* of the model; kohya's until the model is there */
     char *a, *b;                /* names of the two factors in the file */
     int64_t rank, in, out;
     double given; /* alpha as the file says it; NAN: it does not */
@@ -76,7 +79,7 @@ struct cogvideo_lora {
     char note[64];    /* the file or key of the settings, for messages */
     double network;   /* kohya's alpha of layers without one; NAN: none */
     bool is_state, original;
-    bool matched;       /* layers have their names of the model, and alphas */
+    bool matched;       /* with the layers of the model */
     int64_t rank;       /* --lora-rank of a state's run, else of the first layer */
     double alpha;       /* --lora-alpha of a state's run; NAN: not in the file */
     char targets[1024]; /* names of layers inside a block, as for --lora-targets */
@@ -96,8 +99,7 @@ void cogvideo_lora_close(struct cogvideo_lora *l);
  * error message: a setting that is not supported. */
 int cogvideo_lora_settings(struct cogvideo_lora *l, const ckpt_file *f);
 
-/* Sets given and alpha of all layers, which have their names of the model.  Returns 0, or -1 after
- * an error message. */
+/* Sets given and alpha of all layers.  Returns 0, or -1 after an error message. */
 int cogvideo_lora_scale(struct cogvideo_lora *l);
 
 #endif

@@ -19,7 +19,8 @@ static struct cogvideo_lora_layer *find_layer(struct cogvideo_lora *l, const cha
         if (!strcmp(l->layer[i].name, name))
             return &l->layer[i];
     l->layer[l->n] = (struct cogvideo_lora_layer){.given = NAN};
-    memcpy(l->layer[l->n].name, name, strlen(name) + 1);
+    snprintf(l->layer[l->n].name, COGVIDEO_LAYER, "%s", name);
+    snprintf(l->layer[l->n].model, COGVIDEO_LAYER, "%s", cogvideo_layer_strip(name));
     return &l->layer[l->n++];
 }
 
@@ -180,7 +181,7 @@ int cogvideo_lora_open(struct cogvideo_lora *l, const char *path)
     if (!rc)
         rc = take_tensors(l, f);
     if (!rc)
-        rc = cogvideo_lora_settings(l, f);
+        rc = cogvideo_lora_settings(l, f) || cogvideo_lora_scale(l) ? -1 : 0;
     ckpt_file_close(f);
     return rc;
 }

@@ -134,20 +134,27 @@ static bool find_flat(ckpt *c, const char *flat, char model[COGVIDEO_LAYER])
     return false;
 }
 
-bool cogvideo_layer_find(ckpt *c, const char *layer, char model[COGVIDEO_LAYER])
+const char *cogvideo_layer_strip(const char *layer)
 {
     static const char *const prefixes[] = {PEFT, "model.diffusion_model.", "diffusion_model.",
                                            "module.", DIFFUSERS};
-    static const char *const flat[] = {"lora_unet__", "lora_transformer_", "lora_unet_"};
     const char *rest;
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if ((rest = after(layer, prefixes[i])))
+            layer = rest;
+    return layer;
+}
+
+bool cogvideo_layer_find(ckpt *c, const char *layer, char model[COGVIDEO_LAYER])
+{
+    static const char *const flat[] = {"lora_unet__", "lora_transformer_", "lora_unet_"};
+    const char *own = cogvideo_layer_strip(layer), *rest;
 
     for (size_t i = 0; i < sizeof flat / sizeof *flat; i++)
         if ((rest = after(layer, flat[i])))
             return find_flat(c, rest, model);
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if ((rest = after(layer, prefixes[i])))
-            layer = rest;
-    return is_layer(c, layer) && copy(model, COGVIDEO_LAYER, layer, strlen(layer));
+    return is_layer(c, own) && copy(model, COGVIDEO_LAYER, own, strlen(own));
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */

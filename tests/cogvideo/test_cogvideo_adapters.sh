@@ -108,7 +108,7 @@ runs "layers, rank 40, alpha 40" "$train" $step --load "$work/wide"
 # ---- refused by name ------------------------------------------------------------------------------
 
 refuses 2 "have rank 2 .*and --lora-rank is 3" "$train" $step --load "$given/peft" --lora-rank 3
-refuses 1 "has alpha 1, a scale of 0.5, and --lora-alpha is 4" "$train" $step --load "$given/peft" --lora-alpha 4
+refuses 2 "has alpha 1, a scale of 0.5, and --lora-alpha is 4" "$train" $step --load "$given/peft" --lora-alpha 4
 refuses 1 "to_out.0 is not in --lora-targets to_k,to_v" "$train" $step --load "$given/peft" --lora-targets to_k,to_v
 refuses 1 "none is of --lora-targets ff.net.2" "$train" $step --load "$given/plain.safetensors" \
     --lora-targets to_q,to_v,ff.net.2
@@ -117,7 +117,7 @@ refuses 2 "is for --save" "$train" $step --lora-rank 2 --lora-format peft
 refuses 2 "load is given twice" "$train" $step --load "$given/peft" --load "$given/plain.safetensors"
 refuses 2 "load is given twice" "$sample" $draw --load "$given/peft" --load="$given/plain.safetensors"
 refuses 2 "add nothing and learn nothing" "$train" $step --lora-rank 2 --lora-alpha 0
-refuses 1 "give --lora-alpha X, 1 where" "$train" $step --load "$given/original.safetensors"
+refuses 2 "give --lora-alpha X, 1 where" "$train" $step --load "$given/original.safetensors"
 refuses 2 "lora_magnitude_vector' is DoRA (use_dora)" "$train" $step --load "$given/dora"
 refuses 1 "these are adapters of another model" "$train" $device --model "$models/15" --random --frames 5 --height 32 \
     --width 32 --data random --load "$given/patterns"
