@@ -84,6 +84,8 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
 
 /*
  * Loads parameters by name from anything ckpt_file_open opens.  A different shape is an error.
+ * 8-bit floats NAME are multiplied by the scales in NAME_scale or NAME_scale_inv, if the file has
+ * them: one, one for each row, or one for each block of 128 x 128.
  * Names that are missing from the file or unexpected in it are reported, and counted in *unmatched
  * (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not finite, and for a
  * state where no name matches), CKPT_ENAME (weights where no name matches), CKPT_ESHAPE,

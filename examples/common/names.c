@@ -16,6 +16,22 @@ static void copy_start(char dst[NAMES_LENGTH], const char *name)
     snprintf(dst, NAMES_LENGTH, "%.*s%s", (int)n, name, name[n] ? "..." : "");
 }
 
+bool names_is_of_layer(const char *name)
+{
+    static const char *const endings[] = {"_scale", "_scale_inv", "scales", "qzeros"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (n > strlen(endings[i]) && !strcmp(name + n - strlen(endings[i]), endings[i]))
+            return true;
+    for (const char *p = strchr(name, '.'); p; p = strchr(p + 1, '.')) {
+        size_t digits = strspn(p + 1, "0123456789");
+        if (digits && (p[1 + digits] == '.' || !p[1 + digits]))
+            return true;
+    }
+    return false;
+}
+
 void names_add(struct names *l, const char *name)
 {
     if (l->n < NAMES_SHOWN)
@@ -42,4 +58,14 @@ void names_report(const struct names *l, const char *path, const char *what)
 
     if (l->n)
         say_note("%s: %s: %s", path, what, names_text(l, text));
+}
+
+int names_refuse_layers(const struct names *l, const char *path)
+{
+    char text[NAMES_TEXT];
+
+    return l->n ? say_fail("%s: the model has no place for %s: its configuration has fewer layers, "
+                           "or is of another kind",
+                           path, names_text(l, text))
+                : 0;
 }

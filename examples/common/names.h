@@ -21,4 +21,10 @@ const char *names_text(const struct names *l, char dst[NAMES_TEXT]);
 /* Prints "PROGRAM: PATH: WHAT: a, b, c and 2 more" to standard error if there are names. */
 void names_report(const struct names *l, const char *path, const char *what);
 
+/* Whether a weight without a place in the model shows that the model is another one: it is in a
+ * numbered layer, or has scales of others.  A head, say, changes no result. */
+bool names_is_of_layer(const char *name);
+/* Refuses a file with such weights.  Returns 0 if there are none, or -1 after an error message. */
+int names_refuse_layers(const struct names *l, const char *path);
+
 #endif

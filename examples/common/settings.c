@@ -34,6 +34,24 @@ int settings_exists(const char *path)
                     path, path, name, name);
 }
 
+static const struct json_keys sparse[] = {
+    JSON_ONLY("format", "dense"),
+    JSON_UNUSED("global_sparsity ignore registry_requires_subclass targets"),
+    JSON_ONLY("sparsity_structure", "0:0|unstructured"), JSON_END};
+
+const struct json_keys settings_scaled[] = {
+    JSON_ONLY("quant_method", "fp8|fbgemm_fp8|compressed-tensors"),
+    JSON_ONLY("format", "float-quantized"), /* compressed-tensors packs others in integers */
+    JSON_ONLY("fmt", "e4m3|float8_e4m3fn"),
+    JSON_ONLY("weight_block_size", "128"),
+    JSON_ONLY("transform_config", ""),
+    JSON_READ_INSIDE("sparsity_config", sparse),
+    JSON_UNUSED(
+        "activation_scheme activation_scale_ub modules_to_not_convert ignored_layers ignore "
+        "config_groups version quantization_status global_compression_ratio "
+        "kv_cache_scheme dequantize scale_fmt"),
+    JSON_END};
+
 int settings_open(struct settings *s, const char *path)
 {
     char inside[sizeof s->path];

@@ -99,7 +99,8 @@ static const struct json_keys common_keys[] = {
     JSON_UNUSED(SETTINGS_GENERATION),
     JSON_UNUSED("is_decoder"),
     JSON_ONLY("is_encoder_decoder add_cross_attention tie_encoder_decoder", "false"),
-    JSON_ONLY("pruned_heads cross_attention_hidden_size quantization_config", ""),
+    JSON_READ_INSIDE("quantization_config", settings_scaled),
+    JSON_ONLY("pruned_heads cross_attention_hidden_size", ""),
     JSON_END};
 
 static const struct json_keys gpt2_keys[] = {

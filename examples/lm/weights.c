@@ -18,7 +18,7 @@
 
 struct load {
     const struct lm *model;
-    struct names missing, unexpected;
+    struct names missing, unexpected, foreign;
 };
 
 static bool ends_with(const char *name, const char *end)
@@ -44,7 +44,7 @@ static void report(void *user, const char *what, const char *name)
     if (*what == 'm')
         names_add(&l->missing, name);
     else if (!is_made_here(l->model, name))
-        names_add(&l->unexpected, name);
+        names_add(names_is_of_layer(name) ? &l->foreign : &l->unexpected, name);
 }
 
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
@@ -69,7 +69,9 @@ int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial)
     if (l.missing.n && !partial)
         return say_fail("%s: %lld parameter%s missing; --partial initializes them", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
-    return 0;
+    if (partial)
+        names_report(&l.foreign, path, "unexpected");
+    return partial ? 0 : names_refuse_layers(&l.foreign, path);
 }
 
 /* ---- saving -------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #define NULL_CAPTION "y_embedder.y_embedding"
 
 struct load {
-    struct names missing, unexpected;
+    struct names missing, unexpected, foreign;
     int64_t needed;    /* number of missing parameters that are needed */
     bool older;        /* keys of STDiT 1 or 2 were seen */
     bool null_caption; /* the null caption is used */
@@ -41,7 +41,7 @@ static void report_name(void *user, const char *what, const char *name)
 
     if (missing && stdit_vae_owns(name))
         return;
-    names_add(missing ? &l->missing : &l->unexpected, name);
+    names_add(missing ? &l->missing : names_is_of_layer(name) ? &l->foreign : &l->unexpected, name);
     l->needed += missing && !may_be_missing(l, name);
     l->older |= strstr(name, "attn_temp") != NULL;
 }
@@ -78,6 +78,8 @@ int stdit_load(struct stdit_run *r)
         return say_fail("%s: %s parameter%s missing%s; --partial initializes them", path,
                         say_count(count, l.needed), l.needed > 1 ? "s are" : " is",
                         l.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
+    if (!r->options.train.partial && names_refuse_layers(&l.foreign, path))
+        return -1;
     if (stdit_set_rope(&r->model, r->context))
         return say_fail("%s", ckpt_error(r->context));
     return 0;

@@ -21,7 +21,7 @@ static const struct json_keys keys[] = {
     JSON_ONLY("feed_forward_proj", "gated-gelu"),
     JSON_ONLY("dense_act_fn", "gelu_new"),
     JSON_ONLY("is_gated_act", "true"),
-    JSON_ONLY("quantization_config", ""),
+    JSON_READ_INSIDE("quantization_config", settings_scaled),
     JSON_END};
 
 static int check(const struct t5_config *c, const char *path)
@@ -71,7 +71,7 @@ int t5_config_read(struct t5_config *c, const char *path)
 #define TIED "encoder.embed_tokens.weight" /* another name of shared.weight */
 
 struct load {
-    struct names missing, unexpected;
+    struct names missing, unexpected, foreign;
 };
 
 static bool begins_with(const char *name, const char *prefix)
@@ -91,7 +91,7 @@ static void report(void *user, const char *what, const char *name)
     if (*what == 'm')
         names_add(&l->missing, name);
     else if (!is_passed_over(name))
-        names_add(&l->unexpected, name);
+        names_add(names_is_of_layer(name) ? &l->foreign : &l->unexpected, name);
 }
 
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
@@ -115,5 +115,5 @@ int t5_load(ckpt *c, const char *path)
     if (l.missing.n)
         return say_fail("%s: %lld parameter%s missing: not the weights of this T5", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
-    return 0;
+    return names_refuse_layers(&l.foreign, path);
 }

@@ -88,6 +88,11 @@ static int match_parameters(struct load *l, int64_t *largest)
         if (l->entry[i] < 0)
             continue;
         int rc = check_fit(l, p, l->entry[i]);
+        int scale = rc ? -1 : file_find_scale(l->f, l->entry[i]);
+        if (scale >= 0) {
+            l->used[scale] = true;
+            rc = file_check_scale(&l->f->tensors[l->entry[i]], &l->f->tensors[scale]);
+        }
         if (rc)
             return rc;
         l->used[l->entry[i]] = true;
@@ -164,6 +169,9 @@ static int copy_values(const struct load *l, float *buffer, int64_t largest)
             continue;
         int64_t n = l->f->tensors[l->entry[i]].numel;
         int rc = ckpt_file_read_f32(l->f, l->entry[i], buffer, n);
+        int scale = rc ? -1 : file_find_scale(l->f, l->entry[i]);
+        if (scale >= 0)
+            rc = file_apply_scale(l->f, l->entry[i], scale, buffer);
         if (!rc && !floats_are_finite(buffer, n))
             rc = file_bad(l->f->path, "tensor '%s' has values that are not finite",
                           l->f->tensors[l->entry[i]].name);

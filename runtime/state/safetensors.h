@@ -75,6 +75,12 @@ int file_bad(const char *path, const char *fmt, ...) CKPT_PRINTF(2, 3);
 /* Reads n bytes at an offset.  Returns 0 or CKPT_EIO. */
 int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset);
 
+/* The entry of the scales of an 8-bit weight, or -1; whether their shape is known; multiplies the
+ * weight's values by them.  The last two return 0 or an error. */
+int file_find_scale(const ckpt_file *f, int entry);
+int file_check_scale(const struct file_tensor *e, const struct file_tensor *scale);
+int file_apply_scale(ckpt_file *f, int entry, int scale, float *values);
+
 /* Fills header and tensors, and validates them against each other and the file size. */
 int file_parse_header(struct file_part *p, const char *text, int64_t n);
 

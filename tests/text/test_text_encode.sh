@@ -114,6 +114,8 @@ sed 's/"gated-gelu"/"relu"/' "$here/t5/config.json" >"$work/t5/config.json"
 wrong "feed_forward_proj.* is \"relu\".*supported: gated-gelu" --model "$work/t5" $mend
 sed 's/448/100/' "$here/t5/config.json" >"$work/t5/config.json"
 wrong "shape" --model "$work/t5" $mend
+sed 's/"num_layers": 2/"num_layers": 1/' "$here/t5/config.json" >"$work/t5/config.json"
+wrong "the model has no place for encoder.block.1" --model "$work/t5" $mend
 wrong "model_type.* is \"gpt2\"; the text encoder is t5" --model "$root/tests/model/lm/gpt2" $mend
 wrong "no-such-place" --model "$work/no-such-place" $mend
 wrong "spiece.model" --model "$here/t5" --prompts "$work/prompts"

@@ -206,6 +206,58 @@ static void test_other_names(void **state)
     unlink(path);
 }
 
+/* Codes of e4m3: 1, 2, -0.5, 0 and 1.5. */
+enum { CODES = 200 };
+static const uint8_t codes[] = {0x38, 0x40, 0xb0, 0x00, 0x3c};
+static const float decoded[] = {1, 2, -0.5, 0, 1.5};
+
+/* A weight [rows, columns] of codes, and its scales under `name`; the load returns rc. */
+static void check_scaled(int64_t rows, int64_t columns, const char *name, int ndim,
+                         const int64_t *shape, const float *scale, int rc)
+{
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    static uint8_t code[CODES * CODES];
+    static float got[CODES * CODES];
+    int64_t n = rows * columns, across = ndim == 2 ? shape[1] : 1;
+    ckpt_file_writer *w;
+    int unmatched;
+    ckpt *c;
+
+    for (int64_t i = 0; i < n; i++)
+        code[i] = codes[i % 5];
+    assert_int_equal(ckpt_file_create(&w, path), 0);
+    ckpt_file_add(w, "a.weight", CKPT_F8E4M3, 2, (int64_t[]){rows, columns}, code);
+    ckpt_file_add(w, name, CKPT_F32, ndim, shape, scale);
+    assert_int_equal(ckpt_file_commit(w), 0);
+    assert_int_equal(ckpt_open(&c, &opt), 0);
+    ckpt_tensor a =
+        ckpt_param(c, "a.weight", CKPT_F32, 2, (int64_t[]){rows, columns}, CKPT_ZEROS, true);
+    assert_int_equal(ckpt_load_params(c, path, NULL, NULL, &unmatched), rc);
+    for (int64_t i = 0; i < n && !rc; i++) {
+        int64_t r = i / columns, k = i % columns;
+        int64_t at = !ndim || shape[0] == 1 ? 0 : shape[0] == rows ? r : r / 128 * across + k / 128;
+        if (!i)
+            assert_int_equal(ckpt_param_get(c, a, CKPT_VALUE, got, n), 0);
+        assert_true(got[i] == decoded[i % 5] * scale[at]);
+    }
+    assert_int_equal(rc ? 0 : unmatched, 0);
+    ckpt_close(c);
+    unlink(path);
+}
+
+static void test_scaled(void **state)
+{
+    static const float scale[] = {0.125, 3, -2, 0.5, 7};
+
+    (void)state;
+    check_scaled(5, 7, "a.weight_scale", 0, NULL, scale, 0);
+    check_scaled(5, 7, "a.weight_scale", 1, (int64_t[]){1}, scale, 0);
+    check_scaled(5, 7, "a.scale_weight", 1, (int64_t[]){1}, scale, 0);
+    check_scaled(5, 7, "a.weight_scale", 2, (int64_t[]){5, 1}, scale, 0);
+    check_scaled(130, 200, "a.weight_scale_inv", 2, (int64_t[]){2, 2}, scale, 0);
+    check_scaled(5, 7, "a.weight_scale", 1, (int64_t[]){3}, scale, CKPT_EFORMAT);
+}
+
 /* The file has [IN, OUT] for the parameter [OUT, IN]. */
 static void test_other_order(void **state)
 {
@@ -534,6 +586,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_module_prefix),
+        cmocka_unit_test(test_scaled),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_before_training),
         cmocka_unit_test(test_wrong_shape),
