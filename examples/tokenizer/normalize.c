@@ -4,6 +4,7 @@
 #include <string.h>
 #ifdef HAVE_ICU
 #include <unicode/unorm2.h>
+#include <unicode/uset.h>
 #include <unicode/ustring.h>
 #endif
 #include "../common/json_keys.h"
@@ -18,7 +19,10 @@ struct change {
     struct pattern *pattern;
     struct charsmap *map;
     bool left, right; /* ends to strip */
-    const char *form; /* normal form of Unicode */
+#ifdef HAVE_ICU
+    USet *known;       /* characters that have normal forms */
+    UNormalizer2 *how; /* the normal form */
+#endif
 };
 
 struct normalizer {
@@ -106,19 +110,10 @@ static bool is_ascii(const char *text, int64_t bytes)
     return true;
 }
 
-static const UNormalizer2 *find_form(const char *form, UErrorCode *e)
-{
-    return !strcmp(form, "NFC")    ? unorm2_getNFCInstance(e)
-           : !strcmp(form, "NFD")  ? unorm2_getNFDInstance(e)
-           : !strcmp(form, "NFKC") ? unorm2_getNFKCInstance(e)
-                                   : unorm2_getNFKDInstance(e);
-}
-
 /* Normalizes n units of UTF-16; the result is malloc'ed. */
-static UChar *to_form(const char *form, const UChar *from, int32_t n, int32_t *length)
+static UChar *to_form(const UNormalizer2 *how, const UChar *from, int32_t n, int32_t *length)
 {
     UErrorCode e = U_ZERO_ERROR;
-    const UNormalizer2 *how = find_form(form, &e);
     UChar *to = NULL;
 
     *length = unorm2_normalize(how, from, n, NULL, 0, &e);
@@ -143,13 +138,13 @@ static int run_form(const struct change *c, const char *path, const char *text, 
     if (is_ascii(text, bytes))
         return text_add(to, text, bytes) ? no_memory(path) : 0;
     if (bytes > INT32_MAX / 4)
-        return say_fail("%s: a text of %lld bytes is too long for the normal form %s", path,
-                        (long long)bytes, c->form);
+        return say_fail("%s: a text of %lld bytes is too long for a normal form", path,
+                        (long long)bytes);
     UChar *from = malloc((size_t)bytes * sizeof *from), *made = NULL;
     if (from)
         u_strFromUTF8(from, (int32_t)bytes, &n, text, (int32_t)bytes, &e);
     if (from && U_SUCCESS(e))
-        made = to_form(c->form, from, n, &wide);
+        made = to_form(c->how, from, n, &wide);
     free(from);
     char *narrow = made ? malloc(3 * (size_t)wide + 1) : NULL;
     if (narrow)
@@ -239,17 +234,25 @@ static int read_map(struct change *c, const char *path, const json_t *part)
 }
 
 #ifdef HAVE_ICU
+static const UNormalizer2 *find_form(const char *form, UErrorCode *e)
+{
+    return !strcmp(form, "NFC")    ? unorm2_getNFCInstance(e)
+           : !strcmp(form, "NFD")  ? unorm2_getNFDInstance(e)
+           : !strcmp(form, "NFKC") ? unorm2_getNFKCInstance(e)
+                                   : unorm2_getNFKDInstance(e);
+}
+
+/* The reference has the tables of Unicode 9: to them later characters are unknown. */
 static int read_form(struct change *c, const char *path, const json_t *part)
 {
-    static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
-    const char *type = json_string_value(json_object_get(part, "type"));
+    const char *form = json_string_value(json_object_get(part, "type"));
+    UErrorCode e = U_ZERO_ERROR;
 
-    (void)path;
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(type, forms[i]))
-            c->form = forms[i];
     c->run = run_form;
-    return 0;
+    c->known = uset_openPattern(u"[:age=9.0:]", -1, &e);
+    const UNormalizer2 *whole = find_form(form, &e);
+    c->how = U_SUCCESS(e) ? unorm2_openFiltered(whole, c->known, &e) : NULL;
+    return U_SUCCESS(e) ? 0 : say_fail("%s: ICU has no %s: %s", path, form, u_errorName(e));
 }
 
 static int read_lowercase(struct change *c, const char *path, const json_t *part)
@@ -331,6 +334,10 @@ void normalizer_close(struct normalizer *n)
 {
     for (int i = 0; n && i < n->n; i++) {
         free(n->change[i].text);
+#ifdef HAVE_ICU
+        unorm2_close(n->change[i].how);
+        uset_close(n->change[i].known);
+#endif
         pattern_close(n->change[i].pattern);
         charsmap_close(n->change[i].map);
     }

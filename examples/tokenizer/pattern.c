@@ -25,7 +25,8 @@ struct pattern {
 
 /* ---- translation ----------------------------------------------------------------------------- */
 
-#define WORD_PROPERTIES "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* \w of Oniguruma has all digits of Latin-1, as superscripts, and no others of their kind. */
+#define WORD_PROPERTIES "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xb2\\xb3\\xb9\\xbc-\\xbe"
 
 static int put(struct text *to, const char *text)
 {

@@ -176,10 +176,13 @@ static int read_spaces(struct splitter *s, const char *path, const json_t *part)
     return add_split(s, path, "\\s", false, REMOVED, false);
 }
 
+/* Words as Rust's expressions have them, not Oniguruma's. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
+
 static int read_words(struct splitter *s, const char *path, const json_t *part)
 {
     (void)part;
-    return add_split(s, path, "\\w+|[^\\w\\s]+", false, REMOVED, true);
+    return add_split(s, path, "[" WORD "]+|[^" WORD "\\s]+", false, REMOVED, true);
 }
 
 static int read_delimiter(struct splitter *s, const char *path, const json_t *part)

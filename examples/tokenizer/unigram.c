@@ -77,7 +77,24 @@ static void find_ways(const struct unigram *u, const char *text, int64_t bytes, 
     }
 }
 
-/* Neighbouring unknown characters are one token, but for those that become bytes. */
+/* A run of unknown characters is a token if it has the name of one, its bytes, or unknown. */
+static int put_unknown(const struct token_model *m, const char *text, int64_t bytes, struct ids *to)
+{
+    int32_t token = vocabulary_find(m->vocabulary, text, bytes);
+    int rc = 0;
+
+    if (token < 0 && model_bytes(m, text, bytes, to, &rc))
+        return rc;
+    token = token < 0 ? m->unknown : token;
+    return token < 0 ? 0 : ids_add(to, token);
+}
+
+static bool is_unknown(const struct unigram *u, int32_t token)
+{
+    return token < 0 || token == u->model.unknown;
+}
+
+/* Neighbouring unknown tokens are one. */
 static int put_ways(const struct unigram *u, const char *text, int64_t bytes, struct way *way,
                     struct ids *to)
 {
@@ -89,13 +106,10 @@ static int put_ways(const struct unigram *u, const char *text, int64_t bytes, st
     for (int64_t begin = 0; n && !rc; begin = end) {
         const struct way *w = &way[bytes + n--];
         end = w->begin;
-        while (w->token < 0 && n && way[bytes + n].token < 0)
+        while (is_unknown(u, w->token) && n && is_unknown(u, way[bytes + n].token))
             end = way[bytes + n--].begin;
-        if (w->token >= 0)
-            rc = ids_add(to, w->token);
-        else if (!model_bytes(&u->model, text + begin, end - begin, to, &rc) &&
-                 u->model.unknown >= 0)
-            rc = ids_add(to, u->model.unknown);
+        rc = is_unknown(u, w->token) ? put_unknown(&u->model, text + begin, end - begin, to)
+                                     : ids_add(to, w->token);
     }
     return rc;
 }

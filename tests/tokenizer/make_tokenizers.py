@@ -21,6 +21,8 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
           r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+DEEPSEEK = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 
 WORDS = """the of and to in is that for it was on are as with they be at one have this from
@@ -33,7 +35,7 @@ SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\v", "\f", "\u0085", "\u0
           "\u202f", "\u205f", "\u3000", "\ufeff", "\n\n", " \n ", "\t\t", "    ", "\n\n\n"]
 MARKS = ["e\u0301", "a\u0308\u0323", "\u0301", "o\u0302\u0301", "n\u0303", "\u1100\u1161\u11a8",
          "q\u0323\u0307", "\u0e01\u0e33", "\u0915\u094d\u0937", "\u05e9\u05c1", "\ufb1d",
-         "\u212b", "\u2126", "\uac00\u11a8", "\u0344", "ſ", "K", "İ", "ß", "ǆ", "ﷺ", "ﬃ"]
+         "\u212b", "\u2126", "\uac00\u11a8", "\u0344", "ſ", "K", "İ", "ß", "ǆ", "ﷺ", "ﬃ", "㋿", "\u1df6\u0301", "\ua7f2"]
 EMOJI = ["😀", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "🇩🇪🇫🇷", "👍🏽", "❤️", "☺", "1️⃣", "🧑🏿‍🚀", "\u200d", "\ufe0f"]
 PUNCTUATION = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + ["—", "«", "»", "、", "。", "।", "؟", "۔",
               "،", "¿", "'s", "'S", "'ll", "'LL", "'ve", "’s", "'\u017f", "...", "…", "--", "!!!"]
@@ -215,6 +217,23 @@ def make(lines):
     all_t["starcoder"] = byte_level(
         lines, 480, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), gpt2]),
         special("<|endoftext|>", "<fim_prefix>") + special("<mask>", lstrip=True))
+
+    all_t["deepseek"] = byte_level(lines, 440, pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+        pre_tokenizers.Split(Regex("[一-龥぀-ゟ゠-ヿ]+"), "isolated"),
+        pre_tokenizers.Split(Regex(DEEPSEEK), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+        special("<|endoftext|>"))
+
+    # Parts that those above do not have.
+    t = all_t["other"] = byte_level(
+        lines, 440, pre_tokenizers.Sequence([
+            pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("contiguous"),
+            pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)]),
+        special("<s>", "</s>"),
+        normalizers.Sequence([normalizers.NFKC(), normalizers.Strip(), normalizers.Lowercase()]))
+    t.post_processor = processors.RobertaProcessing(("</s>", t.token_to_id("</s>")),
+                                                    ("<s>", t.token_to_id("<s>")))
 
     t = all_t["bert"] = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     t.normalizer = normalizers.BertNormalizer()
