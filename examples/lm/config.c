@@ -304,68 +304,76 @@ int lm_config_check(const struct lm_config *c, const char *where)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-static void set_int(json_t *o, const char *key, int64_t value)
+/* The object, and whether memory was too short for a part of it. */
+struct writing {
+    json_t *root;
+    bool failed;
+};
+
+/* Takes the value. */
+static void set(struct writing *o, const char *key, json_t *value)
 {
-    json_object_set_new(o, key, json_integer(value));
+    o->failed |= json_object_set_new(o->root, key, value) != 0;
+}
+
+static void set_int(struct writing *o, const char *key, int64_t value)
+{
+    set(o, key, json_integer(value));
 }
 
 /* null where there is none: a missing key would have a class's own default. */
-static void set_token(json_t *o, const char *key, int64_t id)
+static void set_token(struct writing *o, const char *key, int64_t id)
 {
-    json_object_set_new(o, key, id < 0 ? json_null() : json_integer(id));
+    set(o, key, id < 0 ? json_null() : json_integer(id));
 }
 
 /* One token as itself, several as a list. */
-static void write_ends(json_t *o, const struct lm_ids *ends)
+static void write_ends(struct writing *o, const struct lm_ids *ends)
 {
-    json_t *list = json_array();
+    json_t *list = ends->n > 1 ? json_array() : NULL;
 
-    for (int i = 0; i < ends->n; i++)
-        json_array_append_new(list, json_integer(ends->id[i]));
+    for (int i = 0; i < ends->n && list; i++)
+        o->failed |= json_array_append_new(list, json_integer(ends->id[i])) != 0;
     if (ends->n > 1)
-        json_object_set(o, "eos_token_id", list);
+        set(o, "eos_token_id", list);
     else
         set_token(o, "eos_token_id", ends->n ? ends->id[0] : -1);
-    json_decref(list);
 }
 
-static void set_text(json_t *o, const char *key, const char *value)
+static void set_text(struct writing *o, const char *key, const char *value)
 {
-    json_object_set_new(o, key, json_string(value));
+    set(o, key, json_string(value));
 }
 
-static void write_gpt2(const struct lm_config *c, json_t *o)
+static void write_gpt2(const struct lm_config *c, struct writing *o)
 {
-    json_object_set_new(o, "architectures", json_pack("[s]", "GPT2LMHeadModel"));
+    set(o, "architectures", json_pack("[s]", "GPT2LMHeadModel"));
     set_int(o, "n_positions", c->positions);
     set_int(o, "n_embd", c->width);
     set_int(o, "n_layer", c->layers);
     set_int(o, "n_head", c->heads);
     set_int(o, "n_inner", c->mlp);
     set_text(o, "activation_function", "gelu_new");
-    json_object_set_new(o, "layer_norm_epsilon", json_real(c->eps));
+    set(o, "layer_norm_epsilon", json_real(c->eps));
     for (int i = 0; i < 3; i++) /* this program uses no dropout */
-        json_object_set_new(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i],
-                            json_real(0));
+        set(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i], json_real(0));
 }
 
-static void write_rope(const struct lm_config *c, json_t *o)
+static void write_rope(const struct lm_config *c, struct writing *o)
 {
     const struct lm_rope_scaling *r = &c->scaling;
 
-    json_object_set_new(o, "rope_theta", json_real(c->theta));
+    set(o, "rope_theta", json_real(c->theta));
     if (r->factor > 0)
-        json_object_set_new(o, "rope_scaling",
-                            json_pack("{ss,sf,sf,sf,sI}", "rope_type", "llama3", "factor",
-                                      r->factor, "low_freq_factor", r->low, "high_freq_factor",
-                                      r->high, "original_max_position_embeddings",
-                                      (json_int_t)r->length));
+        set(o, "rope_scaling",
+            json_pack("{ss,sf,sf,sf,sI}", "rope_type", "llama3", "factor", r->factor,
+                      "low_freq_factor", r->low, "high_freq_factor", r->high,
+                      "original_max_position_embeddings", (json_int_t)r->length));
 }
 
-static void write_llama(const struct lm_config *c, json_t *o)
+static void write_llama(const struct lm_config *c, struct writing *o)
 {
-    json_object_set_new(
-        o, "architectures",
+    set(o, "architectures",
         json_pack("[s]", c->family == LM_LLAMA ? "LlamaForCausalLM" : "Qwen2ForCausalLM"));
     set_int(o, "max_position_embeddings", c->positions);
     set_int(o, "hidden_size", c->width);
@@ -375,31 +383,33 @@ static void write_llama(const struct lm_config *c, json_t *o)
     set_int(o, "head_dim", c->head);
     set_int(o, "intermediate_size", c->mlp);
     set_text(o, "hidden_act", "silu");
-    json_object_set_new(o, "rms_norm_eps", json_real(c->eps));
+    set(o, "rms_norm_eps", json_real(c->eps));
     write_rope(c, o);
 }
 
 int lm_config_write(const struct lm_config *c, const char *path)
 {
     struct ckpt_replacement *file;
-    json_t *o = json_object();
+    struct writing w = {.root = json_object()}, *o = &w;
 
     set_text(o, "model_type", lm_family_name(c->family));
     set_int(o, "vocab_size", c->vocabulary);
-    json_object_set_new(o, "tie_word_embeddings", json_boolean(c->tied));
-    json_object_set_new(o, "initializer_range", json_real(c->spread));
+    set(o, "tie_word_embeddings", json_boolean(c->tied));
+    set(o, "initializer_range", json_real(c->spread));
     set_text(o, "torch_dtype", "float32");
     set_token(o, "bos_token_id", c->begin);
     set_token(o, "pad_token_id", c->pad);
     write_ends(o, &c->end);
     (c->family == LM_GPT2 ? write_gpt2 : write_llama)(c, o);
-    int rc = ckpt_replace_open(&file, path) ? say_fail("%s", ckpt_error(NULL)) : 0;
-    if (!rc && json_dumpf(o, ckpt_replace_stream(file), JSON_INDENT(2))) {
+    int rc = w.failed ? say_fail("%s: no memory to write it", path) : 0;
+    if (!rc && ckpt_replace_open(&file, path))
+        rc = say_fail("%s", ckpt_error(NULL));
+    else if (!rc && json_dumpf(w.root, ckpt_replace_stream(file), JSON_INDENT(2))) {
         ckpt_replace_abandon(file);
         rc = say_fail("%s: cannot be written", path);
     } else if (!rc && ckpt_replace_commit(file, false)) {
         rc = say_fail("%s", ckpt_error(NULL));
     }
-    json_decref(o);
+    json_decref(w.root);
     return rc;
 }

@@ -191,9 +191,11 @@ static int save_part(struct part *p, const struct directory *d, int i, json_t *m
         return -1;
     if (ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
         return say_fail("%s", ckpt_error(p->context));
+    bool failed = false;
     for (int k = 0; k < p->n; k++)
-        json_object_set_new(map, info_at(p->context, p->first + k).name, json_string(name));
-    return 0;
+        failed |= json_object_set_new(map, info_at(p->context, p->first + k).name,
+                                      json_string(name)) != 0;
+    return failed ? say_fail("%s: no memory for the names of its tensors", path) : 0;
 }
 
 /* Copies a file beside the model or its tokenizer, as it is.  Returns 0, also where there is none,

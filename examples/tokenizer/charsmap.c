@@ -89,6 +89,20 @@ static uint32_t children(uint32_t unit)
     return (unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
+/* The text at an offset; NULL: outside, or no UTF-8. */
+static const char *text_at(const struct charsmap *m, int64_t offset)
+{
+    const char *text = offset < m->bytes ? m->text + offset : NULL;
+
+    for (const char *p = text; p && *p;) {
+        int n = utf8_length(p, m->text + m->bytes - p);
+        if (!n)
+            return NULL;
+        p += n;
+    }
+    return text;
+}
+
 /* What the shortest known prefix of the text becomes; NULL: none is known.  The whole text becomes
  * this: so it is where the reference reads a table. */
 static const char *find(const struct charsmap *m, const char *text, int64_t bytes)
@@ -101,10 +115,8 @@ static const char *find(const struct charsmap *m, const char *text, int64_t byte
             return NULL;
         uint32_t unit = m->unit[at];
         at ^= children(unit);
-        if ((unit & 1u << 8) && at < m->units) {
-            uint32_t value = m->unit[at] & ~(1u << 31);
-            return value < m->bytes ? m->text + value : NULL;
-        }
+        if ((unit & 1u << 8) && at < m->units)
+            return text_at(m, m->unit[at] & ~(1u << 31));
     }
     return NULL;
 }

@@ -124,8 +124,12 @@ static int read_model(struct tokenizer_parts *p, const char *path, const json_t 
     if (!bpe && !unigram)
         return say_fail("%s: its model is %s; BPE and Unigram are supported", path,
                         type ? type : "of no known type");
-    if (json_keys_check(path, "model", model, bpe ? bpe_keys : unigram_keys) ||
-        vocabulary_open(&p->vocabulary, path,
+    if (json_keys_check(path, "model", model, bpe ? bpe_keys : unigram_keys))
+        return -1;
+    if (bpe ? !json_is_object(vocab) : !json_is_array(vocab))
+        return say_fail("%s: there is no vocabulary of tokens and %s", path,
+                        bpe ? "numbers" : "scores");
+    if (vocabulary_open(&p->vocabulary, path,
                         count(vocab, json_object_get(root, "added_tokens"))) ||
         read_names(&p->vocabulary, path, vocab))
         return -1;

@@ -13,10 +13,12 @@ static const struct json_keys bytes_keys[] = {
 static const struct json_keys pair_keys[] = {
     JSON_READ("type sep cls"), JSON_UNUSED("trim_offsets add_prefix_space"), JSON_END};
 
-static int add(struct ids *to, const char *path, const json_t *id)
+static int add(const struct tokenizer_parts *p, struct ids *to, const char *path, const json_t *id)
 {
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-        return say_fail("%s: a token of its post_processor has no number", path);
+    if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+        json_integer_value(id) >= p->vocabulary.n)
+        return say_fail("%s: a token of its post_processor has no number below %ld", path,
+                        (long)p->vocabulary.n);
     return ids_add(to, (int32_t)json_integer_value(id)) ? say_fail("%s: no memory", path) : 0;
 }
 
@@ -42,7 +44,7 @@ static int read_piece(struct tokenizer_parts *p, const char *path, const json_t 
                         path, name ? name : "without a name");
     json_array_foreach(ids, i, id)
     {
-        rc = rc ? rc : add(*behind ? &p->behind : &p->before, path, id);
+        rc = rc ? rc : add(p, *behind ? &p->behind : &p->before, path, id);
     }
     return rc;
 }
@@ -86,8 +88,8 @@ static int read_bytes(struct tokenizer_parts *p, const char *path, const json_t 
 /* "cls": [NAME, ID] before and "sep" behind. */
 static int read_pair(struct tokenizer_parts *p, const char *path, const json_t *part)
 {
-    return add(&p->before, path, json_array_get(json_object_get(part, "cls"), 1)) ||
-                   add(&p->behind, path, json_array_get(json_object_get(part, "sep"), 1))
+    return add(p, &p->before, path, json_array_get(json_object_get(part, "cls"), 1)) ||
+                   add(p, &p->behind, path, json_array_get(json_object_get(part, "sep"), 1))
                ? -1
                : 0;
 }

@@ -14,7 +14,7 @@ lm=$tests/model/lm
 target lm --line config "$lm/gpt2/config.json" "$lm/llama/config.json" "$lm/qwen2/config.json"
 target lm --line vocabulary "$lm/pair/vocab.json"
 target lm --line merges "$lm/pair/merges.txt"
-target lm --line tokenizer "$lm/gpt2-tokenizer.json" "$lm/llama-tokenizer.json"
+target lm --line tokenizer "$lm/gpt2-tokenizer.json" "$lm/llama-tokenizer.json" "$tests/tokenizer/umt5.json"
 target lm --line tokens "$lm/gpt2-text.bin" "$lm/llama/tokens.bin"
 target lm --line text "$lm/text.txt"
 
