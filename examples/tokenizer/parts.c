@@ -308,9 +308,10 @@ static int read_root(struct tokenizer_parts *p, const char *path, const json_t *
     if (json_keys_check(path, "", root, file_keys) || read_model(p, path, root) ||
         normalizer_read(&p->normalizer, path, json_object_get(root, "normalizer")) ||
         splitter_read(&p->splitter, path, json_object_get(root, "pre_tokenizer")) ||
+        tokenizer_config_open(p, path) || tokenizer_config_class(p, path) ||
         read_added(p, path, json_object_get(root, "added_tokens")) ||
         template_read(p, path, json_object_get(root, "post_processor")) ||
-        tokenizer_config_read(p, path))
+        tokenizer_config_tokens(p))
         return -1;
     return make_texts(p, path,
                       has_type(json_object_get(root, "decoder"), "ByteLevel") ||
@@ -346,7 +347,8 @@ static int read_pair(struct tokenizer_parts *p, const char *path, const json_t *
         append(&p->added, path,
                (struct added){.text = strdup(end), .bytes = sizeof end - 1, .id = token}))
         return -1;
-    return tokenizer_config_read(p, path) ? -1 : make_texts(p, path, true);
+    return tokenizer_config_open(p, path) || tokenizer_config_tokens(p) ? -1
+                                                                        : make_texts(p, path, true);
 }
 
 int parts_read_pair(struct tokenizer_parts *p, const char *path)
@@ -373,6 +375,7 @@ void parts_close(struct tokenizer_parts *p)
     splitter_close(p->splitter);
     bpe_close(&p->bpe);
     unigram_close(&p->unigram);
+    json_decref(p->config);
     free(p->before.id);
     free(p->behind.id);
     vocabulary_close(&p->vocabulary);

@@ -95,8 +95,9 @@ struct splitter;
 
 /* NULL: text is not split. */
 int splitter_read(struct splitter **s, const char *path, const json_t *part);
-/* GPT-2's. */
+/* GPT-2's, and Metaspace of pieces with U+2581 without splits. */
 int splitter_gpt2(struct splitter **s, const char *path);
+int splitter_metaspace(struct splitter **s, const char *path, bool prefix, bool only_first);
 void splitter_close(struct splitter *s);
 /* first: the text is the beginning of the whole.  take gets each piece; none is empty. */
 int splitter_run(const struct splitter *s, const char *path, const char *text, int64_t bytes,
@@ -189,7 +190,9 @@ struct tokenizer_parts {
     struct bpe bpe;
     struct unigram unigram;
     struct ids before, behind; /* put around every text */
-    char **text;               /* of each token when decoded, or NULL */
+    json_t *config;            /* tokenizer_config.json, or NULL */
+    char config_path[4096];
+    char **text; /* of each token when decoded, or NULL */
     int32_t *bytes;
 };
 

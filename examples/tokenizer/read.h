@@ -11,7 +11,11 @@ int parts_put_added(struct tokenizer_parts *p, const char *path, int64_t id, con
 /* The tokens that a post-processor puts before and behind a text. */
 int template_read(struct tokenizer_parts *p, const char *path, const json_t *part);
 
-/* tokenizer_config.json beside the file `path`, if there is one. */
-int tokenizer_config_read(struct tokenizer_parts *p, const char *path);
+/* tokenizer_config.json beside the file `path`, if there is one: opens it and checks its keys;
+ * takes the normalizer and the splitter of a class that makes its own; and takes its tokens.  They
+ * return 0, or -1 after an error message. */
+int tokenizer_config_open(struct tokenizer_parts *p, const char *path);
+int tokenizer_config_class(struct tokenizer_parts *p, const char *path);
+int tokenizer_config_tokens(struct tokenizer_parts *p);
 
 #endif

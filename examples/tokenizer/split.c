@@ -133,22 +133,32 @@ static int read_bytes(struct splitter *s, const char *path, const json_t *part)
     return add(s, BYTES, "") ? 0 : -1;
 }
 
+static int add_metaspace(struct splitter *s, const char *mark, bool prefix, bool only_first)
+{
+    struct step *step;
+
+    if (!add(s, REPLACE, mark))
+        return -1;
+    if (!prefix)
+        return 0;
+    if (!(step = add(s, PREFIX, mark)))
+        return -1;
+    step->only_first = only_first;
+    return 0;
+}
+
 /* Old files say "add_prefix_space" in place of "prepend_scheme". */
 static int read_metaspace(struct splitter *s, const char *path, const json_t *part)
 {
     const char *mark = json_string_value(json_object_get(part, "replacement"));
     const char *scheme = json_string_value(json_object_get(part, "prepend_scheme"));
-    struct step *step;
 
     if (!scheme)
         scheme = json_is_false(json_object_get(part, "add_prefix_space")) ? "never" : "always";
-    if (!mark || !*mark || !add(s, REPLACE, mark))
+    if (!mark || !*mark)
         return say_fail("%s: a Metaspace has no \"replacement\"", path);
-    if (strcmp(scheme, "never")) {
-        if (!(step = add(s, PREFIX, mark)))
-            return -1;
-        step->only_first = !strcmp(scheme, "first");
-    }
+    if (add_metaspace(s, mark, strcmp(scheme, "never") != 0, !strcmp(scheme, "first")))
+        return -1;
     return json_is_false(json_object_get(part, "split"))
                ? 0
                : add_split(s, path, mark, true, MERGED_WITH_NEXT, false);
@@ -261,6 +271,13 @@ int splitter_gpt2(struct splitter **s, const char *path)
 {
     *s = calloc(1, sizeof **s);
     return *s ? read_bytes(*s, path, NULL) : say_fail("%s: no memory", path);
+}
+
+int splitter_metaspace(struct splitter **s, const char *path, bool prefix, bool only_first)
+{
+    *s = calloc(1, sizeof **s);
+    return *s ? add_metaspace(*s, "\xe2\x96\x81", prefix, only_first)
+              : say_fail("%s: no memory", path);
 }
 
 void splitter_close(struct splitter *s)

@@ -14,16 +14,18 @@ static const struct json_keys added_keys[] = {
 static const struct json_keys keys[] = {
     JSON_READ(
         "add_bos_token add_eos_token add_prefix_space bos_token eos_token unk_token pad_token "
-        "sep_token cls_token mask_token additional_special_tokens added_tokens_decoder"),
+        "sep_token cls_token mask_token additional_special_tokens added_tokens_decoder "
+        "tokenizer_class legacy"),
     JSON_UNUSED(
         "model_max_length max_length max_len padding_side truncation_side truncation_strategy "
-        "stride pad_to_multiple_of pad_token_type_id model_input_names tokenizer_class "
+        "stride pad_to_multiple_of pad_token_type_id model_input_names "
         "tokenizer_file vocab_file merges_file processor_class name_or_path backend is_local "
         "special_tokens_map_file auto_map use_fast from_slow trust_remote_code "
-        "transformers_version device_map local_files_only"),
+        "transformers_version device_map local_files_only vocab_size pad_token_id "
+        "bos_token_id eos_token_id unk_token_id revision cache_dir return_token_type_ids"),
     JSON_UNUSED("chat_template default_chat_template response_schema use_default_system_prompt "
                 "clean_up_tokenization_spaces spaces_between_special_tokens errors "
-                "sp_model_kwargs legacy extra_ids extra_special_tokens fix_mistral_regex "
+                "sp_model_kwargs extra_ids extra_special_tokens fix_mistral_regex "
                 "model_specific_special_tokens image_token video_token audio_token boi_token "
                 "eoi_token vision_bos_token vision_eos_token"),
     JSON_ONLY("split_special_tokens do_lower_case", "false"), JSON_END};
@@ -125,34 +127,78 @@ static int read_ends(struct tokenizer_parts *p, const char *path, const json_t *
                : 0;
 }
 
-static int read_root(struct tokenizer_parts *p, const char *path, const json_t *root)
+/* A file with a name beside tokenizer_config.json; false: there is none. */
+static bool beside(const char *path, const char *name, char file[4096])
 {
-    const json_t *prefix = json_object_get(root, "add_prefix_space");
-    bool has = splitter_has_prefix(p->splitter) || normalizer_has_prefix(p->normalizer);
+    const char *slash = strrchr(path, '/');
 
-    if (json_keys_check(path, "", root, keys))
-        return -1;
+    return snprintf(file, 4096, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name) < 4096 &&
+           !access(file, F_OK);
+}
+
+int tokenizer_config_open(struct tokenizer_parts *p, const char *path)
+{
+    if (!beside(path, "tokenizer_config.json", p->config_path))
+        return 0;
+    p->config = json_keys_read_wide(p->config_path);
+    return p->config ? json_keys_check(p->config_path, "", p->config, keys) : -1;
+}
+
+/* transformers 5 makes the parts of this class itself, whatever tokenizer.json has: blanks become
+ * marks, and a text begins with one. */
+static int make_llama(struct tokenizer_parts *p, const char *path)
+{
+    const json_t *legacy = json_object_get(p->config, "legacy");
+    bool prefix = !json_is_false(json_object_get(p->config, "add_prefix_space"));
+
+    normalizer_close(p->normalizer);
+    splitter_close(p->splitter);
+    p->normalizer = NULL;
+    return splitter_metaspace(&p->splitter, path, prefix, !json_is_true(legacy));
+}
+
+/* 1: the class is that of Llama, also by default, and the model is no other one; 0: not; -1 after
+ * an error message. */
+static int is_llama(const struct tokenizer_parts *p, const char *path)
+{
+    const char *class = json_string_value(json_object_get(p->config, "tokenizer_class"));
+    bool named = class && !strncmp(class, "LlamaTokenizer", strlen("LlamaTokenizer"));
+    char file[4096];
+
+    if (!p->bpe.model.falls_back || (class && !named))
+        return 0;
+    if (!beside(path, "config.json", file))
+        return named;
+    json_t *config = json_keys_read(file);
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    int found = config ? type && !strcmp(type, "llama") : -1;
+    json_decref(config);
+    return found;
+}
+
+int tokenizer_config_class(struct tokenizer_parts *p, const char *path)
+{
+    const json_t *prefix = json_object_get(p->config, "add_prefix_space");
+    int llama = is_llama(p, path);
+
+    if (llama)
+        return llama < 0 ? -1 : make_llama(p, path);
+    bool has = splitter_has_prefix(p->splitter) || normalizer_has_prefix(p->normalizer);
     if (json_is_boolean(prefix) && json_is_true(prefix) != has)
         return say_fail("%s: \"add_prefix_space\" is %s, and tokenizer.json says otherwise; make "
                         "them agree",
-                        path, has ? "false" : "true");
-    return read_added(p, path, json_object_get(root, "added_tokens_decoder")) ||
-                   read_special(p, path, root) || read_ends(p, path, root)
-               ? -1
-               : 0;
+                        p->config_path, has ? "false" : "true");
+    return 0;
 }
 
-int tokenizer_config_read(struct tokenizer_parts *p, const char *path)
+int tokenizer_config_tokens(struct tokenizer_parts *p)
 {
-    const char *slash = strrchr(path, '/');
-    char beside[4096];
+    const json_t *root = p->config;
 
-    if (snprintf(beside, sizeof beside, "%.*stokenizer_config.json",
-                 slash ? (int)(slash - path) + 1 : 0, path) >= (int)sizeof beside ||
-        access(beside, F_OK))
+    if (!root)
         return 0;
-    json_t *root = json_keys_read_wide(beside);
-    int rc = root ? read_root(p, beside, root) : -1;
-    json_decref(root);
-    return rc;
+    return read_added(p, p->config_path, json_object_get(root, "added_tokens_decoder")) ||
+                   read_special(p, p->config_path, root) || read_ends(p, p->config_path, root)
+               ? -1
+               : 0;
 }
