@@ -15,7 +15,8 @@
     "label2id output_hidden_states output_attentions output_scores return_dict "                   \
     "return_dict_in_generate use_return_dict use_cache torchscript use_bfloat16 "                  \
     "chunk_size_feed_forward gradient_checkpointing attn_implementation unsloth_version "          \
-    "unsloth_fixed pad_token_id sep_token_id decoder_start_token_id model_max_length"
+    "unsloth_fixed transformers.js_config max_sequence_length model_max_length pad_token_id "      \
+    "sep_token_id decoder_start_token_id"
 
 /* Keys about generating text, which old versions of transformers write into config.json. */
 #define SETTINGS_GENERATION                                                                        \

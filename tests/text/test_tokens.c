@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of prompts for T5 match those of SentencePiece's own binding (make_tokens_reference.py).
- * */
+/* Tokens of prompts for T5 match those of SentencePiece's own binding (make_tokens_reference.py);
+ * prompts by a tokenizer.json are padded and cut alike. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include "../../examples/common/say.h"
 #include "../../examples/text/tokens.h"
+#include "../../examples/tokenizer/tokenizer.h"
 
 const char say_program[] = "test_tokens";
 
@@ -128,12 +129,39 @@ static void test_files(void **state)
     unlink(name);
 }
 
+#ifdef HAVE_PCRE2
+/* A tokenizer.json: its own template has </s>, once. */
+static void test_json(void **state)
+{
+    char path[4096];
+    struct t5_tokenizer t;
+    int32_t ids[8], few[2];
+    int64_t tokens;
+
+    (void)state;
+    assert_int_equal(t5_tokenizer_open(&t, in_source(path, "../tokenizer/t5.json")), 0);
+    assert_int_equal(t5_tokenizer_encode(&t, "<extra_id_3> <unk>", ids, 8, &tokens), 0);
+    const int32_t want[] = {tokenizer_find(t.json, "<extra_id_3>"), 2, 1, 0, 0, 0, 0, 0};
+    assert_int_equal(tokens, 3);
+    assert_memory_equal(ids, want, sizeof want);
+    assert_int_equal(t5_tokenizer_encode(&t, "<unk><unk><unk>", few, 2, &tokens), 0);
+    assert_int_equal(tokens, 4);
+    assert_memory_equal(few, ((int32_t[]){2, 1}), sizeof few);
+    assert_int_equal(t5_tokenizer_encode(&t, "\xff", ids, 8, &tokens), -1);
+    t5_tokenizer_close(&t);
+    assert_int_equal(t5_tokenizer_open(&t, in_source(path, "../tokenizer/bert.json")), -1);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_invalid),
         cmocka_unit_test(test_files),
+#ifdef HAVE_PCRE2
+        cmocka_unit_test(test_json),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
