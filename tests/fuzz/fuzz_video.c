@@ -53,16 +53,13 @@ static int read_t5(const char *path, const char *directory)
 static int read_scheduler(const char *path, const char *directory)
 {
     struct cogvideo_schedule s;
-    double shift = 1;
     char in[4096], to[4200];
 
     snprintf(in, sizeof in, "%s/scheduler", directory);
     snprintf(to, sizeof to, "%s/scheduler_config.json", in);
     if (mkdir(in, 0700) || rename(path, to))
         abort();
-    int rc = cogvideo_schedule_read(directory, &shift);
-    if (!rc)
-        cogvideo_schedule(&s, shift);
+    int rc = cogvideo_schedule_read(&s, directory, 0);
     remove(to);
     rmdir(in);
     return rc;
