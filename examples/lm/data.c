@@ -50,6 +50,15 @@ static int noise(struct tokens *t, const struct lm_run *r)
     return 0;
 }
 
+/* Whether a file is text of which each byte is a token. */
+static bool has_bytes(const struct tokens *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->shard[i].width == 1)
+            return true;
+    return false;
+}
+
 static int open_files(struct lm_run *r, struct dataset *d, const char *pattern, bool shuffled)
 {
     const struct lm_options *o = &r->options;
@@ -61,6 +70,10 @@ static int open_files(struct lm_run *r, struct dataset *d, const char *pattern, 
             return -1;
         shuffled = false;
     } else if (tokens_open(&t, pattern, encodes ? tokenizer_encode : NULL, &r->tokenizer)) {
+        return -1;
+    }
+    if (has_bytes(&t) && lm_options_check_bytes(o)) {
+        tokens_close(&t);
         return -1;
     }
     return dataset_open(d, &t, o->length, o->config.vocabulary, (uint64_t)o->library.seed,

@@ -143,6 +143,18 @@ const char *lm_options_tokenizer(const struct lm_options *o)
     return lm_is_directory(o->model) && tokenizer_is_in(o->model) ? o->model : NULL;
 }
 
+int lm_options_check_bytes(const struct lm_options *o)
+{
+    const char *from = lm_is_directory(o->train.load) ? o->train.load : o->model;
+
+    if (o->tokenizer || lm_options_tokenizer(o) || !lm_is_directory(from) ||
+        o->config.vocabulary <= 256)
+        return 0;
+    return say_fail("%s: has no tokenizer.json, and its %lld tokens are more than bytes: give "
+                    "--tokenizer FILE, or --tokenizer bytes",
+                    from, (long long)o->config.vocabulary);
+}
+
 /* --tokenizer may be a directory, or a file under any name. */
 bool lm_options_companion(const struct lm_options *o, const char *name, char path[4096])
 {
@@ -232,6 +244,8 @@ static int check(struct lm_options *o)
         (o->library.plan_only || (!o->train.steps && !o->train.load && !o->train.state.from)))
         return say_fail("--save-hf %s: nothing would be written: there is nothing to save",
                         o->to_hf);
+    if (o->sample_every && lm_options_check_bytes(o))
+        return -1;
     return training_check(&o->train, &o->library, o->dtype, o->train.batch) ? -1 : check_chunk(o);
 }
 

@@ -38,10 +38,10 @@ struct lm_options {
 /* Defaults that both programs share. */
 #define LM_OPTIONS_INIT                                                                            \
     {                                                                                              \
-        .model = "tiny",                                                          \
-        .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = 0.95}, .validation_batches = 8,  \
-        .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
-        .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT                                   \
+        .model = "tiny", .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = 0.95},          \
+        .validation_batches = 8, .shard_size = (int64_t)5 << 30, .samples = 1,                     \
+        .sample_tokens = 100, .prompt = "\n", .choice = {-1, -1, -1, -1},                          \
+        .library = CKPT_OPTIONS_INIT                                                               \
     }
 
 /* Option rows of the model, for both programs. */
@@ -110,6 +110,9 @@ bool lm_is_directory(const char *path);
 int64_t lm_options_tokens(const struct lm_options *o, bool largest);
 /* The path of the tokenizer, or NULL: each byte is a token. */
 const char *lm_options_tokenizer(const struct lm_options *o);
+/* Refuses to take bytes for tokens of a model that another program made, unless --tokenizer bytes
+ * says so.  Returns 0, or -1 after an error message. */
+int lm_options_check_bytes(const struct lm_options *o);
 /* The files that the options name. */
 struct training_files lm_files(const struct lm_options *o);
 /* lm-train's own options. */

@@ -33,6 +33,8 @@ static int check(struct lm_options *o)
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
+    if (!o->library.plan_only && lm_options_check_bytes(o))
+        return -1;
     return outputs_untrained(&o->library);
 }
 

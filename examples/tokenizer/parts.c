@@ -338,7 +338,8 @@ static int read_pair(struct tokenizer_parts *p, const char *path, const json_t *
     m->unknown = -1;
     if (!json_is_object(vocab))
         return say_fail("%s: there is no vocabulary of tokens and numbers", path);
-    if (vocabulary_open(&p->vocabulary, path, count(vocab, NULL)) ||
+    if (tokenizer_config_open(p, path) || tokenizer_config_is_gpt2(p, path) ||
+        vocabulary_open(&p->vocabulary, path, count(vocab, NULL)) ||
         read_names(&p->vocabulary, path, vocab) || bpe_read_text(&p->bpe, merges) ||
         splitter_gpt2(&p->splitter, path))
         return -1;

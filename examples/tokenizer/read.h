@@ -16,6 +16,9 @@ int template_read(struct tokenizer_parts *p, const char *path, const json_t *par
  * return 0, or -1 after an error message. */
 int tokenizer_config_open(struct tokenizer_parts *p, const char *path);
 int tokenizer_config_class(struct tokenizer_parts *p, const char *path);
+/* Refuses vocab.json and merges.txt of another model than GPT-2, for they say nothing of how text
+ * is split. */
+int tokenizer_config_is_gpt2(const struct tokenizer_parts *p, const char *path);
 int tokenizer_config_tokens(struct tokenizer_parts *p);
 
 #endif

@@ -157,32 +157,58 @@ static int make_llama(struct tokenizer_parts *p, const char *path)
     return splitter_metaspace(&p->splitter, path, prefix, !json_is_true(legacy));
 }
 
+/* The "model_type" of config.json beside the file, malloc'ed; NULL: there is none. */
+static char *model_type(const char *path)
+{
+    char file[4096];
+    json_t *config = beside(path, "config.json", file) ? json_keys_read(file) : NULL;
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    char *copy = type ? strdup(type) : NULL;
+
+    json_decref(config);
+    return copy;
+}
+
+int tokenizer_config_is_gpt2(const struct tokenizer_parts *p, const char *path)
+{
+    const char *class = json_string_value(json_object_get(p->config, "tokenizer_class"));
+    char *type = model_type(path), file[4096];
+    bool other = class ? strncmp(class, "GPT2Tokenizer", strlen("GPT2Tokenizer")) != 0
+                       : type && strcmp(type, "gpt2") != 0;
+    int rc = 0;
+
+    if (other)
+        rc = say_fail("%s: the tokenizer of %s splits text otherwise than GPT-2's: it needs a "
+                      "tokenizer.json, which save_pretrained of transformers writes",
+                      path, class ? class : type);
+    else if (beside(path, "added_tokens.json", file))
+        rc = say_fail("%s: is not read: the tokenizer needs a tokenizer.json, which "
+                      "save_pretrained of transformers writes",
+                      file);
+    free(type);
+    return rc;
+}
+
 /* 1: the class is that of Llama, also by default, and the model is no other one; 0: not; -1 after
  * an error message. */
 static int is_llama(const struct tokenizer_parts *p, const char *path)
 {
     const char *class = json_string_value(json_object_get(p->config, "tokenizer_class"));
     bool named = class && !strncmp(class, "LlamaTokenizer", strlen("LlamaTokenizer"));
-    char file[4096];
+    char *type = model_type(path);
+    bool is =
+        p->bpe.model.falls_back && (named || !class) && (type ? !strcmp(type, "llama") : named);
 
-    if (!p->bpe.model.falls_back || (class && !named))
-        return 0;
-    if (!beside(path, "config.json", file))
-        return named;
-    json_t *config = json_keys_read(file);
-    const char *type = json_string_value(json_object_get(config, "model_type"));
-    int found = config ? type && !strcmp(type, "llama") : -1;
-    json_decref(config);
-    return found;
+    free(type);
+    return is;
 }
 
 int tokenizer_config_class(struct tokenizer_parts *p, const char *path)
 {
     const json_t *prefix = json_object_get(p->config, "add_prefix_space");
-    int llama = is_llama(p, path);
 
-    if (llama)
-        return llama < 0 ? -1 : make_llama(p, path);
+    if (is_llama(p, path))
+        return make_llama(p, path);
     bool has = splitter_has_prefix(p->splitter) || normalizer_has_prefix(p->normalizer);
     if (json_is_boolean(prefix) && json_is_true(prefix) != has)
         return say_fail("%s: \"add_prefix_space\" is %s, and tokenizer.json says otherwise; make "

@@ -138,6 +138,11 @@ cmp -s "$work/a" "$work/out" || fail "--save-hf with --lr 0: another text: $(cat
     sed 's/^<|begin_of_text|>//' >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "no token at the beginning of a prompt: $(cat "$work/b")"
 runs "generation_config.json: --temperature 0.5 --top-k 3 --top-p 0.9" "$sample" --load "$tuned" --top-p 0.9
+mv "$tuned/tokenizer.json" "$work/moved.json"
+refuses 2 "has no tokenizer.json, and its 600 tokens are more than bytes" "$sample" --load "$tuned"
+# shellcheck disable=SC2086
+refuses 1 "are more than bytes: give --tokenizer FILE" "$train" --model "$tuned" $tokens
+runs "" "$sample" --load "$tuned" --tokenizer bytes --sample-tokens 2 --prompt a
 printf '{"num_beams": 4}' >"$tuned/generation_config.json"
 refuses 2 '"num_beams" is 4, which is not supported' "$sample" --load "$tuned"
 # Any token of a list ends a text; here all of them do.

@@ -166,6 +166,32 @@ static void test_refused(void **state)
     check_refused("bert", "{}", "its model is WordPiece");
 }
 
+/* vocab.json and merges.txt say nothing of the pattern: they are GPT-2's, or refused. */
+static void test_pair(void **state)
+{
+    char command[9000], source[4096];
+    const char *srcdir = getenv("srcdir");
+    struct tokenizer t;
+
+    (void)state;
+    snprintf(source, sizeof source, "%s/tests/model/lm/pair", srcdir ? srcdir : ".");
+    snprintf(command, sizeof command,
+             "rm -f %s/*; cp %s/* %s && echo '{\"tokenizer_class\": \"Qwen2Tokenizer\"}' "
+             ">%s/tokenizer_config.json",
+             directory, source, directory, directory);
+    assert_int_equal(system(command), 0);
+    *said = 0;
+    say_keep(said, sizeof said);
+    assert_int_equal(tokenizer_open(&t, directory), -1);
+    assert_non_null(strstr(said, "the tokenizer of Qwen2Tokenizer splits text otherwise"));
+    snprintf(command, sizeof command,
+             "rm %s/tokenizer_config.json; echo '{\"model_type\": \"gpt2\"}' >%s/config.json",
+             directory, directory);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(tokenizer_open(&t, directory), 0);
+    tokenizer_close(&t);
+}
+
 /* A text of blanks alone, for which a pattern tries each end. */
 static void test_long_space(void **state)
 {
@@ -202,9 +228,8 @@ static int clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_published),  cmocka_unit_test(test_config),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_pair),
         cmocka_unit_test(test_long_space),
     };
 
