@@ -114,37 +114,46 @@ for model in gpt2 llama qwen2; do
         fail "$model: other weights after files in parts"
 done
 # A model with its tokenizer and generation_config.json: copied, so the result is read alike.
-begun=$work/begun tuned=$work/tuned
 tokens="--data $book --length 16 --batch 2 --steps 1 --threads 1 --device cpu"
-# shellcheck disable=SC2086
-"$train" --model tiny-llama --vocabulary 600 $tokens --tokenizer "$root/tests/tokenizer/llama3.json" \
-    --save-hf "$begun" >"$work/out" 2>"$work/err" || fail "--save-hf with a tokenizer: $(cat "$work/err")"
-printf '{"eos_token_id": [5, 6], "do_sample": true, "temperature": 0.5, "top_k": 3}' >"$begun/generation_config.json"
-sed 's/"eos_token_id": null/"eos_token_id": [7, 8]/' "$begun/config.json" >"$work/config.json"
-mv "$work/config.json" "$begun/config.json"
-# shellcheck disable=SC2086
-"$train" --model "$begun" --load "$begun" $tokens --lr 0 --save-hf "$tuned" >"$work/out" 2>"$work/err" ||
-    fail "--save-hf of a model with a tokenizer: $(cat "$work/err")"
-for file in tokenizer.json generation_config.json config.json; do
-    tr -d ' \n' <"$begun/$file" >"$work/a"
-    tr -d ' \n' <"$tuned/$file" >"$work/b"
-    cmp -s "$work/a" "$work/b" || fail "--save-hf: another $file"
-done
-grep -q '"bos_token_id": null' "$tuned/config.json" || fail "--save-hf: no null in config.json"
-"$sample" --load "$begun" --prompt "the cat" --temperature 0 --sample-tokens 8 >"$work/a" 2>"$work/err"
-runs "" "$sample" --load "$tuned" --prompt "the cat" --temperature 0 --sample-tokens 8
-cmp -s "$work/a" "$work/out" || fail "--save-hf with --lr 0: another text: $(cat "$work/out")"
-"$sample" --load "$begun" --prompt "<|begin_of_text|>the cat" --temperature 0 --sample-tokens 8 2>"$work/err" |
-    sed 's/^<|begin_of_text|>//' >"$work/b"
-cmp -s "$work/a" "$work/b" || fail "no token at the beginning of a prompt: $(cat "$work/b")"
-runs "generation_config.json: --temperature 0.5 --top-k 3 --top-p 0.9" "$sample" --load "$tuned" --top-p 0.9
-mv "$tuned/tokenizer.json" "$work/moved.json"
-refuses 2 "has no tokenizer.json, and its 600 tokens are more than bytes" "$sample" --load "$tuned"
-# shellcheck disable=SC2086
-refuses 1 "are more than bytes: give --tokenizer FILE" "$train" --model "$tuned" $tokens
-runs "" "$sample" --load "$tuned" --tokenizer bytes --sample-tokens 2 --prompt a
-printf '{"num_beams": 4}' >"$tuned/generation_config.json"
-refuses 2 '"num_beams" is 4, which is not supported' "$sample" --load "$tuned"
+with_tokenizer() {
+    begun=$work/begun tuned=$work/tuned
+    # shellcheck disable=SC2086
+    "$train" --model tiny-llama --vocabulary 600 $tokens --tokenizer "$root/tests/tokenizer/llama3.json" \
+        --save-hf "$begun" >"$work/out" 2>"$work/err" || fail "--save-hf with a tokenizer: $(cat "$work/err")"
+    printf '{"eos_token_id": [5, 6], "do_sample": true, "temperature": 0.5, "top_k": 3}' >"$begun/generation_config.json"
+    sed 's/"eos_token_id": null/"eos_token_id": [7, 8]/' "$begun/config.json" >"$work/config.json"
+    mv "$work/config.json" "$begun/config.json"
+    # shellcheck disable=SC2086
+    "$train" --model "$begun" --load "$begun" $tokens --lr 0 --save-hf "$tuned" >"$work/out" 2>"$work/err" ||
+        fail "--save-hf of a model with a tokenizer: $(cat "$work/err")"
+    for file in tokenizer.json generation_config.json config.json; do
+        tr -d ' \n' <"$begun/$file" >"$work/a"
+        tr -d ' \n' <"$tuned/$file" >"$work/b"
+        cmp -s "$work/a" "$work/b" || fail "--save-hf: another $file"
+    done
+    grep -q '"bos_token_id": null' "$tuned/config.json" || fail "--save-hf: no null in config.json"
+    "$sample" --load "$begun" --prompt "the cat" --temperature 0 --sample-tokens 8 >"$work/a" 2>"$work/err"
+    runs "" "$sample" --load "$tuned" --prompt "the cat" --temperature 0 --sample-tokens 8
+    cmp -s "$work/a" "$work/out" || fail "--save-hf with --lr 0: another text: $(cat "$work/out")"
+    "$sample" --load "$begun" --prompt "<|begin_of_text|>the cat" --temperature 0 --sample-tokens 8 2>"$work/err" |
+        sed 's/^<|begin_of_text|>//' >"$work/b"
+    cmp -s "$work/a" "$work/b" || fail "no token at the beginning of a prompt: $(cat "$work/b")"
+    runs "generation_config.json: --temperature 0.5 --top-k 3 --top-p 0.9" "$sample" --load "$tuned" --top-p 0.9
+    mv "$tuned/tokenizer.json" "$work/moved.json"
+    refuses 2 "has no tokenizer.json, and its 600 tokens are more than bytes" "$sample" --load "$tuned"
+    # shellcheck disable=SC2086
+    refuses 1 "are more than bytes: give --tokenizer FILE" "$train" --model "$tuned" $tokens
+    runs "" "$sample" --load "$tuned" --tokenizer bytes --sample-tokens 2 --prompt a
+    # A token beyond the vocabulary, far behind what the only step reads: found at loading.
+    { head -c 4000 "$book"; echo "<|eot_id|>"; head -c 400 "$book"; } >"$work/late.txt"
+    refuses 1 "is 482, and the model has 482" "$train" $small --vocabulary 482 --data "$work/late.txt" --in-order --steps 1 \
+        --tokenizer "$root/tests/tokenizer/llama3.json"
+    printf '{"num_beams": 4}' >"$tuned/generation_config.json"
+    refuses 2 '"num_beams" is 4, which is not supported' "$sample" --load "$tuned"
+}
+# Without PCRE2 there is no tokenizer but bytes.
+"$train" --tokenizer "$root/tests/tokenizer/gpt2.json" --plan-only >"$work/out" 2>"$work/err"
+grep -q "without PCRE2" "$work/err" || with_tokenizer
 # Any token of a list ends a text; here all of them do.
 # shellcheck disable=SC2086
 "$train" --vocabulary 16 --hidden 16 --heads 2 --layers 1 $tokens --data random --save-hf "$work/ends" >"$work/out" 2>&1
@@ -312,10 +321,6 @@ refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
 refuses 1 "has 48 tokens, the model's has 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
-# A token beyond the vocabulary, far behind what the only step reads: found at loading.
-{ head -c 4000 "$book"; echo "<|eot_id|>"; head -c 400 "$book"; } >"$work/late.txt"
-refuses 1 "is 482, and the model has 482" "$train" $small --vocabulary 482 --data "$work/late.txt" --in-order --steps 1 \
-    --tokenizer "$root/tests/tokenizer/llama3.json"
 head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
 refuses 1 "the file is truncated" "$train" $small --data "$work/cut.bin"
 
