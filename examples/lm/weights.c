@@ -57,9 +57,60 @@ static bool other_name(void *user, const char *name, int i, char *other, size_t 
     return true;
 }
 
+/* Entries `a` and `b`, of n elements: 1: equal, 0: not, -1: an error of the library. */
+static int compare(ckpt_file *f, int a, int b, int64_t n)
+{
+    enum { PART = 1 << 14 };
+    static float x[PART], y[PART];
+    bool same = true;
+
+    for (int64_t at = 0; at < n && same; at += PART) {
+        int64_t k = n - at < PART ? n - at : PART;
+        if (ckpt_file_read_part_f32(f, a, at, x, k) || ckpt_file_read_part_f32(f, b, at, y, k))
+            return -1;
+        same = !memcmp(x, y, (size_t)k * sizeof *x);
+    }
+    return same;
+}
+
+static int find_either(const ckpt_file *f, const char *name)
+{
+    char other[256];
+    int i = ckpt_file_find(f, name);
+
+    snprintf(other, sizeof other, PREFIX "%s", name);
+    return i >= 0 ? i : ckpt_file_find(f, other);
+}
+
+/* A head of its own in the file of a model whose head is the embedding is another model. */
+static int check_head(const struct lm *m, const char *path)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT, h = CKPT_FILE_ENTRY_INIT;
+    ckpt_file *f;
+    int same = 1;
+
+    if (!m->config.tied || ckpt_file_open(&f, path))
+        return 0; /* the load reports the error */
+    int head = find_either(f, "lm_head.weight");
+    int table =
+        find_either(f, m->config.family == LM_GPT2 ? "wte.weight" : "model.embed_tokens.weight");
+    if (head >= 0 && table >= 0 && !ckpt_file_entry(f, head, &h) && !ckpt_file_entry(f, table, &e))
+        same = e.numel == h.numel ? compare(f, head, table, e.numel) : 0;
+    ckpt_file_close(f);
+    if (same > 0)
+        return 0;
+    return same ? say_fail("%s", ckpt_error(NULL))
+                : say_fail("%s: its lm_head.weight is not the embedding, and config.json says that "
+                           "it is (\"tie_word_embeddings\")",
+                           path);
+}
+
 int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial)
 {
     struct load l = {.model = m};
+
+    if (check_head(m, path))
+        return -1;
     int rc = ckpt_load_params_aliased(c, path, other_name, report, &l, NULL);
 
     names_report(&l.missing, path, "missing");

@@ -284,6 +284,9 @@ for model in gpt2 llama; do # weights of two layers
     refuses 1 "the model has no place for .*1\." "$train" --model "$work/config.json" --load "$models/$model" \
         --data "$models/$model/tokens.bin" --length 12
 done
+sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$models/llama/config.json" >"$work/config.json"
+refuses 1 "its lm_head.weight is not the embedding" "$train" --model "$work/config.json" --load "$models/llama" \
+    --data "$models/llama/tokens.bin" --length 12
 sed 's/"use_cache": true/"quantization_config": {"quant_method": "gptq"}/' "$models/llama/config.json" >"$work/config.json"
 refuses 2 '"quantization_config.quant_method" is "gptq", which is not supported' "$train" --model "$work/config.json"
 sed 's/"llama"/"mistral"/' "$models/llama/config.json" >"$work/config.json" # a window of 4096, as the class has
