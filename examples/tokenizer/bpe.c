@@ -252,6 +252,17 @@ static int merge(struct piece *p, struct ids *to, int64_t first)
     return p->failed ? -1 : 0;
 }
 
+/* A short piece needs no memory: a candidate per token at the start, two more per merge. */
+static int merge_short(const struct bpe *b, struct ids *to, int64_t first)
+{
+    enum { SHORT = 64 };
+    int32_t before[SHORT], behind[SHORT];
+    struct candidate few[3 * SHORT];
+    struct piece p = {.b = b, .before = before, .behind = behind, .heap = few, .room = 3 * SHORT};
+
+    return to->n - first > SHORT ? 1 : merge(&p, to, first);
+}
+
 int bpe_encode(const struct bpe *b, const char *text, int64_t bytes, struct ids *to)
 {
     int32_t whole = b->model.whole_first ? vocabulary_find(b->model.vocabulary, text, bytes) : -1;
@@ -262,9 +273,12 @@ int bpe_encode(const struct bpe *b, const char *text, int64_t bytes, struct ids 
         return ids_add(to, whole);
     if (begin(&b->model, text, bytes, to) || to->n - first > INT32_MAX / 4)
         return -1;
-    p.before = malloc(2 * (size_t)(to->n - first + 1) * sizeof *p.before);
+    int rc = merge_short(b, to, first);
+    if (rc <= 0)
+        return rc;
+    p.before = malloc(2 * (size_t)(to->n - first) * sizeof *p.before);
     p.behind = p.before + (to->n - first);
-    int rc = p.before ? merge(&p, to, first) : -1;
+    rc = p.before ? merge(&p, to, first) : -1;
     free(p.before);
     free(p.heap);
     return rc;
