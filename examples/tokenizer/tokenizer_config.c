@@ -189,15 +189,13 @@ int tokenizer_config_is_gpt2(const struct tokenizer_parts *p, const char *path)
     return rc;
 }
 
-/* 1: the class is that of Llama, also by default, and the model is no other one; 0: not; -1 after
- * an error message. */
-static int is_llama(const struct tokenizer_parts *p, const char *path)
+/* Whether the class is that of Llama, and the model is no other one. */
+static bool is_llama(const struct tokenizer_parts *p, const char *path)
 {
     const char *class = json_string_value(json_object_get(p->config, "tokenizer_class"));
     bool named = class && !strncmp(class, "LlamaTokenizer", strlen("LlamaTokenizer"));
     char *type = model_type(path);
-    bool is =
-        p->bpe.model.falls_back && (named || !class) && (type ? !strcmp(type, "llama") : named);
+    bool is = p->bpe.model.falls_back && named && (!type || !strcmp(type, "llama"));
 
     free(type);
     return is;
