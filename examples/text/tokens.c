@@ -23,6 +23,7 @@ static int open_json(struct t5_tokenizer *t, const char *path)
         t->json = NULL;
         return -1;
     }
+    t->count = t->json->n;
     t->pad = tokenizer_find(t->json, "<pad>");
     t->end = tokenizer_find(t->json, "</s>");
     return t->pad < 0 || t->end < 0

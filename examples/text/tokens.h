@@ -12,7 +12,7 @@ struct tokenizer;
 struct t5_tokenizer {
     struct pieces *pieces;  /* of spiece.model, or NULL */
     struct tokenizer *json; /* of tokenizer.json, or NULL */
-    int32_t count;          /* of pieces; the 100 sentinels follow them */
+    int32_t count;          /* of tokens, without the 100 sentinels behind those of spiece.model */
     int32_t pad, end, unk;  /* token numbers */
 };
 

@@ -143,6 +143,7 @@ static void test_json(void **state)
     assert_int_equal(t5_tokenizer_encode(&t, "<extra_id_3> <unk>", ids, 8, &tokens), 0);
     const int32_t want[] = {tokenizer_find(t.json, "<extra_id_3>"), 2, 1, 0, 0, 0, 0, 0};
     assert_int_equal(tokens, 3);
+    assert_int_equal(t.count, t.json->n);
     assert_memory_equal(ids, want, sizeof want);
     assert_int_equal(t5_tokenizer_encode(&t, "<unk><unk><unk>", few, 2, &tokens), 0);
     assert_int_equal(tokens, 4);
