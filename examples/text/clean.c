@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cleans captions as Open-Sora 1.x does: see clean.h.  Most rules are patterns, applied in
- * order. */
+/*
+ * Cleans captions as Open-Sora 1.x does: see clean.h.  Most rules are patterns, applied in order.
+ *
+ * Time is linear in the length of a caption: a pattern that begins with a run of characters is only
+ * tried where the run begins, since a match from within it would begin there, too.
+ */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,19 +18,33 @@
 #include <pcre2.h>
 
 #define ENDINGS "(?:png|jpe?g|bmp|webp|eps|pdf|apk|mp4)"
-#define SITE    "[a-z0-9.\\-]+\\.(?:com|co|ru|net|org|edu|gov|it)[\\w/\\-]*\\b/?(?!@)"
+#define SITE                                                                                       \
+    "(?:(?<![a-z0-9.\\-])|\\G)(?>[a-z0-9.\\-]*?\\b)\\K"                                            \
+    "[a-z0-9.\\-]+\\.(?:com|co|ru|net|org|edu|gov|it)[\\w/\\-]*\\b/?(?!@)"
+#define ENDS "^\\s+|(?<!\\s)\\s+$"
+/* Letters with case, and what may lie between them in a word (Unicode's Case_Ignorable). */
+#define CASED "[\\p{L&}\\x{aa}\\x{ba}\\x{2160}-\\x{217f}\\x{24b6}-\\x{24e9}]"
+#define BETWEEN                                                                                    \
+    "[\\p{Mn}\\p{Me}\\p{Cf}\\p{Lm}\\p{Sk}'.:\\x{b7}\\x{387}\\x{55f}\\x{5f4}\\x{2018}\\x{2019}"     \
+    "\\x{2024}\\x{2027}\\x{fe13}\\x{fe52}\\x{fe55}\\x{ff07}\\x{ff0e}\\x{ff1a}]"
 
 /* Replaces each match by `to`.  Rules are in groups, with code between the groups. */
 struct rule {
     const char *from, *to;
 };
 
-static const struct rule capitals[] = {{"\\p{Lu}+", "\\L$0"}};
+/* Lower case as in Python: a sigma at the end of a word has its own letter, and the dotted capital
+ * I becomes two characters.  PCRE2 changes letters only; markup_lower changes the other symbols. */
+static const struct rule capitals[] = {
+    {CASED BETWEEN "*+\\K\\x{3a3}(?!" BETWEEN "*+" CASED ")", "\xcf\x82"},
+    {"\\x{130}", "i\xcc\x87"},
+    {"[\\p{Lu}\\p{Lt}]+", "\\L$0"},
+};
 
 static const struct rule addresses[] = {
     {"<person>", "person"},
-    {"\\b(?:https?:(?:/{1,3}|[a-z0-9%])|" SITE ")", ""},
-    {"\\b(?:www:(?:/{1,3}|[a-z0-9%])|" SITE ")", ""},
+    {"\\bhttps?:(?:/{1,3}|[a-z0-9%])|" SITE, ""},
+    {"\\bwww:(?:/{1,3}|[a-z0-9%])|" SITE, ""},
 };
 
 static const struct rule marks[] = {
@@ -48,21 +66,44 @@ static const struct rule marks[] = {
     {"#\\d{1,3}\\b", ""},
     {"#\\d{5,}\\b", ""},
     {"\\b\\d{6,}\\b", ""},
-    {"\\S+\\." ENDINGS, ""},
+    {"(?<!\\S)\\S+\\." ENDINGS, ""},
     {"[\"']{2,}", "\""},
     {"\\.{2,}", " "},
     {"[#\\x{ae}\\x{2022}\\x{a9}\\x{2122}&@\\x{b7}\\x{ba}\\x{bd}\\x{be}\\x{bf}\\x{a1}\\x{a7}~()\\["
      "\\]"
      "{}|\\\\/*]+",
      " "},
-    {"\\s+\\.\\s+", " "},
+    {"(?<!\\s)\\s+\\.\\s+", " "},
 };
 
 static const struct rule joints[] = {{"[-_]", " "}};
-static const struct rule edges[] = {{"^\\s+|\\s+$", ""}};
+static const struct rule edges[] = {{ENDS, ""}};
+
+/* What ftfy does to text whose characters are the right ones. */
+static const struct rule repairs[] = {
+    {"\\x{1b}\\[[\\d;]*[a-zA-Z]", ""},
+    {"\\x{132}|\\x{133}", "ij"},
+    {"\\x{149}", "\xca\xbcn"},
+    {"[\\x{1c4}-\\x{1c6}]", "d\xc5\xbe"},
+    {"[\\x{1c7}-\\x{1c9}]", "lj"},
+    {"[\\x{1ca}-\\x{1cc}]", "nj"},
+    {"[\\x{1f1}-\\x{1f3}]", "dz"},
+    {"\\x{fb00}", "ff"},
+    {"\\x{fb01}", "fi"},
+    {"\\x{fb02}", "fl"},
+    {"\\x{fb03}", "ffi"},
+    {"\\x{fb04}", "ffl"},
+    {"\\x{fb05}", "\xc5\xbft"},
+    {"\\x{fb06}", "st"},
+    {"\\x{3000}", " "},
+    {"[\\x{2bc}\\x{2018}-\\x{201b}]", "'"},
+    {"[\\x{201c}-\\x{201f}]", "\""},
+    {"\\r\\n?|[\\x{2028}\\x{2029}\\x{85}]", "\n"},
+    {"[\\x{1}-\\x{8}\\x{b}\\x{e}-\\x{1f}\\x{7f}\\x{206a}-\\x{206f}\\x{feff}\\x{fff9}-\\x{fffc}]",
+     ""},
+};
 
 static const struct rule words[] = {
-    {"^\\s+|\\s+$", ""},
     {"\\b[a-zA-Z]{1,3}\\d{3,15}\\b", ""},
     {"\\b[a-zA-Z]+\\d+[a-zA-Z]+\\b", ""},
     {"\\b\\d+[a-zA-Z]+\\d+\\b", ""},
@@ -72,28 +113,30 @@ static const struct rule words[] = {
     {"\\b" ENDINGS "(?:\\simages?)?", ""},
     {"\\bpage\\s+\\d+\\b", ""},
     {"\\b\\d*[a-zA-Z]+\\d+[a-zA-Z]+\\d+[a-zA-Z\\d]*\\b", " "},
-    {"\\b\\d+\\.?\\d*[x\\x{445}\\x{d7}]\\d+\\.?\\d*\\b", ""},
+    {"\\b\\d+(?:\\.\\d*)?[x\\x{445}\\x{d7}]\\d+(?:\\.\\d*)?\\b", ""},
     {"\\b\\s+:\\s+", ": "},
     {"(\\D[,./])\\b", "$1 "},
     {"\\s+", " "},
-    {"^\\s+|\\s+$", ""},
-    {"(?s)^[\"'](.*)[\"']$", "$1"},
+    {"(?s)^[\"'](.+)[\"']$", "$1"},
     {"^['_,\\-:;]", ""},
     {"['_,\\-:+]$", ""},
     {"^\\.\\S+$", ""},
-    {"^\\s+|\\s+$", ""},
 };
 
-/* Characters that ftfy would repair: C1 controls, combining marks, ligatures, full- and half-width
- * forms, U+FFFD, and UTF-8 that was decoded as Latin-1 or Windows-1252. */
+/* What ftfy would repair: C1 controls, combining marks, full- and half-width forms, U+FFFD, and
+ * UTF-8 that was decoded as Latin-1 or Windows-1252: a first byte, and one or two later ones. */
+#define LATER                                                                                      \
+    "[\\x{80}-\\x{bf}\\x{152}\\x{153}\\x{160}\\x{161}\\x{178}\\x{17d}\\x{17e}\\x{192}\\x{2c6}\\x{" \
+    "2dc}"                                                                                         \
+    "\\x{2013}\\x{2014}\\x{2018}-\\x{2022}\\x{2026}\\x{2030}\\x{2039}\\x{203a}\\x{20ac}\\x{2122}]"
 static const struct rule broken[] = {
-    {"[\\x{80}-\\x{84}\\x{86}-\\x{9f}\\x{300}-\\x{36f}\\x{fb00}-\\x{fb06}\\x{ff01}-\\x{ff0c}"
-     "\\x{ff0e}-\\x{ffef}\\x{fffd}]|[\\x{c2}\\x{c3}][\\x{80}-\\x{bf}\\x{201a}-\\x{2122}]|"
-     "\\x{e2}\\x{20ac}",
+    {"[\\x{80}-\\x{84}\\x{86}-\\x{9f}\\x{300}-\\x{36f}\\x{ff01}-\\x{ff0c}\\x{ff0e}-\\x{ffef}"
+     "\\x{fffd}]|[\\x{c2}\\x{c3}\\x{d7}\\x{df}]" LATER
+     "|[\\x{c0}-\\x{cf}\\x{e0}-\\x{ef}]" LATER LATER "|\\x{e2}\\x{20ac}",
      ""},
 };
 
-enum group { CAPITALS, ADDRESSES, MARKS, JOINTS, WORDS, EDGES, BROKEN, GROUPS };
+enum group { CAPITALS, ADDRESSES, MARKS, JOINTS, REPAIRS, WORDS, EDGES, BROKEN, GROUPS };
 enum { MOST_RULES = 24 };
 
 static const struct {
@@ -105,8 +148,8 @@ static const struct {
         rules, sizeof rules / sizeof *rules                                                        \
     }
     [CAPITALS] = GROUP(capitals), [ADDRESSES] = GROUP(addresses), [MARKS] = GROUP(marks),
-    [JOINTS] = GROUP(joints),     [WORDS] = GROUP(words),         [EDGES] = GROUP(edges),
-    [BROKEN] = GROUP(broken),
+    [JOINTS] = GROUP(joints),     [REPAIRS] = GROUP(repairs),     [WORDS] = GROUP(words),
+    [EDGES] = GROUP(edges),       [BROKEN] = GROUP(broken),
 };
 
 struct cleaner {
@@ -203,32 +246,76 @@ static int count_joints(const char *text)
     return n;
 }
 
-/* Applies all rules once; frees text. */
-static char *clean_once(const struct cleaner *c, char *text, const char **left)
+/* Removes white space at both ends; *trims becomes true if there was any. */
+static char *trim(const struct cleaner *c, char *text, bool *trims)
 {
-    bool entity = false;
+    size_t n = text ? strlen(text) : 0;
+    char *out = apply(c, EDGES, text);
 
+    *trims |= out && strlen(out) != n;
+    return out;
+}
+
+/* Applies all rules once; frees text.  trims, in: whether white space at the ends is removed before
+ * the rules about words; out: whether there was any. */
+static char *clean_once(const struct cleaner *c, char *text, bool *trims, bool *entity)
+{
     text = apply(c, EDGES, markup_decode_url(text));
-    text = apply(c, ADDRESSES, apply(c, CAPITALS, text));
-    text = apply(c, MARKS, text ? markup_text(text, &entity) : NULL);
+    text = markup_lower(apply(c, CAPITALS, text));
+    text = apply(c, ADDRESSES, text);
+    text = apply(c, MARKS, text ? markup_text(text, entity) : NULL);
     if (text && count_joints(text) > 3)
         text = apply(c, JOINTS, text);
-    for (int i = 0; text && i < 2; i++)
-        text = markup_unescape(text, &entity);
-    if (entity)
-        *left = "an entity of HTML";
-    return apply(c, WORDS, text);
+    text = apply(c, REPAIRS, text);
+    bool had = false;
+    if (*trims)
+        text = trim(c, text, &had);
+    *trims = had;
+    return apply(c, EDGES, apply(c, WORDS, text));
+}
+
+/* The published cleaning applies its rules twice.  *trims as in clean_once. */
+static char *clean_twice(const struct cleaner *c, const char *text, bool *trims, bool *entity)
+{
+    bool trim_at_all = *trims, had = false;
+    char *out = markup_valid(text);
+
+    for (int i = 0; out && i < 2; i++) {
+        bool once = trim_at_all;
+        out = clean_once(c, out, &once, entity);
+        had |= once;
+    }
+    *trims = had;
+    return out;
+}
+
+/* Open-Sora trims before the rules about words; the pipelines of diffusers, which have the same
+ * rules otherwise, do not. */
+static bool is_other_untrimmed(const struct cleaner *c, const char *text, const char *trimmed)
+{
+    bool trims = false, entity;
+    char *other = clean_twice(c, text, &trims, &entity);
+    bool differs = other && strcmp(other, trimmed) != 0;
+
+    free(other);
+    return differs;
 }
 
 char *cleaner_clean(const struct cleaner *c, const char *text, const char **left)
 {
-    char *out = markup_valid(text);
+    bool trims = true, entity = false;
+    char *valid = markup_valid(text), *out = valid ? clean_twice(c, valid, &trims, &entity) : NULL;
 
-    *left = out && matches(c, BROKEN, out) ? "text that ftfy would repair" : NULL;
-    for (int i = 0; out && i < 2; i++)
-        out = clean_once(c, out, left);
+    *left = NULL;
     if (!out)
         say_fail("no memory to clean a caption of %zu bytes", strlen(text));
+    else if (entity)
+        *left = "an entity of HTML";
+    else if (matches(c, BROKEN, valid))
+        *left = "text that ftfy would repair";
+    else if (trims && is_other_untrimmed(c, valid, out))
+        *left = "ends that Open-Sora and diffusers clean in different ways";
+    free(valid);
     return out;
 }
 

@@ -57,6 +57,22 @@ char *markup_valid(const char *text)
     return out;
 }
 
+/* Roman numerals are U+2160 to 216f, letters in circles U+24b6 to 24cf: three bytes each, and so
+ * are the small ones, 16 and 26 further. */
+char *markup_lower(char *text)
+{
+    for (unsigned char *s = (unsigned char *)text; text && *s; s++) {
+        if (s[0] != 0xe2)
+            continue;
+        unsigned c = 0x2000u | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+        c += c >= 0x2160 && c <= 0x216f ? 16 : c >= 0x24b6 && c <= 0x24cf ? 26 : 0;
+        s[1] = (unsigned char)(0x80 | (c >> 6 & 0x3f));
+        s[2] = (unsigned char)(0x80 | (c & 0x3f));
+        s += 2;
+    }
+    return text;
+}
+
 /* ---- URLs ---------------------------------------------------------------------------------- */
 
 static int hex(char c)
@@ -129,31 +145,65 @@ static bool is_entity(const char *at)
     return p > at + 1 && *p == ';';
 }
 
+/* Marks that no text has from some place on, so that they are not searched again. */
+struct ends {
+    bool no_tag, no_comment;
+};
+
+/* The place after `end`, from `at` on; NULL: there is none, and *none is set. */
+static const char *after(const char *at, const char *end, bool *none)
+{
+    const char *found = *none ? NULL : strstr(at, end);
+
+    *none = !found;
+    return found ? found + strlen(end) : NULL;
+}
+
+/* Whether the tag at `at` has that name. */
+static bool is_tag(const char *at, const char *name)
+{
+    size_t n = strlen(name);
+
+    return !strncmp(at + 1, name, n) && !isalnum((unsigned char)at[1 + n]);
+}
+
+/* The end of what a tag at `at` hides, which itself ends at `end`: a script up to its end tag. */
+static const char *skip_hidden(const char *at, const char *end)
+{
+    const char *closing = is_tag(at, "script")  ? strstr(end, "</script")
+                          : is_tag(at, "style") ? strstr(end, "</style")
+                                                : end;
+
+    return closing ? closing : end + strlen(end);
+}
+
 /* The end of the tag or comment at `at`; `at` itself if there is none. */
-static const char *skip_tag(const char *at)
+static const char *skip_tag(const char *at, struct ends *e)
 {
     const char *end;
 
     if (!strncmp(at, "<!--", 4)) {
-        end = strstr(at + 4, "-->");
-        return end ? end + 3 : at;
+        end = after(at + 4, "-->", &e->no_comment);
+        return end ? end : at;
     }
     if (!isalpha((unsigned char)at[1]) && !strchr("/!?", at[1]))
         return at;
-    end = at[1] ? strchr(at, '>') : NULL;
-    return end ? end + 1 : at;
+    end = at[1] ? after(at, ">", &e->no_tag) : NULL;
+    return end ? skip_hidden(at, end) : at;
 }
 
-static char *convert(char *text, bool tags, bool *unknown)
+char *markup_text(char *text, bool *unknown)
 {
     char *out = text ? malloc(strlen(text) + 1) : NULL, *to = out;
+    struct ends ends = {false, false};
 
     for (const char *at = text; out && *at;) {
         const char *end = at;
-        if (tags && *at == '<' && (end = skip_tag(at)) > at) {
+        if (*at == '<' && (end = skip_tag(at, &ends)) > at) {
             at = end;
             continue;
         }
+        *unknown |= *at == '&' && ends.no_tag; /* within a tag that is not closed */
         uint32_t c = *at != '&' ? 0 : at[1] == '#' ? numbered(at, &end) : named(at, &end);
         if (c) {
             to = put_character(to, c); /* never longer than the entity it replaces */
@@ -167,14 +217,4 @@ static char *convert(char *text, bool tags, bool *unknown)
         *to = 0;
     free(text);
     return out;
-}
-
-char *markup_text(char *text, bool *unknown)
-{
-    return convert(text, true, unknown);
-}
-
-char *markup_unescape(char *text, bool *unknown)
-{
-    return convert(text, false, unknown);
 }

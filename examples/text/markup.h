@@ -12,11 +12,11 @@ char *markup_valid(const char *text);
 /* Decodes %41 to A, and + to a blank. */
 char *markup_decode_url(char *text);
 
-/* Removes tags and comments, and decodes entities as markup_unescape does. */
-char *markup_text(char *text, bool *unknown);
+/* Changes capital symbols that are no letters, as roman numerals, to small ones. */
+char *markup_lower(char *text);
 
-/* Decodes &#65; and &#x41; to A, and &amp; &lt; &gt; &quot; &apos; &nbsp; to their characters.
- * Sets *unknown to true if it leaves another entity unchanged. */
-char *markup_unescape(char *text, bool *unknown);
+/* Removes tags and comments, and decodes &#65; and &#x41; to A, and &amp; &lt; &gt; &quot; &apos;
+ * &nbsp; to their characters.  Sets *unknown to true if it leaves another entity unchanged. */
+char *markup_text(char *text, bool *unknown);
 
 #endif

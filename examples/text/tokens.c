@@ -147,6 +147,8 @@ static int32_t special_at(const struct t5_tokenizer *t, const char *text, size_t
         if (!strncmp(text, all[i].name, *bytes))
             return all[i].id;
     }
+    if (strncmp(text, "<extra_id_", 10)) /* sscanf looks for the end of the text */
+        return -1;
     if (sscanf(text, "<extra_id_%2d>%n", &sentinel, &n) != 1 || !n || sentinel < 0)
         return -1;
     bool padded = text[10] == '0' && text[11] != '>'; /* 07 is not a name */

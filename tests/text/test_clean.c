@@ -67,6 +67,23 @@ static const struct {
     {"-begins and ends_", "begins and ends"},
     {".jpeg", "."},
     {".hidden", ""},
+    /* made with Python 3.11, ftfy 6.3 and BeautifulSoup 4.15 */
+    {"- \"Hello world\" ...", "hello world"},
+    {"\"Sunset\" | \t", "sunset"},
+    {"\"shoe\" jc6640", "shoe"},
+    {"A Trip to \xc4\xb0stanbul", "a trip to i\xcc\x87stanbul"},
+    {"\xce\x9f\xce\x94\xce\x9f\xce\xa3 sign, \xce\xa3\xce\x9f\xce\xa6\xce\x9f\xce\xa3",
+     "\xce\xbf\xce\xb4\xce\xbf\xcf\x82 sign, \xcf\x83\xce\xbf\xcf\x86\xce\xbf\xcf\x82"},
+    {"\xce\x91\xce\xa3'\xce\x91 \xce\xa3", "\xce\xb1\xcf\x83'\xce\xb1 \xcf\x83"},
+    {"Henry \xe2\x85\xa7 rides, \xe2\x93\x82 sign", "henry \xe2\x85\xb7 rides, \xe2\x93\x9c sign"},
+    {"\xd0\xa1\xd1\x96\xd0\xbc\xca\xbc\xd1\x8f", "\xd1\x81\xd1\x96\xd0\xbc'\xd1\x8f"},
+    {"a \xe2\x80\x9aquoted\xe2\x80\x98 word, \xe2\x80\x9eso\xe2\x80\x9f",
+     "a 'quoted' word, \"so\""},
+    {"photo of a sea - IMG_1234.jpg", "photo of a sea"},
+    {"\xef\xac\x81ne \xef\xac\x80 \xc4\xb3s", "fine ff ijs"},
+    {"a <script>var b;</script> c <style>d</style> e", "a c e"},
+    {"\xc3\xa9www.example.com/x y", "\xc3\xa9www y"},
+    {"a.com/b.c.net y", "y"},
 };
 
 static void test_cases(void **state)
@@ -101,7 +118,12 @@ static void test_left(void **state)
         {"a &lt; b &nbsp; c", NULL},
         {"caf\xc3\x83\xc2\xa9", "text that ftfy would repair"}, /* UTF-8 twice */
         {"it\xc3\xa2\xe2\x82\xac\xe2\x84\xa2s", "text that ftfy would repair"},
-        {"\xef\xac\x81ne", "text that ftfy would repair"}, /* a ligature */
+        {"\xef\xbc\xa1", "text that ftfy would repair"}, /* a wide letter */
+        {"\xe0\xa4\x85", NULL},
+        {"\"Hello world\": ...", "ends that Open-Sora and diffusers clean in different ways"},
+        {"'A man says \"stop\"*", "ends that Open-Sora and diffusers clean in different ways"},
+        {"a dog ...", NULL},
+        {"<a &lt; b", "an entity of HTML"},
         {"bad \xff byte", "text that ftfy would repair"},
         {"caf\xc3\xa9", NULL},
     };
@@ -143,9 +165,38 @@ static void test_bytes(void **state)
     cleaner_close(c);
 }
 
+/* A megabyte takes a part of a second where time is linear in its length, else minutes. */
+static void test_long(void **state)
+{
+    static const char *const parts[] = {"<a", "a.", " ", "1", "<!--"};
+    enum { BYTES = 1 << 20 };
+    char *text = malloc(BYTES + 3);
+    struct cleaner *c;
+    const char *left;
+
+    (void)state;
+    assert_int_equal(cleaner_open(&c), 0);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t n = strlen(parts[i]), at = 0;
+        text[at++] = 'x';
+        while (at + n <= BYTES) {
+            memcpy(text + at, parts[i], n);
+            at += n;
+        }
+        text[at++] = 'x';
+        text[at] = 0;
+        char *out = cleaner_clean(c, text, &left);
+        assert_non_null(out);
+        free(out);
+    }
+    free(text);
+    cleaner_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long),
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_left),
         cmocka_unit_test(test_bytes),

@@ -154,9 +154,38 @@ static void test_json(void **state)
 }
 #endif
 
+/* A run of unknown characters is one token, however long: a million bytes of it would take minutes
+ * where time is quadratic in the length. */
+static void test_long(void **state)
+{
+    static const char *const parts[] = {"\xf0\x9f\x98\x80", "<", "\xe2\x98\x83\xf0\x9f\x98\x80"};
+    enum { BYTES = 1 << 20, ROOM = 16 };
+    char *text = malloc(BYTES + 16), few[32];
+    int32_t long_ids[ROOM], short_ids[ROOM];
+    struct t5_tokenizer t;
+
+    (void)state;
+    open_tokenizer(&t);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t at = (size_t)sprintf(text, "a ");
+        while (at + strlen(parts[i]) < BYTES)
+            at += (size_t)sprintf(text + at, "%s", parts[i]);
+        strcpy(text + at, " b");
+        snprintf(few, sizeof few, "a %s b", parts[i]);
+        int64_t n, m;
+        assert_int_equal(t5_tokenizer_encode(&t, text, long_ids, ROOM, &n), 0);
+        assert_int_equal(t5_tokenizer_encode(&t, few, short_ids, ROOM, &m), 0);
+        assert_int_equal(n, m);
+        assert_memory_equal(long_ids, short_ids, sizeof long_ids);
+    }
+    free(text);
+    t5_tokenizer_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_invalid),
         cmocka_unit_test(test_files),
