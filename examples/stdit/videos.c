@@ -73,8 +73,9 @@ static int add(struct stdit_videos *v, const struct video_file *file, int64_t mo
     return append(v, video);
 }
 
-static const char *const videos[] = {".avi", ".gif",  ".m4v", ".mkv", ".mov",
-                                     ".mp4", ".webm", ".rgb", NULL},
+static const char *const videos[] = {".3gp", ".avi", ".flv", ".gif",  ".m2ts", ".m4v",
+                                     ".mkv", ".mov", ".mp4", ".mpeg", ".mpg",  ".mts",
+                                     ".ogv", ".rgb", ".ts",  ".webm", ".wmv",  NULL},
                          *const shards[] = {".tar", NULL}, *const images[] = {".bmp",  ".jpeg",
                                                                               ".jpg",  ".png",
                                                                               ".webp", NULL};
