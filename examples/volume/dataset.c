@@ -199,15 +199,47 @@ static int read_csv(struct volume_set *s, const char *path, const char *unpack)
     return rc;
 }
 
+/* dataset.json: the list of training cases is read; folds and regions of labels would change it. */
+static const struct json_keys case_keys[] = {JSON_READ("image label"), JSON_END};
+static const struct json_keys dataset_keys[] = {
+    JSON_READ("labels"), JSON_READ_INSIDE("training", case_keys),
+    JSON_UNUSED("name description reference licence license release relase tensorImageSize "
+                "modality channel_names numTraining numTest numValidation test validation "
+                "file_ending author version"),
+    JSON_END};
+
+/* One more than the largest label, of "1": "liver" as of "liver": 1; 0: there are none. */
+static int64_t count_classes(struct settings *j)
+{
+    json_t *all = (json_t *)(uintptr_t)settings_find(j, "labels"), *value;
+    const char *key;
+    int64_t most = -1;
+
+    json_object_foreach(all, key, value)
+    {
+        char *end;
+        long long label = strtoll(key, &end, 10);
+        if (end == key || *end)
+            label = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (label < 0 || label > INT32_MAX)
+            settings_refuse(j, "labels", "has \"%.40s\", which is no label", key);
+        most = label > most ? label : most;
+    }
+    return most + 1;
+}
+
 static int read_json(struct volume_set *s, const char *path, const char *unpack)
 {
     struct settings j;
     int rc = settings_open(&j, path);
     const json_t *list = rc ? NULL : settings_find(&j, "training");
-    int64_t labels = rc ? 0 : (int64_t)json_object_size(settings_find(&j, "labels"));
+    int64_t labels = rc ? 0 : count_classes(&j);
 
     if (!rc && !json_is_array(list))
         rc = say_fail("%s: has no list \"training\"", path);
+    if (!rc)
+        settings_allow(&j, dataset_keys);
+    rc = rc ? rc : j.failed;
     s->classes = s->classes ? s->classes : labels > 1 ? labels : 2;
     if (!rc && s->classes > VOLUME_CLASSES)
         rc = say_fail("%s: has %lld classes; there can be %d", path, (long long)s->classes,

@@ -56,6 +56,14 @@ cat >"$work/d/dataset.json" <<'JSON'
  "training": [{"image": "./image-0.mhd", "label": "./label-0.mhd"}]}
 JSON
 runs "1 volumes" "$train" $small --data "$work/d/dataset.json" --steps 1
+# Names before numbers, and not each number; what would change the list is refused by name.
+list='"training": [{"image": "image-0.mhd", "label": "label-0.mhd"'
+printf '{"labels": {"background": 0, "tube": 2}, %s}]}' "$list" >"$work/d/named.json"
+runs "3 classes" "$train" ${small% --classes 3*} --levels 3 --width 4 --patch 16x8x16 --data "$work/d/named.json" --steps 1
+printf '{"labels": {"background": 0, "all": [1, 2]}, %s}]}' "$list" >"$work/d/regions.json"
+refuses 1 "\"labels\" has \"all\"" "$train" $small --data "$work/d/regions.json" --steps 1
+printf '{"labels": {"0": ""}, %s, "fold": 0}]}' "$list" >"$work/d/fold.json"
+refuses 1 "fold" "$train" $small --data "$work/d/fold.json" --steps 1
 
 # What is refused, before the first step.
 wrong() {
