@@ -335,7 +335,8 @@ static bool concerns(const struct decoder *d)
  */
 static void feed(struct decoder *d)
 {
-    bool skips = !d->index.counted && video_index_leads(&d->index, d->start, d->packets - 1);
+    bool leads = !d->index.counted && video_index_leads(&d->index, d->start, d->packets - 1);
+    bool skips = leads && !d->drains;
     int rc = skips ? 0 : heed(avcodec_send_packet(d->codec, d->drains ? NULL : d->packet));
 
     if (rc < 0 && rc != AVERROR_EOF && concerns(d))

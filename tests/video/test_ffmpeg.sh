@@ -105,6 +105,7 @@ copy cut-prores.mov prores.mov 0.8 0.6
 cut cut-open-noedit.mp4 long-open.mp4 -ss 0.9 -i "$t/long-open.mp4" -t 0.5 -c copy -use_editlist 0
 cut cut-open-inner.mp4 long-open.mp4 -i "$t/long-open.mp4" -ss 0.9 -t 0.5 -c copy
 cut cut-frag-edit.mp4 long.mp4 -ss 0.7 -i "$t/long.mp4" -t 0.5 -c copy -movflags frag_keyframe
+cut cut-leading.mp4 mpeg4.mkv -i "$t/mpeg4.mkv" -ss 0.33 -t 0.119 -c copy
 cut cut-noedit.mp4 long.mp4 -ss 0.7 -i "$t/long.mp4" -t 0.5 -c copy -use_editlist 0
 cut cut-negative.mp4 long.mp4 -ss 0.7 -i "$t/long.mp4" -t 0.5 -c copy -avoid_negative_ts disabled
 cut cut-inner.mp4 long.mp4 -i "$t/long.mp4" -ss 0.7 -t 0.5 -c copy
