@@ -60,7 +60,7 @@ make vp8.webm -c:v libvpx -auto-alt-ref 1 -lag-in-frames 8 -deadline realtime
 make vp9.webm -c:v libvpx-vp9 -deadline realtime -cpu-used 8
 make vp9.mp4 -c:v libvpx-vp9 -deadline realtime -cpu-used 8
 make av1.mp4 -c:v libaom-av1 -cpu-used 8 -usage realtime
-make av1.mkv -c:v libsvtav1 -preset 12
+make av1.mkv -vf scale=64:64 -c:v libsvtav1 -preset 12
 make mjpeg.avi -c:v mjpeg
 make mjpeg.mov -c:v mjpeg
 make prores.mov -c:v prores_ks
