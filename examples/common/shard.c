@@ -34,14 +34,6 @@ struct reading {
     struct names holes, lost;
 };
 
-/* In another character set than the locale's, only the UTF-8 name is known. */
-static const char *name_of(struct archive_entry *e)
-{
-    const char *name = archive_entry_pathname(e);
-
-    return name ? name : archive_entry_pathname_utf8(e);
-}
-
 static bool is_wanted(struct archive_entry *e, const char *name)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
@@ -126,7 +118,7 @@ static int read_members(struct reading *r)
 
     while (whole > 0 &&
            ((rc = archive_read_next_header(r->archive, &e)) == ARCHIVE_OK || rc == ARCHIVE_WARN)) {
-        const char *name = name_of(e);
+        const char *name = archive_entry_pathname(e);
         if (!name || !is_wanted(e, name))
             continue;
         if (archive_entry_sparse_count(e))

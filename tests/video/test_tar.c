@@ -108,6 +108,10 @@ static void test_links(void **state)
         "ln -s nowhere l/e.mp4; tar cf l.tar l/a.mp4 l/b.mp4 l/c.mp4 l/d.mp4 l/e.mp4");
     assert_string_equal(members_of("l.tar"), "l/a.mp4=one l/b.mp4=one l/c.mp4=one l/d.mp4=one ");
     assert_non_null(strstr(said, "links to nothing in it: l/e.mp4"));
+    run("ln l/a.mp4 l/\xc3\xa9.mp4; ln l/a.mp4 l/\xc3\xa8.mp4; ln -s \xc3\xa9.mp4 l/\xc3\xaa.mp4;"
+        "tar --format=pax -cf wide.tar l/\xc3\xa9.mp4 l/\xc3\xa8.mp4 l/\xc3\xaa.mp4");
+    assert_string_equal(members_of("wide.tar"),
+                        "l/\xc3\xa9.mp4=one l/\xc3\xa8.mp4=one l/\xc3\xaa.mp4=one ");
     run("tar cf late.tar l/d.mp4 l/a.mp4"); /* the link comes first */
     assert_string_equal(members_of("late.tar"), "l/d.mp4=one l/a.mp4=one ");
 }
