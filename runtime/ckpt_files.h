@@ -192,6 +192,11 @@ CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot sl
  */
 CKPT_API int ckpt_save_state(ckpt *c, const char *path);
 
+/* The bytes of the values in such a file, so that a caller can compare them with the space on a
+ * disk; header and notes take some KB more.  Returns them, or the codes of ckpt_save_state for
+ * contexts that have no state; CKPT_ENOMEM. */
+CKPT_API int64_t ckpt_state_bytes(ckpt *c);
+
 /*
  * Sets a note in the states of this context about what else the bits of this run depend on, such as
  * the options of a trainer and a digest of its data.  Replaces a note with the same name.  Names

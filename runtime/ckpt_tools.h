@@ -140,12 +140,13 @@ enum { CKPT_FAMILY_PLAN = 1, CKPT_FAMILY_MACHINE, CKPT_FAMILY_OWN };
 
 /*
  * Refuses outputs that could not be written at the end: a missing or read-only directory, a
- * directory in place of a file, a name that is too long, a FIFO without a reader, or the same file
- * as another output or as an input (by device and inode, so links count).  The files of o
- * (plan_out, machine_out, ...; NULL: none) are checked together with the table.  Leaves nothing
- * behind: a missing directory is created, removed again, and created by its first writer.  A FIFO
- * stays open until the process ends, because its reader would otherwise see an end of file.
- * Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the option and the path in the sentence.
+ * directory in place of a file, a name that is too long, a FIFO without a reader, a file that is
+ * mounted by itself (as into a container), or the same file as another output or as an input (by
+ * device and inode, so links count).  The files of o (plan_out, machine_out, ...; NULL: none) are
+ * checked together with the table.  Leaves nothing behind: a missing directory is created, removed
+ * again, and created by its first writer.  A FIFO stays open until the process ends, because its
+ * reader would otherwise see an end of file. Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the option
+ * and the path in the sentence.
  */
 CKPT_API int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths, int n);
 

@@ -110,12 +110,32 @@ static int decode_clip(struct job *j, int64_t clip)
     return rc;
 }
 
+/* Writes the latents of the clips that could not be decoded, beside their videos: they took most of
+ * the time. */
+static void keep_latents(struct job *j, int64_t clip)
+{
+    const struct cogvideo_sampler *s = &j->sampler;
+    char video[4096], path[sizeof video + 32];
+
+    for (; clip < s->clips; clip++) {
+        if (!text_features_name(video, j->run.options.output, clip, s->clips))
+            return;
+        snprintf(path, sizeof path, "%s.latents.safetensors", video);
+        if (cogvideo_sampler_write(s, s->drawn + clip * cogvideo_sampler_clip(s), path))
+            return;
+        say_note("%s: the latents of a clip that was not decoded, for cogvideo-decode", path);
+    }
+}
+
 static int run_decoder(struct job *j)
 {
     int rc = open_decoder(j, true);
+    int64_t clip = 0;
 
-    for (int64_t clip = 0; clip < j->sampler.clips && !rc; clip++)
+    for (; clip < j->sampler.clips && !rc; clip += !rc)
         rc = decode_clip(j, clip);
+    if (rc)
+        keep_latents(j, clip);
     if (!rc)
         cogvae_coder_report(&j->coder);
     cogvae_coder_close(&j->coder);
@@ -140,7 +160,10 @@ static int check_outputs(const struct cogvideo_options *o)
          output && sink_is_directory(output) ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},
     };
 
-    return outputs_take(&o->library, all, sizeof all / sizeof *all);
+    return outputs_take(&o->library, all, sizeof all / sizeof *all) ||
+                   (output && sink_check(output))
+               ? -1
+               : 0;
 }
 
 /* Plans all stages, so that a budget too small for a later stage is refused before an earlier stage

@@ -92,7 +92,8 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
         {"--latents", o->latents, CKPT_PATH_INPUT, 0},
         {"--output", out, out && sink_is_directory(out) ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},
     };
-    return outputs_take(library, all, sizeof all / sizeof *all);
+    return outputs_take(library, all, sizeof all / sizeof *all) || (out && sink_check(out)) ? -1
+                                                                                            : 0;
 }
 
 static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_latents *l)

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "lock.h"
@@ -106,7 +107,7 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
     return outputs_take(t->library, all, own + n);
 }
 
-/* ---- patterns of inputs ---------------------------------------------------------------------- */
+/* ---- free space ------------------------------------------------------------------------------ */
 
 /* Copies the directory of path to dst; false if it does not fit. */
 static bool directory_of(const char *path, char dst[PATH_MAX])
@@ -116,6 +117,60 @@ static bool directory_of(const char *path, char dst[PATH_MAX])
 
     return snprintf(dst, PATH_MAX, "%.*s", n ? n : 1, n ? path : slash ? "/" : ".") < PATH_MAX;
 }
+
+/* The free bytes of a file system and its number; false if unknown, or if the file is no regular
+ * one. */
+static bool find_space(const char *path, int64_t *left, dev_t *device)
+{
+    char directory[PATH_MAX];
+    struct statvfs fs;
+    struct stat st;
+
+    if ((!stat(path, &st) && !S_ISREG(st.st_mode)) || !directory_of(path, directory) ||
+        stat(directory, &st) || statvfs(directory, &fs))
+        return false;
+    *device = st.st_dev;
+    *left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    return true;
+}
+
+/* The bytes of a file that is there, and will be replaced. */
+static int64_t size_of(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) ? 0 : (int64_t)st.st_size;
+}
+
+/* The bytes that the file and those before it add to this file system. */
+static int64_t added_by(const struct output_size *files, int i, dev_t device)
+{
+    int64_t left, bytes = files[i].bytes;
+    dev_t other;
+
+    for (int k = 0; k < i; k++)
+        if (files[k].path && find_space(files[k].path, &left, &other) && other == device)
+            bytes += files[k].bytes - size_of(files[k].path);
+    return bytes;
+}
+
+int outputs_fit(const struct output_size *files, int n)
+{
+    char wanted[32], room[32];
+    int64_t left;
+    dev_t device;
+
+    for (int i = 0; i < n; i++)
+        if (files[i].path && find_space(files[i].path, &left, &device) &&
+            added_by(files, i, device) > left)
+            return say_fail("%s %s: takes %s, and its file system has no room for all outputs: %s "
+                            "are free",
+                            files[i].option, files[i].path, say_bytes(wanted, files[i].bytes),
+                            say_bytes(room, left));
+    return 0;
+}
+
+/* ---- patterns of inputs ---------------------------------------------------------------------- */
 
 static const char *name_of(const char *path)
 {

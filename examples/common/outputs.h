@@ -32,6 +32,16 @@ int outputs_take(const struct ckpt_options *library, const struct ckpt_path *pat
 /* outputs_take for a trainer.  more: the program's own files in addition to t's. */
 int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n);
 
+/* A file that is written at the end, and its bytes. */
+struct output_size {
+    const char *option, *path; /* path NULL: not requested */
+    int64_t bytes;
+};
+
+/* Refuses files that do not fit on their file systems, as far as the free space tells: each is
+ * written beside the file that it replaces.  Returns 0, or -1 after an error message. */
+int outputs_fit(const struct output_size *files, int n);
+
 /* Refuses outputs that a pattern of input files (--data) matches, whether they exist or not.
  * inside: names of files that are written in directories, up to NULL.  Returns 0, or -1 after an
  * error message. */

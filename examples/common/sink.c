@@ -100,6 +100,17 @@ int sink_open(struct sink *s, const char *path)
     return ending && !strcmp(ending, ".rgb") ? open_raw_sink(s) : sink_open_video(s);
 }
 
+int sink_check(const char *path)
+{
+    struct sink s = {.width = 16, .height = 16, .frames = 1, .fps = 8};
+
+    if (sink_is_directory(path))
+        return 0;
+    int rc = sink_open(&s, path);
+    sink_close(&s);
+    return rc;
+}
+
 int sink_commit(struct sink *s)
 {
     struct ckpt_replacement *file = s->file;

@@ -29,6 +29,9 @@ struct sink_ops {
  * sets the size, frames and fps of s before.  All return 0, or -1 after an error message.
  */
 int sink_open(struct sink *s, const char *path);
+/* Whether frames can be written to that name: its ending has a format and an encoder.  Leaves
+ * nothing behind. */
+int sink_check(const char *path);
 int sink_put(struct sink *s, const uint8_t *rgb);
 int sink_finish(struct sink *s);
 void sink_close(struct sink *s);

@@ -174,7 +174,10 @@ static int start_file(struct sink *s, struct video *v)
     rc = avio_open(&v->format->pb, url, AVIO_FLAG_WRITE);
     if (rc >= 0)
         rc = avformat_write_header(v->format, NULL);
-    return rc < 0 ? say_fail("%s: %s", s->path, av_err2str(rc)) : 0;
+    return rc < 0 ? say_fail("%s: the format of this ending takes no such video (%s); give .mp4, "
+                             ".rgb or a directory",
+                             s->path, av_err2str(rc))
+                  : 0;
 }
 
 int sink_open_video(struct sink *s)

@@ -144,9 +144,8 @@ static int open_log(const struct trainer *t)
 
 static int run_steps(const struct trainer *t, struct training *s)
 {
-    int rc = t->open_steps(t->run, s);
+    int rc = t->open_steps(t->run, s) || training_fits(s) ? -1 : training_run(s);
 
-    rc = rc ? rc : training_run(s);
     if (!rc && t->look_last && s->ended > s->first && !ckpt_stop_requested(*t->context))
         rc = t->look_last(t->run, s);
     if (s->user)
@@ -154,10 +153,25 @@ static int run_steps(const struct trainer *t, struct training *s)
     return rc ? rc : dump_check(t->train->dump, s->ended - s->first);
 }
 
+/* The value of an option of the program; NULL: there is no such option, or no value. */
+static const char *value_of(const struct trainer *t, const char *name);
+
+static void note_unsaved(const struct trainer *t)
+{
+    const struct training_options *o = t->train;
+    const char *directory = value_of(t, "save-hf");
+
+    if (!o->save && !o->save_ema && !o->state.save && !o->dump &&
+        (!directory || !strcmp(directory, "none")))
+        say_print("nothing is saved at the end: give --save FILE for the weights, or --save-state "
+                  "FILE to continue later\n");
+}
+
 static int train(const struct trainer *t)
 {
     if (resume(t) || open_log(t))
         return -1;
+    note_unsaved(t);
     struct training s = {.context = *t->context,
                          .options = t->train,
                          .first = *t->first,
@@ -192,7 +206,6 @@ static int go(const struct trainer *t)
     return unwritten(t);
 }
 
-/* The value of an option of the program; NULL: there is no such option, or no value. */
 static const char *value_of(const struct trainer *t, const char *name)
 {
     struct option_table table[TRAINER_TABLES];

@@ -6,6 +6,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "dump.h"
+#include "outputs.h"
 #include "say.h"
 #include "signals.h"
 #include "training.h"
@@ -321,6 +322,33 @@ static void rescue(struct training *t)
         return;
     if (!save_all(t, false))
         say_note("state: %s, after %lld steps, for --resume", o->save, (long long)t->ended);
+}
+
+/* The weights in fp32, which is at least what a slot of them takes. */
+static int64_t weights_bytes(const struct training *t)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < ckpt_param_count(t->context); i++) {
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        if (!ckpt_param_info(t->context, ckpt_param_at(t->context, i), &info) &&
+            (!t->saves || t->saves(NULL, info.name)))
+            n += info.numel * 4;
+    }
+    return n;
+}
+
+int training_fits(const struct training *t)
+{
+    const struct training_options *o = t->options;
+    int64_t state = o->state.save ? ckpt_state_bytes(t->context) : 0, weights = weights_bytes(t);
+    const struct output_size files[] = {{"--save-state", o->state.save, state},
+                                        {"--save", o->save, weights},
+                                        {"--save-ema", o->save_ema, weights}};
+
+    if (state < 0)
+        return say_fail("%s", ckpt_error(t->context));
+    return ckpt_rank(t->context) ? 0 : outputs_fit(files, sizeof files / sizeof *files);
 }
 
 int training_run(struct training *t)

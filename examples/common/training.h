@@ -71,6 +71,10 @@ struct training {
     double ms, waited_ms; /* totals of all steps: duration, and waiting for data */
 };
 
+/* Refuses outputs that do not fit on their disks, by rank 0.  Returns 0, or -1 after an error
+ * message. */
+int training_fits(const struct training *t);
+
 /* Runs the steps until all are done, one fails, or a signal (signals.h) or the clock requests a
  * stop.  Writes state and weights when they are due, or when a signal or the clock requests it; at
  * the end the state alone, also if no step failed but its data, a look or a save.  Returns 0, or -1

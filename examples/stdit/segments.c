@@ -19,6 +19,7 @@ struct drawing {
     uint8_t *rgb;              /* a decoded segment */
     int64_t first, n;          /* the clips in progress */
     int64_t loop;
+    bool undecoded; /* frames of the last latents are missing */
 };
 
 /* ---- drawing ------------------------------------------------------------------------------- */
@@ -105,9 +106,11 @@ static int keep(struct drawing *g)
     if (s->latents)
         memcpy(s->latents + (g->loop * s->clips + g->first) * z, g->sampler.batch.z,
                (size_t)(g->n * z) * sizeof *s->latents);
+    g->undecoded = true;
     for (int64_t i = 0; i < g->n; i++)
         if (decode(g, i) || write_frames(g, i))
             return -1;
+    g->undecoded = false;
     return 0;
 }
 
@@ -155,7 +158,10 @@ int stdit_draw(struct stdit_run *r, struct stdit_script *script)
         rc = say_fail("no memory for a clip");
     if (!rc)
         rc = stdit_script_encode(script, &r->data.vae) || draw_all(&g);
-    if (!rc && script->latents)
+    if (rc && g.undecoded && script->latents &&
+        !stdit_script_write(script, &r->data, r->options.latents))
+        say_note("%s: the latents up to those that could not be decoded", r->options.latents);
+    else if (!rc && script->latents)
         rc = stdit_script_write(script, &r->data, r->options.latents);
     if (!rc)
         stdit_movie_report(r, 0);

@@ -174,8 +174,8 @@ static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file
     if (k->options.sample)
         return say_fail("--sample is for vae-encode: decoding does not sample");
     if (vae_coder_check_paths(k, file, file[1] && sink_is_directory(file[1])) ||
-        open_latents(k, r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
-        (file[0] && check(k, r)))
+        (file[1] && sink_check(file[1])) || open_latents(k, r, file[0]) ||
+        vae_coder_open(k, r->info.height, r->info.width) || (file[0] && check(k, r)))
         return -1;
     if (vae_coder_prepare(k, vae_coder_record_decode, r->info.frames, r->info.chunk))
         return -1;

@@ -96,6 +96,21 @@ static int check_pair(const struct ckpt_path *a, const struct ckpt_path *b)
 /* ---- whether it can be written ----------------------------------------------------------------
  */
 
+/* Whether the file is mounted by itself, as into a container.  False where the system does not
+ * say. */
+static bool is_mounted(const char *path)
+{
+#ifdef STATX_ATTR_MOUNT_ROOT
+    struct statx st;
+
+    return !statx(AT_FDCWD, path, 0, STATX_TYPE, &st) &&
+           (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+#else
+    (void)path;
+    return false;
+#endif
+}
+
 /* A file that is not writable must not be replaced either: its owner protected it. */
 static int check_existing(const struct ckpt_path *p, const struct stat *st)
 {
@@ -116,8 +131,12 @@ static int check_file(const struct ckpt_path *p)
 
     if (!*name)
         return refuse(p, "is the name of a directory, not of a file");
-    if (!stat(p->path, &st) && check_existing(p, &st))
+    bool found = !stat(p->path, &st);
+    if (found && check_existing(p, &st))
         return CKPT_EINVAL;
+    if (found && S_ISREG(st.st_mode) && is_mounted(p->path))
+        return refuse(p, "is a file mounted by itself, as into a container, and cannot be "
+                         "replaced: mount its directory");
     if (file_replacement_open(&o, p->path)) {
         if (strlen(name) + strlen(".tmp-4194304-0") > NAME_MAX)
             return refuse(p,

@@ -48,6 +48,13 @@ static struct ckpt_desc desc_of(const struct save_item *s)
     return d;
 }
 
+int64_t save_item_bytes(const struct save_item *s)
+{
+    struct ckpt_desc d = desc_of(s);
+
+    return desc_numel(&d) * ckpt_dtype_size(d.dtype);
+}
+
 static enum ckpt_dtype dtype_of(const struct save_item *s)
 {
     return desc_of(s).dtype;

@@ -35,6 +35,9 @@ struct save_item {
     bool merged;    /* with the adapter's product added */
 };
 
+/* Bytes of the values in the file. */
+int64_t save_item_bytes(const struct save_item *s);
+
 /* The name in the file; the caller frees it.  NULL if there is no memory. */
 char *save_name(const struct save_item *s);
 

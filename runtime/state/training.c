@@ -150,6 +150,18 @@ static int save(struct state *s)
     return rc;
 }
 
+int64_t ckpt_state_bytes(ckpt *c)
+{
+    NOT_NULL(context_error(c), c);
+    struct state s;
+    int64_t bytes = state_open(&s, c, "the size of a state");
+
+    for (int i = 0; i < s.n_items && bytes >= 0; i++)
+        bytes += save_item_bytes(&s.items[i]);
+    state_close(&s);
+    return bytes;
+}
+
 int ckpt_save_state(ckpt *c, const char *path)
 {
     NOT_NULL(context_error(c), c);

@@ -45,6 +45,24 @@ cmp -s "$work/three" "$work/kept-00000003" || fail "--save-every 1: not the weig
     fail "--keep 2 --keep-every 3 of weights: $(ls "$work")"
 refuses 1 "is of a later step" "$lm" $random --steps 3 --save "$work/kept" --save-every 1 --keep 2
 
+# ---- outputs that could not be written ----------------------------------------------------------------
+
+runs "nothing is saved at the end" "$lm" $random --steps 1
+decode=${VAE_DECODE:-./vae-decode}
+for ending in xyz wav; do
+    refuses 1 "of this ending\|has this ending" "$decode" --model tiny --load "$work/none" "$work/none" "$work/a.$ending"
+done
+# Where users may mount: a file mounted by itself, and a disk that is too small for the state.
+echo one >"$work/one" && echo two >"$work/two" && mkdir "$work/disk"
+if unshare -rm mount --bind "$work/one" "$work/two" 2>/dev/null; then
+    refuses 1 "mounted by itself" unshare -rm sh -c "mount --bind $work/one $work/two && exec $lm $random --steps 1 --save $work/two"
+    for option in --save --save-state; do
+        refuses 1 "$option $work/disk/s: takes .* KiB, and its file system has no room" unshare -rm sh -c \
+            "mount -t tmpfs -o size=4k none $work/disk && exec $lm $random --steps 1 $option $work/disk/s --log $work/full"
+    done
+    [ "$(grep -c '^{"step"' "$work/full")" = 0 ] || fail "a step was made before a full disk was named"
+fi
+
 if [ -f "$shim" ] && [ -d "$(dirname "$lm")/.libs" ]; then
     echo old >"$work/w"
     refuses 1 "no step was made: no weights are written" faulty pread:1+ "$lm" $prose --steps 5 --save "$work/w"

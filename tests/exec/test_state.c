@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_files.h"
@@ -332,6 +333,9 @@ static void test_other_runs(void **state)
                      CKPT_ENAME);
     assert_non_null(strstr(ckpt_error(c), "has 'ema/"));
     assert_int_equal(ckpt_save_state(c, path), 0);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_in_range(st.st_size, ckpt_state_bytes(c), ckpt_state_bytes(c) + 16384);
     ckpt_close(c);
     refuse(r, path, CKPT_EINVAL, WORDS(path, "ckpt.ema-decay 0, this run has 0.9"));
     small_open(&r, &c, &p);
@@ -342,6 +346,7 @@ static void test_other_runs(void **state)
     refuse(r, "nothing-here", CKPT_EIO, WORDS("nothing-here"));
     assert_int_equal(ckpt_open(&c, &r.options), 0);
     assert_int_equal(ckpt_save_state(c, path), CKPT_EINVAL);
+    assert_int_equal(ckpt_state_bytes(c), CKPT_EINVAL);
     assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
     assert_non_null(strstr(ckpt_error(c), "compile"));
     ckpt_close(c);
