@@ -407,7 +407,7 @@ int lm_config_write(const struct lm_config *c, const char *path)
     else if (!rc && json_dumpf(w.root, ckpt_replace_stream(file), JSON_INDENT(2))) {
         ckpt_replace_abandon(file);
         rc = say_fail("%s: cannot be written", path);
-    } else if (!rc && ckpt_replace_commit(file, false)) {
+    } else if (!rc && ckpt_replace_commit(file, true)) {
         rc = say_fail("%s", ckpt_error(NULL));
     }
     json_decref(w.root);

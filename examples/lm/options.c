@@ -266,7 +266,8 @@ int lm_options_parse(struct lm_options *o, int argc, char **argv)
         return say_fail("%s", ckpt_error(NULL));
     if (print_help(o))
         return 1;
-    if (dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
+    if (lm_recover(o) ||
+        dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         lm_options_config(o) || lm_options_generation(o))
         return -1;
     fill_recipe(o);

@@ -100,6 +100,9 @@ int lm_options_config(struct lm_options *o);
 /* Fills in how text is generated, and which tokens end it: what the command line leaves open, from
  * generation_config.json of --load or --model.  Returns 0, or -1 after an error message. */
 int lm_options_generation(struct lm_options *o);
+/* Completes or removes what a killed run has left in the directory of --save-hf; refuses --load of
+ * such a one. */
+int lm_recover(const struct lm_options *o);
 /* The path of a file beside the model, of --load or --model: false: there is none. */
 bool lm_options_beside(const struct lm_options *o, const char *name, char path[4096]);
 /* The path of a file of the tokenizer, or else of one beside the model. */

@@ -59,5 +59,5 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
         return 1;
     if (!o->model)
         o->model = lm_is_directory(o->train.load) ? o->train.load : "tiny";
-    return lm_options_config(o) || lm_options_generation(o) || check(o) ? -1 : 0;
+    return lm_recover(o) || lm_options_config(o) || lm_options_generation(o) || check(o) ? -1 : 0;
 }

@@ -6,6 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 #include "../common/directory.h"
+#include "../common/file_group.h"
+#include "../common/json_make.h"
+#include "../common/lock.h"
 #include "../common/names.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
@@ -176,8 +179,7 @@ static int count_parts(ckpt *c, int64_t most)
     return n;
 }
 
-/* Files are written as NAME.new and renamed together when all are whole: a save that fails leaves
- * an older model in the directory as it was. */
+/* Files are written as NAME.new and replace those of an older model together (file_group.h). */
 struct directory {
     const char *path;
     int parts;
@@ -226,7 +228,7 @@ static int write_index(const struct directory *d, json_t *map, int64_t bytes)
     else if (!rc && (!root || json_dumpf(root, ckpt_replace_stream(file), JSON_INDENT(2)))) {
         ckpt_replace_abandon(file);
         rc = say_fail("%s: cannot be written", path);
-    } else if (!rc && ckpt_replace_commit(file, false)) {
+    } else if (!rc && ckpt_replace_commit(file, true)) {
         rc = say_fail("%s", ckpt_error(NULL));
     }
     json_decref(root);
@@ -236,17 +238,16 @@ static int write_index(const struct directory *d, json_t *map, int64_t bytes)
 static int save_part(struct part *p, const struct directory *d, int i, json_t *map)
 {
     char name[64], path[PATH];
+    bool failed = false;
 
     part_name(name, d, i);
     if (path_in(path, d, name, ".new"))
         return -1;
     if (ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
         return say_fail("%s", ckpt_error(p->context));
-    bool failed = false;
     for (int k = 0; k < p->n; k++)
-        failed |= json_object_set_new(map, info_at(p->context, p->first + k).name,
-                                      json_string(name)) != 0;
-    return failed ? say_fail("%s: no memory for the names of its tensors", path) : 0;
+        json_make_set(map, info_at(p->context, p->first + k).name, json_string(name), &failed);
+    return failed ? say_fail("%s: no memory for the index", path) : 0;
 }
 
 /* Copies a file beside the model or its tokenizer, as it is.  Returns 0, also where there is none,
@@ -273,27 +274,22 @@ static int copy_file(const struct directory *d, const char *from, const char *na
         ckpt_replace_abandon(to);
         return say_fail("%s: cannot be copied from %s", path, from);
     }
-    return ckpt_replace_commit(to, false) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return ckpt_replace_commit(to, true) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
 /* The tokenizer and what else another program needs of the model that this one began from. */
-static const char *const companions[] = {"tokenizer.json",
-                                         "tokenizer_config.json",
-                                         "special_tokens_map.json",
-                                         "added_tokens.json",
-                                         "vocab.json",
-                                         "merges.txt",
-                                         "tokenizer.model",
-                                         "chat_template.jinja",
-                                         "generation_config.json"};
-enum { COMPANIONS = sizeof companions / sizeof *companions };
+#define COMPANIONS                                                                                 \
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     \
+        "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja",                      \
+        "generation_config.json"
+static const char *const companions[] = {COMPANIONS};
 
 static int copy_companions(const struct directory *d)
 {
     char from[PATH];
     int rc = 0;
 
-    for (int i = 0; i < COMPANIONS && !rc; i++)
+    for (size_t i = 0; i < sizeof companions / sizeof *companions && !rc; i++)
         if (lm_options_companion(d->options, companions[i], from))
             rc = copy_file(d, from, companions[i]);
     return rc;
@@ -319,62 +315,36 @@ static int write_all(const struct lm *m, ckpt *c, const struct directory *d, int
     return rc;
 }
 
-/* Gives a new file its name, or removes it. */
-static int end_file(const struct directory *d, const char *name, bool keep)
-{
-    char path[PATH], made[PATH];
+/* The files of a saved model. */
+static const char *const group[] = {CONFIG,     ONLY, INDEX, "model-*-of-*.safetensors",
+                                    COMPANIONS, NULL};
 
-    if (path_in(path, d, name, "") || path_in(made, d, name, ".new"))
+int lm_recover(const struct lm_options *o)
+{
+    const bool alone = !o->library.ranks && !o->library.plan_only;
+
+    if (o->to_hf && alone && file_group_is_left(o->to_hf, group) &&
+        (lock_take("--save-hf", o->to_hf, true) || file_group_recover(o->to_hf, group)))
         return -1;
-    if (!keep)
-        unlink(made);
-    return keep && rename(made, path) ? say_fail("%s: %s", path, strerror(errno)) : 0;
+    return o->train.load ? file_group_check("--load", o->train.load, group) : 0;
 }
 
-/* Only those that were made: others of the directory are left. */
-static int end_companions(const struct directory *d, bool keep)
-{
-    char made[PATH];
-    int rc = 0;
-
-    for (int i = 0; i < COMPANIONS && !rc; i++)
-        if (!path_in(made, d, companions[i], ".new") && !access(made, F_OK))
-            rc = end_file(d, companions[i], keep);
-    return rc;
-}
-
-static void remove_old(const struct directory *d, const char *name)
-{
-    char path[PATH];
-
-    if (!path_in(path, d, name, ""))
-        unlink(path);
-}
-
-/* Ends all files.  Without an index parts of two models are never read as one. */
+/* Without an index parts of two models are never read as one. */
 static int end_all(const struct directory *d, bool keep)
 {
-    char name[64];
-    int rc = 0;
-
     if (keep)
-        remove_old(d, INDEX);
-    for (int i = 0; i < d->parts && !rc; i++) {
-        part_name(name, d, i);
-        rc = end_file(d, name, keep);
-    }
-    if (keep && d->parts > 1)
-        remove_old(d, ONLY);
-    if (!rc)
-        rc = end_companions(d, keep) || end_file(d, CONFIG, keep) ? -1 : 0;
-    return rc || d->parts == 1 ? rc : end_file(d, INDEX, keep);
+        return file_group_commit(d->path, group, INDEX, d->parts > 1 ? ONLY : NULL);
+    file_group_abandon(d->path, group);
+    return 0;
 }
 
 int lm_save_hf(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
     const struct directory d = {o->to_hf, count_parts(r->context, o->shard_size), o};
-    int rc = ckpt_rank(r->context) ? 0 : directory_make(d.path);
+    int rc = ckpt_rank(r->context)                                         ? 0
+             : directory_make(d.path) || file_group_recover(d.path, group) ? -1
+                                                                           : 0;
 
     if (!rc)
         rc = write_all(&r->model, r->context, &d, o->shard_size);

@@ -75,6 +75,30 @@ if [ -f "$shim" ] && [ -d "$(dirname "$lm")/.libs" ]; then
             --steps 4 $output "$work/linked" --save-every 2 --keep 2 --log "$work/none"
     done
     [ -e "$work/none" ] && fail "a step was made although saves could not be kept"
+    # ---- a model of several files, whose replacement ends under way -------------------------------------
+
+    parts="$random --shard-size 8K"
+    runs weights "$lm" $parts --steps 3 --seed 1 --save-hf "$work/first"
+    runs weights "$lm" $parts --steps 3 --seed 2 --save-hf "$work/second"
+    completed=0
+    for call in 1 4 6 7 8 9 10 11 12; do
+        rm -rf "$work/model"
+        cp -r "$work/first" "$work/model"
+        faulty rename:$call+ "$lm" $parts --steps 3 --seed 2 --save-hf "$work/model" >"$work/out" 2>"$work/err"
+        if [ -e "$work/model/.saving" ]; then
+            refuses 2 "all are whole, and .* are still NAME.new" "$lm" $random --steps 1 --load "$work/model"
+            runs "is completed" "$lm" $parts --steps 0 --load "$work/model" --save-hf "$work/model"
+            diff -r "$work/second" "$work/model" >"$work/out" || fail "rename $call: not completed: $(cat "$work/out")"
+            completed=$((completed + 1))
+        else
+            diff -r "$work/first" "$work/model" >"$work/out" || diff -r "$work/second" "$work/model" >/dev/null || fail "rename $call: not as before: $(cat "$work/out")"
+        fi
+    done
+    [ $completed -ge 3 ] || fail "no replacement ended under way"
+    cp "$work/second/config.json" "$work/model/config.json.new"
+    runs "are removed: not all were whole" "$lm" $parts --steps 0 --load "$work/second" --save-hf "$work/model"
+    diff -r "$work/second" "$work/model" >"$work/out" || fail "$(cat "$work/out")"
+
     # ---- a moment without descriptors or memory ---------------------------------------------------------
 
     vae=${VAE_TRAIN:-./vae-train} encode=${VIDEO_ENCODE:-./video-encode}
