@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of a directory that are replaced together, such as the parts of a model.  Each is written as
- * NAME.new.  When all are whole, a journal (DIR/.saving) lists them, they get their names, and the
- * journal is removed.  A run that is killed before the journal leaves the old files as they were;
- * after it, the next run completes the replacement.  No program reads parts of two models as one.
+ * Files of a directory that are replaced together, such as the parts of a model.  Each is written
+ * as NAME.new.  When all are whole, a journal (DIR/.saving) lists them, they get their names, and
+ * the journal is removed.  A run that is killed before the journal leaves the old files as they
+ * were; after it, the next run completes the replacement.  No program reads parts of two models as
+ * one.
  */
 #ifndef EXAMPLES_FILE_GROUP_H
 #define EXAMPLES_FILE_GROUP_H

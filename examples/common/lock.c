@@ -20,6 +20,7 @@ static struct lock {
     char *file;       /* the locked file */
     const char *made; /* path if this process made the directory, or NULL */
     int fd;
+    bool shared; /* other ranks may have it, too */
 } * locks;
 
 /* ---- locks of open files --------------------------------------------------------------------- */
@@ -89,7 +90,9 @@ static struct lock **find(const char *path)
 /* Removes the file only if no other rank shares the lock: a newcomer must find it. */
 static void release(struct lock *l)
 {
-    if (l->fd >= 0 && !set_lock(l->fd, F_WRLCK) && is_current(l->file, l->fd))
+    bool last = l->fd >= 0 && (!l->shared || !set_lock(l->fd, F_WRLCK));
+
+    if (last && is_current(l->file, l->fd))
         unlink(l->file);
     if (l->fd >= 0)
         close(l->fd);
@@ -202,7 +205,10 @@ static int take(const char *option, const char *path, bool directory, short type
     struct lock *l = calloc(1, sizeof *l);
     if (!l)
         return no_memory(path);
-    *l = (struct lock){.path = strdup(path), .file = file_of(path, directory), .fd = -1};
+    *l = (struct lock){.path = strdup(path),
+                       .file = file_of(path, directory),
+                       .fd = -1,
+                       .shared = type == F_RDLCK};
     int rc = hold(l, option, directory, type);
     if (rc)
         release(l);
@@ -218,7 +224,10 @@ int lock_share(const char *option, const char *path, bool directory)
 {
     if (take(option, path, directory, F_WRLCK))
         return -1;
-    const struct lock *l = *find(path);
+    struct lock *l = *find(path);
+
+    if (l)
+        l->shared = true;
     return l && l->fd >= 0 && set_lock(l->fd, F_RDLCK)
                ? say_fail("%s %s: its lock cannot be shared: %s", option, path, strerror(errno))
                : 0;

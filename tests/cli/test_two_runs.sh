@@ -29,7 +29,7 @@ together() {
         rc=$?
         if [ $rc = 0 ]; then
             winners="$winners $i"
-        elif [ $rc != 1 ] || ! grep -q "$taken" "$work/err.$i"; then
+        elif [ $rc -gt 2 ] || ! grep -q "$taken" "$work/err.$i"; then
             fail "process $i of $processes: exit $rc: $*: $(tail -n 2 "$work/err.$i")"
         fi
     done

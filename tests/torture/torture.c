@@ -150,6 +150,8 @@ static bool is_left(const char *path, const char *name)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(name, own[i]))
             return false;
+    if (!strncmp(name, "state-0", 7) || !strncmp(name, "w-0", 3)) /* --keep */
+        return false;
     printf("    left behind: %s\n", path);
     return true;
 }
