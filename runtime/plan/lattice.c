@@ -9,44 +9,46 @@
  *
  * - Device budgets of cells are rungs: numbers with few significant bits, reserved bytes included,
  *   so 16G and 24G are rungs.
- * - For each rung the first search has unlimited lower tiers.  Its point uses some bytes of the
- * host. The next cell may use the host rung below that, and so on: the columns of a staircase. Each
- *   column continues downward with NVMe in the same way.  A point counts only if it is not faster
- *   than those above it in the staircase.  So the first point that fits is the fastest one that
- *   fits, and cells below it need no search.
- * - A rung is not searched if a lower bound, which never rises with a budget, shows that it has
- *   nothing faster than the known plan, or if the sketch of its first cell does: plans of the rung
- *   that are faster than this sketch by more than a margin do not count.  That changes no answer.
- * - The smallest budget has a staircase of its own, of searches for the fewest device bytes.  There
- * a point that needs fewer bytes than one above it counts as needing the same.  A point with less
- * of a lower tier may still be faster, so an answer is the fastest of all that fit.
+ * - For each rung the first cell has unlimited lower tiers.  A quick look at it, a few points,
+ * takes some bytes of the host.  The next cell may use the host rung below that, and so on: the
+ * columns of a staircase.  Each column continues downward with NVMe in the same way.
+ * - No point counts that is faster than QUICK times what the quick looks above it reached.  So a
+ *   staircase ends where that is no faster than the known plan.  A rung is not looked at if a lower
+ *   bound, which never rises with a budget, shows the same.
+ * - A cell is searched only where its quick look took no more than the budgets allow, and gets
+ *   addresses only if the result of that search, its sketch, is faster than the known plan: plans
+ *   that are faster than the sketch by more than a margin do not count.
+ * - The plans of fewest device bytes (lowest.c) are points, too.
  *
  * Budgets of cells and bytes of points are those of tiers alone.  The slots that stage transfers of
- * NVMe are taken off the user's host budget where NVMe is used (budgets_for).
+ * NVMe are taken off the user's host budget where NVMe is used (tiers_hold).
  *
  * Answers are computed on demand, and cells are cached.
  */
 #include "plan/lattice.h"
 #include <math.h>
 #include <stdlib.h>
+#include "plan/lowest.h"
 #include "plan/search/comm_cost.h"
 
-#define NO_END   (INT64_MAX / 8) /* the budget of an unlimited tier */
-#define SMALLEST INT64_C(0)      /* the rung of searches for the fewest device bytes */
+/* Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  Host rungs are 8G, 12G, 16G, 24G, ...
+ * and NVMe rungs 8G, 16G, ...  Searches with closer budgets give results in any order. */
+enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0 };
+
+/* A plan may take this part less of the tiers than its sketch. */
+#define SPARE 8
 
 /* The lower tiers of a staircase. */
-enum kind { HOST_ALONE, NVME_ALONE, BOTH_TIERS, KINDS };
+enum kind { NVME_ALONE, HOST_ALONE, BOTH_TIERS, KINDS };
 
 /* A search and its point. */
 struct cell {
     enum kind kind;
     int64_t device, host, nvme; /* budgets; reserved bytes and those of others included */
     bool sketched, searched;
-    struct point sketch; /* the start of the search */
+    struct point sketch; /* the start of the search; its bytes include those of others */
     struct plan *plan;   /* NULL if none was found; owned */
-    bool apart;          /* its addresses differ from those of other programs */
-    double cost;         /* seconds, or bytes on the SMALLEST rung; INFINITY: does not count;
-                          * -1: not set yet */
+    double cost;         /* seconds; INFINITY: no plan, or it does not count */
 };
 
 struct lattice {
@@ -54,6 +56,8 @@ struct lattice {
     struct machine m;
     int64_t reserved, base[TIER_COUNT];
     struct bound *bound;
+    struct offloader *x;
+    struct lowest *lowest;
     int64_t most; /* device bytes above which all cells are equal */
     struct {
         struct cell *data;
@@ -64,46 +68,7 @@ struct lattice {
     double apart; /* factor on the seconds of a plan whose addresses are apart */
 };
 
-/* ---- rungs ----------------------------------------------------------------------------------- */
-
-/* The largest number up to bytes with at most bits + 1 significant bits. */
-static int64_t rung_at(int64_t bytes, int bits)
-{
-    int zeros = 0;
-    while (bytes >> zeros > (INT64_C(2) << bits) - 1)
-        zeros++;
-    return bytes >> zeros << zeros;
-}
-
-/*
- * Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  In a search for speed host rungs are
- * 8G, 12G, 16G, 24G, ... and NVMe rungs 8G, 16G, ...  Searches with closer budgets give results in
- * any order.  A search for the fewest device bytes is cheap, and memory between two rungs is
- * unused, so its rungs of the host, and of NVMe alone, are 6 to 12 % apart.  With both tiers NVMe
- * rungs twice as close did not need fewer bytes everywhere: a point counts as needing no fewer than
- * those above it.
- */
-enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0, SMALLEST_BITS = 3 };
-
-/* The next rung of a lower tier below the used bytes.  After four octaves of rungs, and eight rungs
- * at least, the bytes are halved each time, since each rung is a search. */
-static int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k)
-{
-    int64_t less = k < max_i64(8, INT64_C(4) << bits) ? max_i64(used - 1, 0) : used / 2;
-    return max_i64(least, rung_at(less, bits));
-}
-
 /* ---- cells ----------------------------------------------------------------------------------- */
-
-static int64_t host_bytes(const struct lattice *l, const struct plan *p)
-{
-    return l->base[TIER_HOST] + p->host_bytes;
-}
-
-static int64_t nvme_bytes(const struct lattice *l, const struct plan *p)
-{
-    return l->base[TIER_NVME] + p->nvme_bytes;
-}
 
 static struct budgets budgets_of(const struct lattice *l, const struct cell *c)
 {
@@ -113,201 +78,184 @@ static struct budgets budgets_of(const struct lattice *l, const struct cell *c)
     return b;
 }
 
-static int sketch_cell(struct lattice *l, struct cell *c)
+/* The cell for these budgets, with its sketch. */
+static int find_cell(struct lattice *l, const struct cell *at, struct cell **out)
 {
-    struct budgets b = budgets_of(l, c);
+    int32_t i = 0;
+    while (i < l->n &&
+           (l->cells.data[i].kind != at->kind || l->cells.data[i].device != at->device ||
+            l->cells.data[i].host != at->host || l->cells.data[i].nvme != at->nvme))
+        i++;
+    if (i == l->n && ARRAY_RESERVE(&l->cells, l->n))
+        return CKPT_ENOMEM;
+    struct cell *c = *out = &l->cells.data[i];
+    if (i == l->n) {
+        *c = *at;
+        l->n++;
+    }
     if (c->sketched)
         return 0;
-    c->sketched = true;
-    return offload_sketch(l->frontier, &l->m, &b, c->device - l->reserved, &c->sketch);
+    struct budgets b = budgets_of(l, c);
+    int rc = offload_sketch(l->x, &b, c->device - l->reserved, &c->sketch);
+    c->sketched = !rc;
+    c->sketch.host += l->base[TIER_HOST];
+    c->sketch.nvme += l->base[TIER_NVME];
+    return rc;
 }
 
-static int search_cell(struct lattice *l, struct cell *c)
+/* Makes the plan of a cell, of at least floor seconds. */
+static int search_cell(struct lattice *l, struct cell *c, double floor)
 {
     struct budgets b = budgets_of(l, c);
+    bool apart;
     if (c->searched)
         return 0;
-    c->searched = true;
-    if (c->device == SMALLEST)
-        return offload_smallest(l->frontier, &l->m, &b, &c->plan);
-    int rc = sketch_cell(l, c);
-    return rc ? rc
-              : offload_plan(l->frontier, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan,
-                             &c->apart);
-}
-
-/* The cell for these budgets, searched or not. */
-static struct cell *cell_at(struct lattice *l, struct cell at)
-{
-    for (int32_t i = 0; i < l->n; i++) {
-        struct cell *c = &l->cells.data[i];
-        if (c->kind == at.kind && c->device == at.device && c->host == at.host &&
-            c->nvme == at.nvme)
-            return c;
-    }
-    if (ARRAY_RESERVE(&l->cells, l->n))
-        return NULL;
-    at.cost = -1;
-    l->cells.data[l->n] = at;
-    return &l->cells.data[l->n++];
-}
-
-/* Sets *may: whether plans of a cell that cost less than known may count, by its sketch. */
-static int may_count(struct lattice *l, struct cell at, double known, bool *may)
-{
-    *may = true;
-    if (at.device == SMALLEST || known == INFINITY)
-        return 0;
-    struct cell *c = cell_at(l, at);
-    int rc = c ? sketch_cell(l, c) : CKPT_ENOMEM;
-    *may = !rc && offload_floor(&c->sketch) < known;
+    int rc = offload_plan(l->x, &b, c->device - l->reserved, &c->sketch, floor, &c->plan, &apart);
+    c->searched = !rc;
+    c->cost = c->plan ? c->plan->seconds * (apart ? l->apart : 1) : INFINITY;
     return rc;
 }
 
-/* Searches a cell; its index, or -1 if it has no point that costs less than known. */
-static int find_cell(struct lattice *l, struct cell at, double known, int32_t *found)
+/* The seconds of the fastest plan with unlimited budgets; faster points do not count. */
+static int fastest_of_all(struct lattice *l, double *seconds)
 {
-    bool may;
-    int rc = may_count(l, at, known, &may);
-    *found = -1;
-    if (rc || !may)
+    const struct cell most = {.device = l->most, .host = NO_END, .nvme = l->base[TIER_NVME]};
+    struct cell *c;
+    int rc = 0;
+    if (l->floor == 0) {
+        rc = find_cell(l, &most, &c);
+        if (!rc)
+            rc = search_cell(l, c, 0);
+        if (rc)
+            return rc;
+        l->floor = fmin(l->frontier->p->seconds, c->plan ? c->plan->seconds : INFINITY);
+    }
+    *seconds = l->floor;
+    return 0;
+}
+
+/* ---- the staircases of a rung ---------------------------------------------------------------- */
+
+/* A request, and the best point so far that fits it. */
+struct wanted {
+    const struct budgets *b;
+    double known; /* its seconds */
+    const struct plan *found;
+};
+
+/* Makes the point of a cell the best one if it fits, counts and costs less. */
+static int consider(struct lattice *l, struct cell *c, double floor, struct wanted *w)
+{
+    if (c->sketch.seconds == INFINITY || !tiers_hold(w->b, c->sketch.host - c->sketch.host / SPARE,
+                                                     c->sketch.nvme - c->sketch.nvme / SPARE))
+        return 0;
+    int rc = search_cell(l, c, floor);
+    const struct plan *p = c->plan;
+    if (rc || !p || c->cost >= w->known ||
+        !tiers_hold(w->b, l->base[TIER_HOST] + p->host_bytes, l->base[TIER_NVME] + p->nvme_bytes))
         return rc;
-    struct cell *c = cell_at(l, at);
-    rc = c ? search_cell(l, c) : CKPT_ENOMEM;
-    if (!rc && c->plan)
-        *found = (int32_t)(c - l->cells.data);
-    return rc;
+    double cost = c->cost, least = 0;
+    if (cost < l->frontier->p->seconds)
+        rc = fastest_of_all(l, &least);
+    if (rc || cost < fmax(floor, least))
+        return rc;
+    w->known = cost;
+    w->found = p;
+    return 0;
 }
 
-/* ---- the staircase of a rung ----------------------------------------------------------------- */
-
-/* The cost of a point by itself. */
-static double own_cost(const struct lattice *l, const struct cell *c)
+/* The cells of a column that may fit, from `at` on.  No point of them counts that is faster than
+ * floor, or than the sketch of a cell above it.  *any: whether there is a sketch. */
+static int search_column(struct lattice *l, struct cell at, double floor, struct wanted *w,
+                         bool *any)
 {
-    return c->device == SMALLEST ? (double)(c->plan->persistent + c->plan->transient)
-                                 : c->plan->seconds * (c->apart ? l->apart : 1);
-}
-
-/* The least cost of points of a cell. */
-static double least_cost(const struct cell *c)
-{
-    return c->device == SMALLEST ? 0 : offload_floor(&c->sketch);
-}
-
-static int fastest_of_all(struct lattice *l, double *seconds);
-
-/* Sets the cost of the point of cell i; points above it in the staircase cost at least least. */
-static int set_cost(struct lattice *l, int32_t i, double least)
-{
-    struct cell *c = &l->cells.data[i];
-    double floor = 0, own = own_cost(l, c);
-    if (c->device == SMALLEST) {
-        c->cost = fmax(own, least);
-        return 0;
+    const int64_t base = l->base[TIER_NVME];
+    int rc = 0;
+    for (int32_t i = 0; !rc && floor < w->known; i++) {
+        struct cell *c;
+        rc = find_cell(l, &at, &c);
+        if (rc)
+            break;
+        const struct point sketch = c->sketch;
+        floor = fmax(floor, offload_floor(&sketch));
+        *any |= sketch.seconds < INFINITY;
+        if (floor < w->known)
+            rc = consider(l, c, floor, w);
+        if (sketch.seconds == INFINITY || sketch.nvme <= base || sketch.host > w->b->host)
+            break; /* with less NVMe it would not take less of the host */
+        at.nvme = rung_below(sketch.nvme, base, NVME_BITS, i);
     }
-    int rc = own < l->frontier->p->seconds ? fastest_of_all(l, &floor) : 0;
-    c = &l->cells.data[i];
-    floor = fmax(floor, least_cost(c));
-    c->cost = own < fmax(floor, least) ? INFINITY : own;
     return rc;
 }
 
-/* The staircase of a rung: its first cell, and the kind of later columns. */
-struct stairs {
-    struct cell first;
-    enum kind kind;
-    int64_t nvme; /* the NVMe budget of columns */
-};
-
-/* Column k and its first cell, with the full NVMe budget; or -1. */
-struct column {
-    int32_t k, first;
-};
-
-static int column_start(struct lattice *l, const struct stairs *s, double known, struct column *c)
+/* The host budget of the column below these bytes. */
+static int64_t host_below(const struct lattice *l, enum kind kind, int64_t bytes, int32_t k)
 {
-    c->k = 0;
-    return find_cell(l, s->first, known, &c->first);
+    int64_t base = l->base[TIER_HOST], host = rung_below(bytes, base, HOST_BITS, k);
+    return kind == BOTH_TIERS ? max_i64(base, host - plan_staging(host)) : host;
 }
 
-static int column_next(struct lattice *l, const struct stairs *s, double known, struct column *c)
+/* The rung whose staircase has the columns of this one: each fourth one. */
+static int64_t leader_of(const struct lattice *l, int64_t device)
 {
-    int64_t base = l->base[TIER_HOST], used = host_bytes(l, l->cells.data[c->first].plan);
-    struct cell next = {.kind = s->kind, .device = s->first.device, .nvme = s->nvme};
-    bool close = s->first.device == SMALLEST && s->kind == HOST_ALONE;
-    next.host = rung_below(used, base, close ? SMALLEST_BITS : HOST_BITS, c->k++);
-    c->first = -1;
-    return used > base ? find_cell(l, next, known, &c->first) : 0;
-}
-
-/* The cell below i in a column, or -1. */
-static int cell_below(struct lattice *l, const struct column *c, int32_t k, double known,
-                      int32_t *i)
-{
-    const struct cell *from = &l->cells.data[*i];
-    int64_t base = l->base[TIER_NVME], used = nvme_bytes(l, from->plan);
-    bool close = from->kind == NVME_ALONE && from->device == SMALLEST;
-    int bits = close ? SMALLEST_BITS : NVME_BITS;
-    struct cell next = {.kind = from->kind,
-                        .device = from->device,
-                        .host = host_bytes(l, l->cells.data[c->first].plan),
-                        .nvme = rung_below(used, base, bits, k)};
-    *i = -1;
-    return used > base ? find_cell(l, next, known, i) : 0;
+    int64_t unit = 1;
+    while (device / unit >= 8)
+        unit *= 2;
+    return min_i64(l->most, round_up(device, unit));
 }
 
 /*
- * The first cell of column k whose point counts and uses at most nvme bytes, or -1.  *least is the
- * minimum cost of points of later columns that use no more: the cost of that cell, or of the last
- * cell of the column if there is none.
+ * The columns of a rung between column `at` of its leader, which took used bytes of the host, and
+ * the next one.  The rung may take more than the leader: an unlimited column is followed by columns
+ * around these bytes.
  */
-static int find_in_column(struct lattice *l, const struct stairs *s, int32_t k, int64_t nvme,
-                          double known, int32_t *found, double *least)
+static int search_columns(struct lattice *l, struct cell at, int64_t device, int64_t used,
+                          int64_t next, double floor, struct wanted *w)
 {
-    struct column c;
-    int32_t above;
-    double last = 0, before = 0;
-    int rc = column_start(l, s, INFINITY, &c);
-    while (!rc && c.first >= 0 && c.k < k)
-        rc = column_next(l, s, INFINITY, &c);
-    if (!rc && k > 0)
-        rc = find_in_column(l, s, k - 1, nvme, INFINITY, &above, &before);
-    *found = -1;
-    int32_t at = c.first;
-    for (int32_t i = 0; !rc && at >= 0 && *found < 0; i++) {
-        int64_t used = nvme_bytes(l, l->cells.data[at].plan);
-        double less = 0;
-        if (l->cells.data[at].cost < 0 && k > 0)
-            rc = find_in_column(l, s, k - 1, used, INFINITY, &above, &less);
-        if (!rc && l->cells.data[at].cost < 0)
-            rc = set_cost(l, at, fmax(last, less));
-        if (rc)
-            return rc;
-        double cost = l->cells.data[at].cost;
-        last = fmax(last, cost < INFINITY ? cost : least_cost(&l->cells.data[at]));
-        if (cost < INFINITY && used <= nvme)
-            *found = at;
-        else
-            rc = cell_below(l, &c, i, known, &at);
+    const int64_t host = w->b->host + w->b->host / SPARE;
+    bool any = at.host > host && used > host;
+    int rc = 0;
+    at.device = device;
+    if (!any)
+        rc = search_column(l, at, at.host == NO_END ? 0 : floor, w, &any);
+    if (at.host == NO_END)
+        at.host = 2 * used;
+    while (!rc && any && floor < w->known && device != leader_of(l, device)) {
+        at.host = host_below(l, at.kind, at.host, 0);
+        if (at.host <= next)
+            break;
+        any = at.host > host;
+        if (!any)
+            rc = search_column(l, at, floor, w, &any);
     }
-    *least = fmax(before, last);
     return rc;
 }
 
-/* The first cell of a staircase that counts and fits these budgets, or -1. */
-static int find_on_stairs(struct lattice *l, const struct stairs *s, const struct budgets *b,
-                          double known, int32_t *found)
+/* The columns of a staircase. */
+static int search_stairs(struct lattice *l, enum kind kind, int64_t device, struct wanted *w)
 {
-    struct column c;
-    double least;
-    int rc = column_start(l, s, known, &c);
-    *found = -1;
-    while (!rc && c.first >= 0) {
-        if (host_bytes(l, l->cells.data[c.first].plan) <= b->host)
-            rc = find_in_column(l, s, c.k, b->nvme, known, found, &least);
-        if (rc || *found >= 0)
+    const int64_t base = l->base[TIER_HOST];
+    struct cell at = {.kind = kind,
+                      .device = leader_of(l, device),
+                      .host = kind == NVME_ALONE ? base : NO_END,
+                      .nvme = kind == HOST_ALONE ? l->base[TIER_NVME] : NO_END};
+    double floor = 0;
+    int rc = 0;
+    for (int32_t k = 0; !rc; k++) {
+        struct cell *c;
+        rc = find_cell(l, &at, &c);
+        if (rc)
             break;
-        rc = column_next(l, s, known, &c);
+        const struct point sketch = c->sketch;
+        bool last = sketch.seconds == INFINITY || sketch.host <= base;
+        int64_t next = last ? base : host_below(l, kind, sketch.host, k);
+        floor = fmax(floor, offload_floor(&sketch));
+        if (floor >= w->known && k > 0)
+            break;
+        rc = search_columns(l, at, device, sketch.host, next, floor, w);
+        if (last || floor >= w->known)
+            break;
+        at.host = next;
     }
     return rc;
 }
@@ -327,142 +275,35 @@ static double least_seconds(const struct lattice *l, const struct budgets *b)
     struct budgets own = *b;
     for (int i = 0; i < TIER_COUNT; i++)
         own.tier_base[i] = l->base[i];
-    return fmax(lattice_bound(l, b),
-                offload_least(l->frontier, &l->m, &own, b->device - l->reserved));
+    return fmax(lattice_bound(l, b), offload_least(l->x, &own, b->device - l->reserved));
 }
 
 /* Whether a staircase of this kind may have a point that costs less than known, by the bound. */
 static bool may_be_better(const struct lattice *l, enum kind kind, int64_t device,
-                          const struct budgets *b, double known)
+                          const struct wanted *w)
 {
-    struct budgets own = *b;
+    struct budgets own = *w->b;
     own.device = device;
     if (kind == HOST_ALONE)
         own.nvme = l->base[TIER_NVME];
+    else if (own.host > 0)
+        own.host = max_i64(0, own.host - plan_staging(own.host));
     if (kind == NVME_ALONE)
         own.host = l->base[TIER_HOST];
-    return device == SMALLEST || least_seconds(l, &own) < known;
+    bool has_host = own.host > l->base[TIER_HOST], has_nvme = own.nvme > l->base[TIER_NVME];
+    /* Storages that other programs keep in a tier can be offloaded there without new bytes. */
+    bool has = kind == HOST_ALONE ? has_host || l->base[TIER_HOST] + l->base[TIER_NVME] > 0
+                                  : has_nvme && (kind == NVME_ALONE || has_host);
+    return has && least_seconds(l, &own) < w->known;
 }
 
-/* The budgets of the tiers alone for staircases of a kind. */
-static struct budgets budgets_for(const struct lattice *l, enum kind kind, const struct budgets *b)
+/* The best point of a rung, if it costs less than the known one. */
+static int search_rung(struct lattice *l, int64_t device, struct wanted *w)
 {
-    struct budgets own = *b;
-    if (b->host > 0 && (kind != HOST_ALONE || l->base[TIER_NVME] > 0))
-        own.host = max_i64(0, b->host - plan_staging(b->host));
-    return own;
-}
-
-/* The staircases of a rung: host alone, NVMe alone, both; tried: those that the budgets allow. */
-struct staircases {
-    struct stairs all[KINDS];
-    bool tried[KINDS];
-};
-
-static struct staircases staircases_of(const struct lattice *l, int64_t device,
-                                       const struct budgets *b)
-{
-    int64_t host = l->base[TIER_HOST], nvme = l->base[TIER_NVME];
-    const struct budgets both = budgets_for(l, BOTH_TIERS, b);
-    bool has_host = budgets_for(l, HOST_ALONE, b).host > host;
-    bool has_nvme = b->nvme > nvme && both.host >= host;
-    return (struct staircases){
-        {{{.device = device, .host = NO_END, .nvme = nvme}, HOST_ALONE, nvme},
-         {{.kind = NVME_ALONE, .device = device, .host = host, .nvme = NO_END}, NVME_ALONE, nvme},
-         {{.device = device, .host = NO_END, .nvme = nvme}, BOTH_TIERS, NO_END}},
-        /* Storages that other programs keep in a tier can be offloaded there without new bytes. */
-        {has_host || host + nvme > 0, has_nvme, both.host > host && has_nvme}};
-}
-
-/* The best point of a rung if it costs less than known, or -1. */
-static int find_on_rung(struct lattice *l, int64_t device, const struct budgets *b, double known,
-                        int32_t *best)
-{
-    const struct staircases f = staircases_of(l, device, b);
     int rc = 0;
-    *best = -1;
-    for (int i = 0; i < KINDS && !rc; i++) {
-        int32_t found = -1;
-        struct budgets own = budgets_for(l, (enum kind)i, b);
-        bool may = f.tried[i] && may_be_better(l, (enum kind)i, device, b, known);
-        if (may)
-            rc = find_on_stairs(l, &f.all[i], &own, known, &found);
-        if (found < 0 || l->cells.data[found].cost >= known)
-            continue;
-        *best = found;
-        known = l->cells.data[found].cost;
-    }
-    return rc;
-}
-
-/* ---- the fastest of the smallest ------------------------------------------------------------- */
-
-/* Sets *found to the fastest point of a SMALLEST staircase that fits and takes less than *known; no
- * point has more than alive bytes.  Later columns have less of the host than this one uses. */
-static int find_smallest_faster(struct lattice *l, const struct stairs *s, const struct budgets *b,
-                                int64_t alive, double *known, const struct plan **found)
-{
-    struct budgets here = *b;
-    struct column c;
-    int rc = column_start(l, s, INFINITY, &c);
-    while (!rc && c.first >= 0 && may_be_better(l, s->kind, alive, &here, *known)) {
-        int64_t nvme = host_bytes(l, l->cells.data[c.first].plan) <= b->host ? b->nvme : -1;
-        while (!rc && nvme >= 0) {
-            here.nvme = nvme;
-            if (!may_be_better(l, s->kind, alive, &here, *known))
-                break;
-            double least;
-            int32_t i;
-            rc = find_in_column(l, s, c.k, nvme, INFINITY, &i, &least);
-            if (rc || i < 0 || l->cells.data[i].cost > (double)(b->device - l->reserved))
-                break;
-            const struct plan *p = l->cells.data[i].plan;
-            nvme = nvme_bytes(l, p) - 1;
-            if (p->seconds * l->apart < *known) {
-                *known = p->seconds * l->apart;
-                *found = p;
-            }
-        }
-        here.host = min_i64(b->host, host_bytes(l, l->cells.data[c.first].plan));
-        here.nvme = b->nvme;
-        if (!rc)
-            rc = column_next(l, s, INFINITY, &c);
-    }
-    return rc;
-}
-
-/* The fastest of the smallest plans: one with less of a lower tier may be faster.  None has more
- * live bytes than the smallest option. */
-static int fastest_smallest(struct lattice *l, const struct budgets *b, double known,
-                            const struct plan **found)
-{
-    const struct staircases f = staircases_of(l, SMALLEST, b);
-    int64_t alive = l->reserved + l->frontier->p->persistent + l->frontier->options.data[0].load;
-    int rc = 0;
-    if (offload_smallest_seconds(l->frontier, &l->m) >= known)
-        return 0;
-    alive = min_i64(alive, b->device);
-    for (int i = 0; i < KINDS && !rc; i++) {
-        struct budgets own = budgets_for(l, (enum kind)i, b);
-        if (f.tried[i])
-            rc = find_smallest_faster(l, &f.all[i], &own, alive, &known, found);
-    }
-    return rc;
-}
-
-/* The seconds of the fastest plan with unlimited budgets; faster points do not count. */
-static int fastest_of_all(struct lattice *l, double *seconds)
-{
-    const struct cell most = {.device = l->most, .host = NO_END, .nvme = l->base[TIER_NVME]};
-    int32_t i;
-    int rc = 0;
-    if (l->floor == 0) {
-        l->floor = l->frontier->p->seconds;
-        rc = find_cell(l, most, INFINITY, &i);
-        if (!rc && i >= 0)
-            l->floor = fmin(l->floor, l->cells.data[i].plan->seconds);
-    }
-    *seconds = l->floor;
+    for (int i = KINDS - 1; i >= 0 && !rc; i--)
+        if (may_be_better(l, (enum kind)i, device, w))
+            rc = search_stairs(l, (enum kind)i, device, w);
     return rc;
 }
 
@@ -471,33 +312,15 @@ static int fastest_of_all(struct lattice *l, double *seconds)
 int lattice_smallest(struct lattice *l, const struct budgets *b, int64_t *bytes,
                      const struct plan **p)
 {
-    int32_t i;
-    int rc = find_on_rung(l, SMALLEST, b, INFINITY, &i);
-    *p = rc || i < 0 ? NULL : l->cells.data[i].plan;
-    *bytes = *p ? l->reserved + (int64_t)l->cells.data[i].cost : INT64_MAX;
+    int rc = lowest_plan(l->lowest, b, p);
+    *bytes = !rc && *p ? l->reserved + (*p)->persistent + (*p)->transient : INT64_MAX;
     return rc;
 }
 
 int lattice_needs(struct lattice *l, int tier, const struct budgets *b, int64_t *bytes,
-                  const struct plan **found)
+                  const struct plan **p)
 {
-    struct budgets here = *b;
-    int64_t *own = tier == TIER_NVME ? &here.nvme : &here.host, device;
-    const struct plan *p;
-    *found = NULL;
-    *bytes = *own = NO_END;
-    int rc = lattice_smallest(l, &here, &device, &p);
-    while (!rc && p && device <= b->device) {
-        *found = p;
-        *bytes = tier == TIER_NVME      ? nvme_bytes(l, p)
-                 : nvme_bytes(l, p) > 0 ? plan_host_for(host_bytes(l, p))
-                                        : host_bytes(l, p);
-        if (*bytes <= l->base[tier])
-            break;
-        *own = *bytes - 1;
-        rc = lattice_smallest(l, &here, &device, &p);
-    }
-    return rc;
+    return lowest_needs(l->lowest, tier, b, b->device - l->reserved, bytes, p);
 }
 
 /* The first rung at or above bytes. */
@@ -512,33 +335,27 @@ static int64_t first_above_all(int64_t bytes)
 int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
                     const struct plan **found)
 {
-    const struct plan *smallest;
+    struct wanted w = {.b = b, .known = limit};
     struct budgets here = *b;
-    double floor = l->frontier->p->seconds, known = limit;
+    double floor = l->frontier->p->seconds;
     int64_t least;
-    int rc = lattice_smallest(l, b, &least, &smallest);
-    *found = NULL;
-    if (rc || !smallest || least > b->device)
+    int rc = lattice_smallest(l, b, &least, found);
+    if (rc || !*found || least > b->device) {
+        *found = NULL;
         return rc;
-    if (smallest->seconds * l->apart < limit) {
-        *found = smallest;
-        known = smallest->seconds * l->apart;
     }
     if (lattice_bound(l, b) < floor)
         rc = fastest_of_all(l, &floor);
     here.device = rung_at(min_i64(b->device, l->most), DEVICE_BITS);
     while (!rc && here.device > 0 && here.device >= least) {
-        int32_t i;
-        if (fmax(floor, least_seconds(l, &here)) >= known)
+        if (fmax(floor, least_seconds(l, &here)) >= w.known)
             break;
-        rc = find_on_rung(l, here.device, b, known, &i);
-        if (!rc && i >= 0) {
-            *found = l->cells.data[i].plan;
-            known = l->cells.data[i].cost;
-        }
+        rc = search_rung(l, here.device, &w);
         here.device = rung_at(here.device - 1, DEVICE_BITS);
     }
-    return rc ? rc : fastest_smallest(l, b, known, found);
+    *found = w.found;
+    return rc ? rc
+              : lowest_fastest(l->lowest, b, b->device - l->reserved, w.known / l->apart, found);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -550,6 +367,8 @@ void lattice_free(struct lattice *l)
     for (int32_t i = 0; i < l->n; i++)
         plan_free(l->cells.data[i].plan);
     free(l->cells.data);
+    lowest_free(l->lowest);
+    offloader_free(l->x);
     bound_free(l->bound);
     free(l);
 }
@@ -590,5 +409,8 @@ int lattice_open(struct frontier *f, const struct machine *m, int64_t reserved,
     const struct option *all = &f->options.data[f->n - 1];
     int64_t bytes = reserved + f->p->persistent + all->load;
     l->most = first_above_all(bytes + bytes / 8);
-    return bound_new(f, &l->m, &l->bound);
+    int rc = bound_new(f, &l->m, &l->bound);
+    if (!rc)
+        rc = offloader_new(f, &l->m, &l->x);
+    return rc ? rc : lowest_new(l->x, f, l->base, &l->lowest);
 }

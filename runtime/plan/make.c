@@ -267,6 +267,8 @@ static int set_outlook(struct frontier *f, const struct request *q, struct plan 
     if (rc)
         return rc;
     set_budgets(p, &q->budgets);
+    /* Addresses may need less by chance; no plan takes less than the smallest budget says. */
+    p->transient = max_i64(p->transient, least.bytes - q->reserved - p->persistent);
     p->min_budget = least.bytes;
     p->min_peak_op = least.plan->n_steps ? least.plan->steps[least.plan->peak_step].op : -1;
     p->next_budget = next ? q->reserved + f->p->persistent + next->plan->transient : 0;

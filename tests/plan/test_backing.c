@@ -57,20 +57,23 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
     struct budgets b = {.host = host, .nvme = nvme};
     int64_t low = 0, high = 2 * persistent_bytes(g);
     struct frontier *pf;
+    struct offloader *x;
     assert_int_equal(frontier_build(g, &pf), 0);
+    assert_int_equal(offloader_new(pf, &machine, &x), 0);
     while (high - low > UNIT / 4) {
         int64_t middle = low + (high - low) / 2;
         struct point sketch;
         struct plan *p;
         bool apart;
-        assert_int_equal(offload_sketch(pf, &machine, &b, middle, &sketch), 0);
-        assert_int_equal(offload_plan(pf, &machine, &b, middle, &sketch, &p, &apart), 0);
+        assert_int_equal(offload_sketch(x, &b, middle, &sketch), 0);
+        assert_int_equal(offload_plan(x, &b, middle, &sketch, 0, &p, &apart), 0);
         if (p)
             high = middle;
         else
             low = middle;
         plan_free(p);
     }
+    offloader_free(x);
     frontier_free(pf);
     return high;
 }

@@ -10,6 +10,9 @@
  * A step is periodic: copies out that the update began may go on in the next step.  So the step is
  * simulated until it begins as it ends.  With several micro-steps it ends with its last copy
  * instead, because the body must be the same each time.
+ *
+ * In a serial step nothing is copied while an op runs.  Then no storage is on the device for longer
+ * than it must, which leaves few holes between addresses, and its residences do not depend on time.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -299,7 +302,7 @@ static void simulate_step(struct flow *f, int32_t k)
     double start = later(f->now, brought);
     x->free[k] = f->now;
     double ready = x->comm ? wait_comm(f, k, start) : start;
-    for (struct line *l = f->lines; l < f->end; l++)
+    for (struct line *l = f->lines; l < f->end && !x->serial; l++)
         prefetch(f, l, k, ready - f->now + seconds);
     x->start[k] = ready;
     f->now = ready + seconds;
@@ -307,6 +310,8 @@ static void simulate_step(struct flow *f, int32_t k)
         comm_queue_pass(x->comm, k, f->now, brought);
     for (struct line *l = f->lines; l < f->end; l++)
         send(f, l, k);
+    while (x->serial && f->leaving > 0)
+        wait_out(f, k + 1);
     if (x->hosted && k == x->clip_step)
         send_clip(f);
 }
@@ -442,7 +447,8 @@ static double min_seconds(const struct flow *f)
 void transfer_simulate(struct transfer *x, int64_t device, double limit)
 {
     const struct graph *g = x->g;
-    struct flow f = {.x = x, .device = device, .limit = limit, .drains = g->n_micro > 1};
+    struct flow f = {.x = x, .device = device, .limit = limit};
+    f.drains = g->n_micro > 1 || x->serial;
     const int32_t ends[TIER_COUNT] = {x->outs[TIER_HOST].n, x->outs[TIER_NVME].n};
     int32_t heads[TIER_COUNT] = {ends[TIER_HOST], ends[TIER_NVME]};
     double shift = 0, left = 0;

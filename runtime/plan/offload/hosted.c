@@ -155,7 +155,7 @@ int hosted_find(struct transfer *x)
         pool_free(&scratch);
         return CKPT_ENOMEM;
     }
-    bool none = x->g->n_micro > 1 || x->m->host_update <= 0 || x->b->host <= 0;
+    bool none = x->g->n_micro > 1 || x->m->host_update <= 0;
     for (int32_t s = 0; s < n; s++)
         at[s] = (struct seen){-1, -1, -1, -1, false};
     find_wraps(x, at);
@@ -200,7 +200,7 @@ int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
     x->hosted_seconds = 0;
     for (int32_t i = 0; i < x->n_groups; i++)
         set_resident(x, &x->groups[i], false);
-    for (int32_t i = 0; i < x->n_groups && some < bytes; i++) {
+    for (int32_t i = 0; i < x->n_groups && some < bytes && x->b->host > 0; i++) {
         struct update_group *b = &x->groups[x->group_order[i].item];
         int64_t takes = b->takes + (x->hosted ? 0 : x->g->storages[x->clip].bytes);
         if (takes > room)

@@ -8,6 +8,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "plan/offload/transfer.h"
 
 #define ROUNDS    6   /* placements with fewer and fewer bytes alive */
@@ -16,10 +17,11 @@
 #define COARSE    6   /* options tried first, spread over the frontier */
 #define PATTERNS  4   /* step sizes of the pattern search, each 1 / SMALLER of the previous one */
 #define SMALLER   3
-#define LOADED    6     /* options kept loaded, least recently used */
-#define FEW       8     /* options of least load that may need the fewest bytes */
-#define TRIED     512   /* entries of the table of simulated selections */
-#define TOLERANCE 0.005 /* how much faster than its sketch a plan may be */
+#define LOADED    8       /* options kept loaded, least recently used */
+#define FEW       8       /* options of least load that may need the fewest bytes */
+#define LONG      4000000 /* work of the search for addresses of serial steps: 25 ms */
+#define TRIED     512     /* entries of the table of simulated selections */
+#define TOLERANCE 0.005   /* how much faster than its sketch a plan may be */
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
@@ -36,19 +38,23 @@ struct tried {
     double seconds; /* a lower bound of its step */
 };
 
-struct search {
+struct offloader {
     struct frontier *frontier;
     const struct machine *m;
+    /* of the current search */
     const struct budgets *b;
     int64_t device;              /* limit of the bytes alive */
     int64_t wall;                /* limit of the peak with addresses */
     double floor;                /* points with fewer seconds are rejected */
     bool common;                 /* residences that wrap have the addresses of other programs */
-    bool tight;                  /* the search is for the fewest bytes */
+    bool tight, serial;          /* steps are (transfer.h) */
+    int64_t most;                /* bytes of the tiers that a selection may take */
+    const struct plan *like;     /* addresses are those of this plan; or NULL */
     struct hosted_bounds hosted; /* bounds on updates on the host */
     struct point best;
-    struct loaded loaded[LOADED]; /* the most recently used one comes first */
     struct tried tried[TRIED];
+    /* of all searches */
+    struct loaded loaded[LOADED]; /* the most recently used one comes first */
 };
 
 static void unload(struct loaded *l)
@@ -58,43 +64,41 @@ static void unload(struct loaded *l)
     *l = (struct loaded){0};
 }
 
-static void unload_all(struct search *x)
-{
-    for (int i = 0; i < LOADED; i++)
-        unload(&x->loaded[i]);
-}
-
 /* Makes this option loaded[0]. */
-static int load(struct search *x, int32_t option)
+static int load(struct offloader *x, int32_t option)
 {
+    const struct graph *g = x->frontier->p->g;
     struct loaded *l = x->loaded, found;
     int i = 0, rc = 0;
     while (i < LOADED - 1 && l[i].t && l[i].option != option)
         i++;
-    if (!l[i].t || l[i].option != option)
+    if (!l[i].t || l[i].option != option || l[i].t->g != g) /* the frontier has another graph now */
         unload(&l[i]);
     found = l[i];
     for (; i > 0; i--)
         l[i] = l[i - 1];
     l[0] = found;
-    if (found.t)
-        return 0;
     l->option = option;
-    rc = option_steps(x->frontier, &x->frontier->options.data[option], &l->p);
-    if (!rc)
-        rc = transfer_new(x->frontier->p->g, x->m, x->b, l->p, &l->t);
-    if (!rc)
-        l->t->tight = x->tight;
-    return rc;
+    if (!found.t)
+        rc = option_steps(x->frontier, &x->frontier->options.data[option], &l->p);
+    if (!found.t && !rc)
+        rc = transfer_new(g, x->m, l->p, &l->t);
+    if (rc)
+        return rc;
+    l->t->b = x->b;
+    l->t->tight = x->tight;
+    l->t->serial = x->serial;
+    l->t->most = x->most;
+    return 0;
 }
 
-static bool is_found(const struct search *x)
+static bool is_found(const struct offloader *x)
 {
     return x->best.seconds < INFINITY;
 }
 
 /* Bytes by which the peak of an option exceeds the limit. */
-static double excess_of(const struct search *x, int32_t option)
+static double excess_of(const struct offloader *x, int32_t option)
 {
     const struct option *o = &x->frontier->options.data[option];
     return (double)o->load + (double)x->frontier->p->persistent - (double)x->device;
@@ -102,14 +106,14 @@ static double excess_of(const struct search *x, int32_t option)
 
 /* A lower bound of any plan with offloads of this option: the bytes that its peak has above the
  * limit are copied in in every step. */
-static double min_seconds(const struct search *x, int32_t option)
+static double min_seconds(const struct offloader *x, int32_t option)
 {
     return fmax(x->frontier->options.data[option].seconds - x->hosted.seconds,
                 (excess_of(x, option) - x->hosted.bytes) / x->m->h2d_both);
 }
 
 /* The entry of the current selection of loaded[0]: half of all points repeat a selection. */
-static struct tried *find_tried(struct search *x)
+static struct tried *find_tried(struct offloader *x)
 {
     uint64_t key = transfer_key(x->loaded->t, x->device, x->loaded->option);
     struct tried *t = &x->tried[key % TRIED];
@@ -119,7 +123,7 @@ static struct tried *find_tried(struct search *x)
 }
 
 /* Makes a point the best one if it is faster; *better is then true. */
-static int try_point(struct search *x, const struct point *at, bool *better)
+static int try_point(struct offloader *x, const struct point *at, bool *better)
 {
     double limit = x->best.seconds;
     bool fits = false;
@@ -150,7 +154,7 @@ struct step {
 };
 
 /* A line search from the best point: doubles the step as long as points are faster. */
-static int search_line(struct search *x, const struct step *d, bool *better)
+static int search_line(struct offloader *x, const struct step *d, bool *better)
 {
     bool faster = true;
     int rc = 0;
@@ -179,7 +183,7 @@ static void add_coordinate(struct step *d, const struct step *reach, int i, int 
         d->options += sign * reach->options;
 }
 
-static int search_axes(struct search *x, const struct step *reach, bool *better)
+static int search_axes(struct offloader *x, const struct step *reach, bool *better)
 {
     int rc = 0;
     for (int k = 0; k < 2 * (AMOUNTS + 1) && !rc; k++) {
@@ -192,7 +196,7 @@ static int search_axes(struct search *x, const struct step *reach, bool *better)
 
 /* Line searches along pairs of coordinates: trades offloaded state for state on the host, or either
  * for another option.  Other pairs found nothing. */
-static int search_pairs(struct search *x, const struct step *reach, bool *better)
+static int search_pairs(struct offloader *x, const struct step *reach, bool *better)
 {
     static const int pairs[][2] = {
         {AMOUNT_FIRST, AMOUNT_HOSTED}, {AMOUNT_FIRST, AMOUNTS}, {AMOUNT_HOSTED, AMOUNTS}};
@@ -208,7 +212,7 @@ static int search_pairs(struct search *x, const struct step *reach, bool *better
 
 /* Pattern search: along each coordinate, then along pairs of them; steps shrink when nothing is
  * faster. */
-static int descend(struct search *x, struct step reach, int patterns)
+static int descend(struct offloader *x, struct step reach, int patterns)
 {
     int rc = 0;
     while (patterns > 0 && is_found(x) && !rc) {
@@ -226,7 +230,7 @@ static int descend(struct search *x, struct step reach, int patterns)
     return rc;
 }
 
-static struct step full_reach(const struct search *x)
+static struct step full_reach(const struct offloader *x)
 {
     double bytes = (double)x->device / 6;
     struct step r = {.options = x->frontier->n / COARSE / 2 + 1};
@@ -237,7 +241,7 @@ static struct step full_reach(const struct search *x)
 }
 
 /* Step sizes for the second half of the patterns. */
-static struct step small_reach(const struct search *x)
+static struct step small_reach(const struct offloader *x)
 {
     const int times = SMALLER * SMALLER;
     struct step r = full_reach(x);
@@ -259,7 +263,7 @@ static const double seeds[2][SEEDS][AMOUNTS] = {
     {{.25, 0, .25, 1}, {.5, 0, .25, 1}, {.5, 0, .25, 0}, {0, 0, 2, 0}, {0, 0, 0, 0}},
 };
 
-static int try_seeds(struct search *x, const double list[SEEDS][AMOUNTS], int32_t option)
+static int try_seeds(struct offloader *x, const double list[SEEDS][AMOUNTS], int32_t option)
 {
     double above = fmax(0, excess_of(x, option));
     int rc = 0;
@@ -275,7 +279,7 @@ static int try_seeds(struct search *x, const double list[SEEDS][AMOUNTS], int32_
 }
 
 /* Tries points all over the frontier, then searches from the best of both sets. */
-static int search_points(struct search *x)
+static int search_points(struct offloader *x)
 {
     int32_t n = x->frontier->n, stride = n / COARSE + 1;
     struct point best[2] = {{.seconds = INFINITY}, {.seconds = INFINITY}};
@@ -296,7 +300,7 @@ static int search_points(struct search *x)
 }
 
 /* Searches again after the limit changed: the previous best point is close to the new one. */
-static int search_again(struct search *x)
+static int search_again(struct offloader *x)
 {
     struct point at = x->best;
     bool better;
@@ -307,40 +311,55 @@ static int search_again(struct search *x)
     return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
 }
 
-/* Makes a point the best one if it needs fewer bytes than *least. */
-static int try_smallest(struct search *x, const struct point *at, int64_t *least)
+/* Makes a point the one of fewest bytes if it needs fewer than *f. */
+static int try_fewest(struct offloader *x, const struct point *at, struct fewest *f)
 {
     int rc = load(x, at->option);
+    const struct transfer *t = x->loaded->t;
     int64_t needs = rc ? INT64_MAX : transfer_choose(x->loaded->t, at->amounts, 0);
-    if (needs < *least && needs <= x->wall) {
-        *least = needs;
-        x->best = *at;
-    }
-    return rc;
+    if (rc || needs >= f->needs || needs > x->wall)
+        return rc;
+    const struct budgets *b = x->b;
+    int64_t room = b->host + b->nvme - b->tier_base[TIER_HOST] - b->tier_base[TIER_NVME];
+    double seconds = x->frontier->options.data[at->option].seconds;
+    *f = (struct fewest){*at, needs, t->used, room, fmax(seconds, transfer_least(t))};
+    return 0;
 }
 
 /* Finds the option that needs the fewest bytes with everything offloaded that can be; if the tiers
  * are small, either activations or persistent storages have priority. */
-static int search_smallest(struct search *x)
+static int search_fewest(struct offloader *x, struct fewest *f)
 {
-    int64_t least = INT64_MAX;
     int rc = 0;
-    x->best.seconds = INFINITY;
+    *f = (struct fewest){.needs = INT64_MAX};
     for (int32_t i = 0; i < x->frontier->n && i < FEW && !rc; i++) {
         struct point at = {.option = i};
-        rc = try_smallest(x, &at, &least);
+        rc = try_fewest(x, &at, f);
         at.amounts[AMOUNT_FIRST] = at.amounts[AMOUNT_VALUES] = INFINITY;
         if (!rc)
-            rc = try_smallest(x, &at, &least);
+            rc = try_fewest(x, &at, f);
     }
-    x->device = least;
     return rc;
 }
 
 /* ---- with addresses ------------------------------------------------------------------------- */
 
+/* Gives the device residences of a plan the addresses of another plan of the same selection. */
+static void copy_offsets(struct plan *p, const struct plan *like)
+{
+    int32_t k = 0;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        if (p->residences[i].tier != TIER_DEVICE)
+            continue;
+        while (like->residences[k].tier != TIER_DEVICE)
+            k++;
+        p->residences[i].offset = like->residences[k++].offset;
+    }
+    p->transient = like->transient;
+}
+
 /* Builds the best point with addresses; *out is NULL if the tiers are too small. */
-static int build(struct search *x, struct plan **out)
+static int build(struct offloader *x, struct plan **out)
 {
     bool fits = false;
     *out = NULL;
@@ -359,10 +378,15 @@ static int build(struct search *x, struct plan **out)
         rc = transfer_rewrite(x->loaded->t);
     if (!rc && fits)
         rc = plan_measure(x->frontier->p->g, x->loaded->p);
-    if (!rc && fits)
+    if (!rc && fits && x->like)
+        copy_offsets(x->loaded->p, x->like);
+    else if (!rc && fits)
         rc = plan_set_offsets(x->frontier->p->g, x->loaded->p, x->wall - x->loaded->p->persistent,
                               x->common);
-    if (!rc && fits && x->loaded->t->drained) /* the simulated times are not periodic */
+    if (!rc && fits && x->serial && !x->like)
+        rc = plan_tighten(x->frontier->p->g, x->loaded->p, x->loaded->p->load, LONG);
+    /* Drained steps are not periodic, and the record does not say that serial ones wait. */
+    if (!rc && fits && (x->loaded->t->drained || x->serial))
         rc = plan_reprice(x->frontier->p->g, x->m, x->loaded->p);
     if (!rc && fits) {
         *out = x->loaded->p;
@@ -374,7 +398,7 @@ static int build(struct search *x, struct plan **out)
 
 /* As build, but *out is NULL if the peak with addresses exceeds the wall.  *less is then the limit
  * of bytes alive for the next round; it falls faster in later rounds. */
-static int build_within(struct search *x, int round, struct plan **out, int64_t *less)
+static int build_within(struct offloader *x, int round, struct plan **out, int64_t *less)
 {
     int rc = build(x, out);
     *less = x->device;
@@ -390,7 +414,7 @@ static int build_within(struct search *x, int round, struct plan **out, int64_t 
 
 /* Bisects between a limit of bytes alive whose addresses fit and one whose addresses do not; a
  * faster plan replaces *out. */
-static int search_between(struct search *x, int64_t fits, int64_t fails, struct plan **out)
+static int search_between(struct offloader *x, int64_t fits, int64_t fails, struct plan **out)
 {
     int rc = 0;
     for (int i = 0; i < CLOSER && !rc && is_found(x) && fails - fits > x->wall / CLOSE; i++) {
@@ -413,7 +437,7 @@ static int search_between(struct search *x, int64_t fits, int64_t fails, struct 
 }
 
 /* Builds the best point, with fewer bytes alive until addresses are within the wall. */
-static int search_within(struct search *x, struct plan **out)
+static int search_within(struct offloader *x, struct plan **out)
 {
     int64_t fails = x->device;
     int rc = 0;
@@ -429,22 +453,41 @@ static int search_within(struct search *x, struct plan **out)
     return rc || !*out ? rc : search_between(x, x->device, fails, out);
 }
 
-static struct search search_for(struct frontier *f, const struct machine *m,
-                                const struct budgets *b, int64_t device)
+static void begin(struct offloader *x, const struct budgets *b, int64_t device)
 {
-    struct search x = {.frontier = f, .m = m, .b = b, .wall = device, .device = device};
-    if (m->host_update > 0 && b->host > 0)
-        x.hosted = hosted_most(f->p->g, m);
-    return x;
+    x->b = b;
+    x->wall = x->device = device;
+    x->floor = 0;
+    x->most = INT64_MAX;
+    x->common = x->tight = x->serial = false;
+    x->hosted = (struct hosted_bounds){0, 0, 0};
+    x->best = (struct point){.seconds = INFINITY};
+    if (x->m->host_update > 0 && b->host > 0)
+        x->hosted = hosted_most(x->frontier->p->g, x->m);
+    memset(x->tried, 0, sizeof(x->tried));
 }
 
-int offload_sketch(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t device, struct point *p)
+/* Sets the bytes of the tiers that a point takes, with addresses. */
+static int count_tiers(struct offloader *x, struct point *p)
 {
-    struct search x = search_for(f, m, b, device);
-    int rc = search_points(&x);
-    *p = x.best;
-    unload_all(&x);
+    bool fits;
+    int rc = load(x, p->option);
+    if (rc)
+        return rc;
+    transfer_choose(x->loaded->t, p->amounts, x->device);
+    rc = transfer_assign(x->loaded->t, false, &fits);
+    p->host = x->loaded->t->tier[TIER_HOST];
+    p->nvme = x->loaded->t->tier[TIER_NVME];
+    return rc;
+}
+
+int offload_sketch(struct offloader *x, const struct budgets *b, int64_t device, struct point *p)
+{
+    begin(x, b, device);
+    int rc = search_points(x);
+    if (!rc && is_found(x))
+        rc = count_tiers(x, &x->best);
+    *p = x->best;
     return rc;
 }
 
@@ -459,17 +502,17 @@ static double capacity_in(const struct graph *g, const struct budgets *b, int ti
     return capacity;
 }
 
-double offload_least(struct frontier *f, const struct machine *m, const struct budgets *b,
-                     int64_t device)
+double offload_least(struct offloader *x, const struct budgets *b, int64_t device)
 {
-    struct search x = search_for(f, m, b, device);
+    const struct frontier *f = x->frontier;
     double host = capacity_in(f->p->g, b, TIER_HOST), nvme = capacity_in(f->p->g, b, TIER_NVME);
     double least = INFINITY;
+    begin(x, b, device);
     for (int32_t i = 0; i < f->n; i++) {
-        if (excess_of(&x, i) > host + nvme)
+        if (excess_of(x, i) > host + nvme)
             break;
-        double below = fmax(0, excess_of(&x, i) - host); /* comes back from NVMe in every step */
-        least = fmin(least, fmax(min_seconds(&x, i), below > 0 ? below / m->nvme_read : 0));
+        double below = fmax(0, excess_of(x, i) - host); /* comes back from NVMe in every step */
+        least = fmin(least, fmax(min_seconds(x, i), below > 0 ? below / x->m->nvme_read : 0));
     }
     return least;
 }
@@ -477,24 +520,6 @@ double offload_least(struct frontier *f, const struct machine *m, const struct b
 double offload_floor(const struct point *sketch)
 {
     return sketch->seconds < INFINITY ? sketch->seconds * (1 - TOLERANCE) : 0;
-}
-
-/* A plan without regard to addresses of other programs, or NULL. */
-static int plan_apart(struct frontier *f, const struct machine *m, const struct budgets *b,
-                      int64_t device, const struct point *sketch, struct plan **out)
-{
-    struct search x = search_for(f, m, b, device);
-    int64_t less;
-    *out = NULL;
-    x.best = *sketch;
-    x.floor = offload_floor(sketch);
-    int rc = search_within(&x, out);
-    if (!rc && !*out)
-        rc = search_smallest(&x);
-    if (!rc && !*out && is_found(&x))
-        rc = build_within(&x, 0, out, &less);
-    unload_all(&x);
-    return rc;
 }
 
 bool graph_has_crossings(const struct graph *g)
@@ -515,57 +540,89 @@ static int64_t crossings_end(const struct graph *g)
     return end;
 }
 
-/* A plan whose wrapping residences have these addresses, or NULL. */
-static int plan_common(struct frontier *f, const struct machine *m, const struct budgets *b,
-                       int64_t device, const struct point *sketch, struct plan **out)
+/* A plan of at least floor seconds, or NULL; common: the residences that wrap have the addresses of
+ * other programs. */
+static int plan_from(struct offloader *x, const struct budgets *b, int64_t device,
+                     const struct point *sketch, double floor, bool common, struct plan **out)
 {
-    struct search x = search_for(f, m, b, device);
+    begin(x, b, device);
+    x->common = common;
+    x->best = *sketch;
+    x->floor = floor;
     *out = NULL;
-    if (!graph_has_crossings(f->p->g) || crossings_end(f->p->g) > device)
-        return 0;
-    x.common = true;
-    x.best = *sketch;
-    x.floor = offload_floor(sketch);
-    int rc = search_within(&x, out);
-    unload_all(&x);
-    return rc;
+    return search_within(x, out);
 }
 
-int offload_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
-                 int64_t device, const struct point *sketch, struct plan **out, bool *apart)
+int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
+                 const struct point *sketch, double floor, struct plan **out, bool *apart)
 {
-    struct plan *common;
-    int rc = plan_common(f, m, b, device, sketch, &common);
+    const struct graph *g = x->frontier->p->g;
+    struct plan *common = NULL;
+    bool crosses = graph_has_crossings(g);
+    int rc = 0;
+    floor = fmax(floor, offload_floor(sketch));
+    if (crosses && crossings_end(g) <= device)
+        rc = plan_from(x, b, device, sketch, floor, true, &common);
     *apart = false;
     *out = common;
-    if (rc || (common && common->seconds <= offload_floor(sketch) * OFFLOAD_APART))
+    if (rc || (common && common->seconds <= floor * OFFLOAD_APART))
         return rc;
-    rc = plan_apart(f, m, b, device, sketch, out);
+    rc = plan_from(x, b, device, sketch, floor, false, out);
     bool faster = !common || (*out && (*out)->seconds * OFFLOAD_APART < common->seconds);
     plan_free(faster ? common : *out);
     *out = faster ? *out : common;
-    *apart = faster && graph_has_crossings(f->p->g);
+    *apart = faster && crosses;
     return rc;
 }
 
-double offload_smallest_seconds(const struct frontier *f, const struct machine *m)
+/* ---- the fewest bytes ------------------------------------------------------------------------ */
+
+int offload_fewest(struct offloader *x, const struct budgets *b, struct fewest *f)
 {
-    double least = INFINITY;
-    for (int32_t i = 0; i < f->n && i < FEW; i++)
-        least = fmin(least, f->options.data[i].seconds);
-    return least - (m->host_update > 0 ? hosted_most(f->p->g, m).seconds : 0);
+    begin(x, b, INT64_MAX);
+    return search_fewest(x, f);
 }
 
-int offload_smallest(struct frontier *f, const struct machine *m, const struct budgets *b,
-                     struct plan **out)
+int offload_fixed(struct offloader *x, const struct budgets *b, const struct fewest *f, bool serial,
+                  const struct plan *like, double limit, double *seconds, struct plan **out)
 {
-    struct search x = search_for(f, m, b, INT64_MAX);
+    bool fits;
+    begin(x, b, f->needs);
+    x->tight = true;
+    x->serial = serial;
+    x->most = f->most;
+    x->best = f->at;
     *out = NULL;
-    x.tight = true;
-    int rc = search_smallest(&x);
-    x.wall = x.device; /* the goal of placement */
-    if (!rc && is_found(&x))
-        rc = build(&x, out);
-    unload_all(&x);
+    int rc = load(x, f->at.option);
+    struct transfer *t = x->loaded->t;
+    if (rc)
+        return rc;
+    transfer_choose(t, f->at.amounts, f->needs);
+    rc = transfer_try(t, f->needs, INFINITY, &fits);
+    *seconds = !rc && fits ? t->seconds : INFINITY;
+    if (rc || *seconds >= limit)
+        return rc;
+    x->like = like;
+    rc = build(x, out);
+    x->like = NULL;
     return rc;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int offloader_new(struct frontier *f, const struct machine *m, struct offloader **out)
+{
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return CKPT_ENOMEM;
+    (*out)->frontier = f;
+    (*out)->m = m;
+    return 0;
+}
+
+void offloader_free(struct offloader *x)
+{
+    for (int i = 0; x && i < LOADED; i++)
+        unload(&x->loaded[i]);
+    free(x);
 }

@@ -125,8 +125,9 @@ static bool relieve(struct transfer *x, int32_t step, int64_t device, int64_t *r
 
 int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64_t device)
 {
-    int64_t room =
-        x->b->host + x->b->nvme - x->b->tier_base[TIER_HOST] - x->b->tier_base[TIER_NVME];
+    const int64_t all = min_i64(x->most, x->b->host + x->b->nvme - x->b->tier_base[TIER_HOST] -
+                                             x->b->tier_base[TIER_NVME]);
+    int64_t room = all;
     int32_t peak;
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
@@ -139,5 +140,6 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
     do
         peak = count_needed(x);
     while (x->needed[peak] > device && relieve(x, peak, device, &room));
+    x->used = all - room;
     return x->needed[peak];
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Offloading of one schedule, from the selection of idle gaps to the plan.  The parts are in
  * updates.c, idle_gaps.c, select.c, tiers.c and flow.c. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/comm_cost.h"
@@ -108,14 +109,14 @@ static int transfer_alloc(struct transfer *x)
     return range_max_new(&x->committed, x->p->n_steps, m);
 }
 
-int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
-                 struct plan *p, struct transfer **out)
+int transfer_new(const struct graph *g, const struct machine *m, struct plan *p,
+                 struct transfer **out)
 {
     struct transfer *x = calloc(1, sizeof(*x));
     *out = NULL;
     if (!x)
         return CKPT_ENOMEM;
-    *x = (struct transfer){.g = g, .m = m, .b = b, .p = p};
+    *x = (struct transfer){.g = g, .m = m, .p = p};
     int rc = g->n_micro == 1 ? updates_sort(g, p) : 0;
     if (!rc)
         rc = idle_gaps_find(g, m, p, &x->memory, &x->list, &x->n);
@@ -165,6 +166,16 @@ uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option)
         if (x->groups[i].taken)
             key = hash_mix(key, x->n + i);
     return key;
+}
+
+double transfer_least(const struct transfer *x)
+{
+    double in = 0, out = 0;
+    for (int32_t i = 0; i < x->n; i++) {
+        in += x->list[i].taken ? (double)x->list[i].bytes : 0;
+        out += x->list[i].taken && !x->list[i].clean ? (double)x->list[i].bytes : 0;
+    }
+    return fmax(in / fmax(x->m->h2d, x->m->h2d_both), out / fmax(x->m->d2h, x->m->d2h_both));
 }
 
 int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)

@@ -89,6 +89,8 @@ struct transfer {
     double seconds;        /* a whole step */
     bool drained;          /* steps do not become periodic, so each one ends with its copies */
     bool tight;            /* no storage stays longer because a collective reads it */
+    bool serial;           /* nothing is copied beside a step: few holes between addresses */
+    int64_t most, used;    /* the selection may take `most` bytes of the tiers, and takes `used` */
     struct place_key *keys;  /* for sorting */
     struct comm_queue *comm; /* of the plan, or NULL */
     double exposed_comm;     /* seconds that the step waits for collectives */
@@ -119,13 +121,16 @@ int64_t hosted_choose(struct transfer *x, double bytes, int64_t room);
  * has reserved space in the record. */
 void hosted_rewrite(struct transfer *x);
 
-int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
-                 struct plan *p, struct transfer **x);
+/* The budgets are set before each selection. */
+int transfer_new(const struct graph *g, const struct machine *m, struct plan *p,
+                 struct transfer **x);
 void transfer_free(struct transfer *x);
 
 /* Takes idle gaps of these amounts, and further ones until no step needs more than `device` bytes
  * or no gap is left.  Returns the most bytes that a step needs. */
 int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64_t device);
+/* A lower bound of the seconds of a step with the copies of the taken gaps. */
+double transfer_least(const struct transfer *x);
 /* Assigns tiers to the taken gaps, and tier addresses unless it is a sketch; *fits is false if the
  * tiers are too small. */
 int transfer_assign(struct transfer *x, bool sketch, bool *fits);

@@ -278,31 +278,49 @@ enum amount {
 struct point {
     int32_t option;
     double amounts[AMOUNTS];
-    double seconds; /* of a step, without addresses; INFINITY if no plan was found */
+    double seconds;     /* of a step, without addresses; INFINITY if no plan was found */
+    int64_t host, nvme; /* bytes of the tiers, set by offload_sketch */
 };
 
+/* A search for plans with offloads; it keeps the schedules that it has loaded. */
+struct offloader;
+int offloader_new(struct frontier *f, const struct machine *m, struct offloader **x);
+void offloader_free(struct offloader *x);
+
 /* Searches for the fastest point within device bytes. */
-int offload_sketch(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t device, struct point *sketch);
+int offload_sketch(struct offloader *x, const struct budgets *b, int64_t device,
+                   struct point *sketch);
 /* A lower bound of the seconds of all plans made from this frontier: bytes above the device must
  * fit below it. */
-double offload_least(struct frontier *f, const struct machine *m, const struct budgets *b,
-                     int64_t device);
+double offload_least(struct offloader *x, const struct budgets *b, int64_t device);
 /* A lower bound of the seconds of plans made from a sketch. */
 double offload_floor(const struct point *sketch);
-/* Makes a plan with addresses from a sketch within device bytes; *plan is NULL if none is found.
+/* Makes a plan with addresses from a sketch within device bytes, of at least floor seconds; *plan
+ * is NULL if none is found.
  * Other programs may have fixed the addresses of copies that run into the next step.  *apart is set
  * if the plan uses other addresses; it is chosen only if it is OFFLOAD_APART times as fast. */
-int offload_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
-                 int64_t device, const struct point *sketch, struct plan **plan, bool *apart);
+int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
+                 const struct point *sketch, double floor, struct plan **plan, bool *apart);
 #define OFFLOAD_APART 1.02
 /* Whether other programs have fixed such addresses. */
 bool graph_has_crossings(const struct graph *g);
-/* Searches for the plan with offloads that needs the fewest device bytes; *plan is NULL if none is
- * found. */
-int offload_smallest(struct frontier *f, const struct machine *m, const struct budgets *b,
-                     struct plan **plan);
-/* A lower bound of the seconds of plans from offload_smallest under any budgets. */
-double offload_smallest_seconds(const struct frontier *f, const struct machine *m);
+
+/* A selection that needs few device bytes. */
+struct fewest {
+    struct point at;
+    int64_t needs; /* device bytes without addresses; INT64_MAX: no selection */
+    int64_t tiers; /* bytes that it takes of the lower tiers together, ... */
+    int64_t most;  /* and might take */
+    double least;  /* no plan of it takes fewer seconds */
+};
+/* Searches for the selection of fewest device bytes; only the sum of the tiers matters. */
+int offload_fewest(struct offloader *x, const struct budgets *b, struct fewest *f);
+/*
+ * The plan of a selection.  In serial steps its residences on the device depend on the selection
+ * alone: it may have the addresses of another such plan, like.  *plan is NULL if it takes limit
+ * seconds or more, INFINITY if the tiers are too small; *seconds is set in any case.
+ */
+int offload_fixed(struct offloader *x, const struct budgets *b, const struct fewest *f, bool serial,
+                  const struct plan *like, double limit, double *seconds, struct plan **plan);
 
 #endif
