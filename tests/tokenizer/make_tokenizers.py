@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tokenizers, texts and ids that test_tokenizer.c compares.
 
-    python3 make_tokenizers.py OUTPUT TEXT...    # needs tokenizers 0.23, sentencepiece 0.2
+    pip install tokenizers sentencepiece protobuf      # 0.23, 0.2
+    python3 make_tokenizers.py OUTPUT TEXT...          # TEXT: doc/design.md
 
 Each tokenizer has the parts of a published one, and a small vocabulary trained on TEXT and on the
 words below.  OUTPUT/NAME.json: its tokenizer.json.  OUTPUT/texts.txt: texts, a JSON string in each
@@ -13,6 +14,7 @@ import io
 import json
 import random
 import sys
+import tempfile
 
 import sentencepiece
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
@@ -114,11 +116,12 @@ def fallback(lines, size, first, normalizer, pre, **model):
 def unigram(lines, first, last, rules):
     """The model of SentencePiece, and its table of rules (tab-separated code points)."""
     model = io.BytesIO()
-    with open("/tmp/rules.tsv", "w", encoding="utf-8") as f:
-        f.write(rules)
+    table = tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8")
+    table.write(rules)
+    table.flush()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=model, vocab_size=500, model_type="unigram",
-        normalization_rule_tsv="/tmp/rules.tsv", unk_id=2, bos_id=-1, eos_id=1, pad_id=0,
+        normalization_rule_tsv=table.name, unk_id=2, bos_id=-1, eos_id=1, pad_id=0,
         minloglevel=3, hard_vocab_limit=False, num_threads=1)
     from sentencepiece import sentencepiece_model_pb2 as pb
     proto = pb.ModelProto.FromString(model.getvalue())
@@ -181,10 +184,10 @@ def make(lines):
     t.add_tokens(special("<unk>", "<s>", "</s>", "[INST]"))
     template(t, "<s> $A", "<s>")
 
-    t = all_t["gemma"] = fallback(lines, 400, ["<pad>", "<eos>", "<bos>", "<unk>"],
+    t = all_t["gemma"] = fallback(lines, 400, ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"],
                                   normalizers.Replace(" ", "▁"),
                                   pre_tokenizers.Split(" ", "merged_with_previous"))
-    t.add_tokens(special("<pad>", "<eos>", "<bos>", "<unk>"))
+    t.add_tokens(special("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"))
     t.add_tokens([AddedToken(n, normalized=False) for n in ("\n\n", "\n\n\n", "▁▁", "▁▁▁", "\t\t")])
     template(t, "<bos> $A", "<bos>")
 
