@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/json_make.h"
 #include "../common/say.h"
 #include "../common/settings.h"
 #include "ckpt_tools.h"
@@ -313,7 +314,7 @@ struct writing {
 /* Takes the value. */
 static void set(struct writing *o, const char *key, json_t *value)
 {
-    o->failed |= json_object_set_new(o->root, key, value) != 0;
+    json_make_set(o->root, key, value, &o->failed);
 }
 
 static void set_int(struct writing *o, const char *key, int64_t value)
