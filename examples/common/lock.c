@@ -8,10 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "say.h"
 
-enum { TRIES = 100 /* a holder may remove the file between our open and our lock */ };
+enum {
+    LEASE = 120 /* seconds that a file server keeps the locks of a host that crashed, at most */
+};
+
+/* The text of a lock's file: "process 12 on host". */
+#define SIGNED    "process "
+#define SIGNED_AT " on "
 
 /* The locks of this process. */
 static struct lock {
@@ -124,20 +131,74 @@ static void release_all(void)
 /* The owner writes its number and host into the file, for the message of the one it refuses. */
 static void sign(int fd)
 {
-    char text[HOST_NAME_MAX + 64], host[HOST_NAME_MAX + 1] = "";
+    char host[HOST_NAME_MAX + 1] = "";
 
     gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "process %ld on %s\n", (long)getpid(), host);
-    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
+    if (ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET) ||
+        dprintf(fd, SIGNED "%ld" SIGNED_AT "%s\n", (long)getpid(), host) < 0)
         return; /* a disk that is full: the message lacks the owner */
 }
 
-static int refuse(const char *option, const char *path, int fd)
-{
-    char owner[HOST_NAME_MAX + 64] = "";
-    ssize_t n = pread(fd, owner, sizeof owner - 1, 0);
+enum { OWNER = HOST_NAME_MAX + 64 };
 
-    owner[n > 0 ? strcspn(owner, "\n") : 0] = 0;
+/* The first line of the file: its owner, or "". */
+static void read_owner(int fd, char owner[OWNER])
+{
+    ssize_t n = read(fd, owner, OWNER - 1); /* it was just opened */
+
+    owner[n > 0 ? n : 0] = 0;
+    owner[strcspn(owner, "\n")] = 0;
+}
+
+/* Another host may have crashed: a file server then keeps its lock for a minute or two, which a
+ * requeued run should outlast. */
+static bool is_elsewhere(const char *owner)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    const char *at = strstr(owner, SIGNED_AT);
+
+    gethostname(host, sizeof host - 1);
+    return at && strcmp(at + strlen(SIGNED_AT), host) != 0;
+}
+
+/* Whether to try again to get the lock that another process has; says so the first time. */
+static bool waits(const char *option, const char *path, const char *owner, int tries)
+{
+    if (!is_elsewhere(owner) || tries >= LEASE)
+        return false;
+    if (!tries)
+        say_note("%s %s: is locked by %s; waiting up to %d s, in case that host has crashed",
+                 option, path, owner, LEASE);
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    return true;
+}
+
+static int without_locks(const char *option, const char *path, const char *file)
+{
+    unlink(file);
+    say_note("%s %s: its file system has no locks: nothing keeps a second run from writing there",
+             option, path);
+    return -2;
+}
+
+/* Locks the open file.  Returns 0; 1: try again; -1 after an error message; -2 as open_locked. */
+static int lock_file(const char *option, const char *path, const char *file, int fd, short type,
+                     int tries)
+{
+    int error = set_lock(fd, type) ? errno : 0;
+    char owner[OWNER];
+
+    read_owner(fd, owner);
+    if (*owner && strncmp(owner, SIGNED, strlen(SIGNED)))
+        return say_fail("%s %s: %s is no lock of another run; move it away", option, path, file);
+    if (!error)
+        return is_current(file, fd) ? 0 : 1;
+    if (is_without_locks(error))
+        return without_locks(option, path, file);
+    if (error != EAGAIN && error != EACCES)
+        return say_fail("%s %s: cannot be locked: %s", option, path, strerror(error));
+    if (waits(option, path, owner, tries))
+        return 1;
     return say_fail("%s %s: another run is writing it%s%s: wait for its end, or give another name",
                     option, path, *owner ? ", " : "", owner);
 }
@@ -146,27 +207,16 @@ static int refuse(const char *option, const char *path, int fd)
  * cannot be made, after an error message, or -2 without locks, after a note. */
 static int open_locked(const char *option, const char *path, const char *file, short type)
 {
-    for (int i = 0; i < TRIES; i++) {
+    for (int tries = 0; tries < 2 * LEASE; tries++) {
         int fd = open(file, O_RDWR | O_CREAT | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0666);
         if (fd < 0)
             return say_fail("%s %s: %s cannot be made: %s", option, path, file, strerror(errno));
-        int error = set_lock(fd, type) ? errno : 0;
-        bool taken = error == EAGAIN || error == EACCES;
-        if (!error && is_current(file, fd))
+        int rc = lock_file(option, path, file, fd, type, tries);
+        if (!rc)
             return fd;
-        int rc = taken ? refuse(option, path, fd) : -1;
         close(fd);
-        if (taken)
+        if (rc < 0)
             return rc;
-        if (is_without_locks(error)) {
-            unlink(file);
-            say_note("%s %s: its file system has no locks: nothing keeps a second run from writing "
-                     "there",
-                     option, path);
-            return -2;
-        }
-        if (error)
-            return say_fail("%s %s: cannot be locked: %s", option, path, strerror(error));
     }
     return say_fail("%s %s: cannot be locked: other runs begin and end all the time", option, path);
 }

@@ -3,7 +3,8 @@
  * Locks on the outputs of a process, so that no two runs write to one.  A lock is an advisory lock
  * (fcntl, of an open file) on PATH.lock, or on DIR/.lock for a directory.  It ends with its owner,
  * however that ends, so a file that a killed process left refuses nobody.  It also works between
- * hosts and containers that share a file system.
+ * hosts and containers that share a file system; the lock of another host is waited for, two
+ * minutes at most, as a file server keeps those of a host that crashed.
  */
 #ifndef EXAMPLES_LOCK_H
 #define EXAMPLES_LOCK_H

@@ -109,6 +109,10 @@ refuses 1 "--save $work/killed: $taken" "$lm" $words --steps 1 --save "$work/kil
 kill -9 $owner
 wait $owner 2>/dev/null
 runs "state: " "$train" $model --steps 1 --save-state "$work/killed"
+echo "of somebody" >"$work/mine.lock"
+refuses 1 "mine.lock is no lock of another run" "$lm" $words --steps 1 --save "$work/mine"
+[ "$(cat "$work/mine.lock")" = "of somebody" ] || fail "a file of the user was taken for a lock"
+rm "$work/mine.lock"
 left=$(find "$work" -name '*.lock' | grep -v log.lock)
 [ -z "$left" ] || fail "locks are left behind: $left"
 finish
