@@ -412,5 +412,5 @@ int lattice_open(struct frontier *f, const struct machine *m, int64_t reserved,
     int rc = bound_new(f, &l->m, &l->bound);
     if (!rc)
         rc = offloader_new(f, &l->m, &l->x);
-    return rc ? rc : lowest_new(l->x, f, l->base, &l->lowest);
+    return rc ? rc : lowest_new(l->x, l->base, &l->lowest);
 }

@@ -43,7 +43,7 @@ struct selection {
 struct lowest {
     struct offloader *x;
     int64_t base[TIER_COUNT];
-    int64_t alive; /* the fewest live bytes without tiers */
+    int64_t alive; /* the fewest live bytes without tiers; 0: not known yet */
     struct {
         struct selection *data;
         int64_t capacity;
@@ -100,6 +100,12 @@ static int add_selection(struct lowest *l)
         b.tier_base[i] = l->base[i];
     if (ARRAY_RESERVE(&l->list, l->n))
         return CKPT_ENOMEM;
+    if (l->alive == 0) {
+        int rc = offload_fewest(l->x, &b, &s.few);
+        if (rc)
+            return rc;
+        l->alive = s.few.needs;
+    }
     b.host += l->n ? rung_below(l->list.data[l->n - 1].few.tiers, 0, SUM_BITS, l->n - 1) : NO_END;
     int rc = offload_fewest(l->x, &b, &s.few);
     if (rc)
@@ -259,14 +265,12 @@ int lowest_needs(struct lowest *l, int tier, const struct budgets *b, int64_t de
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-int lowest_new(struct offloader *x, const struct frontier *f, const int64_t base[TIER_COUNT],
-               struct lowest **out)
+int lowest_new(struct offloader *x, const int64_t base[TIER_COUNT], struct lowest **out)
 {
     struct lowest *l = *out = calloc(1, sizeof(*l));
     if (!l)
         return CKPT_ENOMEM;
     l->x = x;
-    l->alive = f->p->persistent + f->options.data[0].load;
     for (int i = 0; i < TIER_COUNT; i++)
         l->base[i] = base[i];
     return 0;

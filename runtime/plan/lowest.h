@@ -15,8 +15,7 @@ int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k);
 bool tiers_hold(const struct budgets *b, int64_t host, int64_t nvme);
 
 struct lowest;
-int lowest_new(struct offloader *x, const struct frontier *f, const int64_t base[TIER_COUNT],
-               struct lowest **l);
+int lowest_new(struct offloader *x, const int64_t base[TIER_COUNT], struct lowest **l);
 void lowest_free(struct lowest *l);
 
 /* Plans belong to l.  Device bytes are those of the plan alone.  Return 0, CKPT_ENOMEM or

@@ -5,6 +5,7 @@
  *
  * usage: bench_plan [PART]      PART: place, optima, size, scale, stdit, tiers, conv, sweep or
  *                               budgets
+ *        bench_plan audit GRAPH...      25 budgets of the three tiers for each graph file
  */
 #include <math.h>
 #include <stdarg.h>
@@ -16,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "plan/graph/graph_file.h"
+#include "plan/audit.h"
 #include "plan/models.h"
 #include "plan/optima.h"
 #include "bench_plan.h"
@@ -466,6 +468,35 @@ static void bench_budgets(const struct machine *m)
     bench_alone("budgets of a tied embedding", read_graph("big-tied-3.graph"), m);
 }
 
+/* ---- answers of all tiers against each other ------------------------------------------------- */
+
+static void bench_audit(const struct machine *m, char **paths, int n)
+{
+    struct audit sum = {0};
+    struct error error;
+    for (int i = 0; i < n; i++) {
+        struct audit a = {0};
+        const char *slash = strrchr(paths[i], '/'), *name = slash ? slash + 1 : paths[i];
+        struct graph *g;
+        if (graph_read(paths[i], &g, &error))
+            fail(paths[i], error.text);
+        graph_price(g, m);
+        if (audit_graph(name, g, m, &a, &error))
+            fail(name, error.text);
+        bench_row(name, "0 refused, 0 not true", a.refused + a.untrue == 0,
+                  "%d, %d (%.2f %%), %d slower, %.1f s, %d ops", a.refused, a.untrue,
+                  100 * a.excess, a.slower, a.seconds, (int)g->n_ops);
+        if (*a.first)
+            printf("  %s\n", a.first);
+        sum.budgets += a.budgets;
+        sum.refused += a.refused;
+        sum.untrue += a.untrue;
+        graph_free(g);
+    }
+    bench_row("all of them", "0 refused, 0 not true", sum.refused + sum.untrue == 0,
+              "%d, %d of %d budgets", sum.refused, sum.untrue, sum.budgets);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -492,6 +523,8 @@ int main(int argc, char **argv)
         bench_sweeps(&m);
     if (all || !strcmp(part, "budgets"))
         bench_budgets(&m);
+    if (!strcmp(part, "audit"))
+        bench_audit(&m, argv + 2, argc - 2);
     machine_free(&m);
     if (misses)
         printf("%d targets missed\n", misses);

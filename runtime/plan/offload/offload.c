@@ -311,18 +311,28 @@ static int search_again(struct offloader *x)
     return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
 }
 
+/* Selects for a point of fewest bytes; the bytes that it needs.  With 0 as the limit everything
+ * goes that can; less may do as well, or leave the tiers room for what another step needs. */
+static int64_t choose_fewest(struct transfer *t, const struct point *at, int64_t limit)
+{
+    int64_t needs = transfer_choose(t, at->amounts, limit);
+    return needs <= limit ? needs : transfer_choose(t, at->amounts, 0);
+}
+
 /* Makes a point the one of fewest bytes if it needs fewer than *f. */
 static int try_fewest(struct offloader *x, const struct point *at, struct fewest *f)
 {
     int rc = load(x, at->option);
-    const struct transfer *t = x->loaded->t;
-    int64_t needs = rc ? INT64_MAX : transfer_choose(x->loaded->t, at->amounts, 0);
-    if (rc || needs >= f->needs || needs > x->wall)
+    struct transfer *t = x->loaded->t;
+    if (rc)
         return rc;
+    int64_t limit = transfer_choose(t, at->amounts, 0), needs = choose_fewest(t, at, limit);
+    if (needs >= f->needs)
+        return 0;
     const struct budgets *b = x->b;
     int64_t room = b->host + b->nvme - b->tier_base[TIER_HOST] - b->tier_base[TIER_NVME];
     double seconds = x->frontier->options.data[at->option].seconds;
-    *f = (struct fewest){*at, needs, t->used, room, fmax(seconds, transfer_least(t))};
+    *f = (struct fewest){*at, limit, needs, t->used, room, fmax(seconds, transfer_least(t))};
     return 0;
 }
 
@@ -587,7 +597,7 @@ int offload_fixed(struct offloader *x, const struct budgets *b, const struct few
                   const struct plan *like, double limit, double *seconds, struct plan **out)
 {
     bool fits;
-    begin(x, b, f->needs);
+    begin(x, b, f->limit);
     x->tight = true;
     x->serial = serial;
     x->most = f->most;
@@ -597,8 +607,8 @@ int offload_fixed(struct offloader *x, const struct budgets *b, const struct few
     struct transfer *t = x->loaded->t;
     if (rc)
         return rc;
-    transfer_choose(t, f->at.amounts, f->needs);
-    rc = transfer_try(t, f->needs, INFINITY, &fits);
+    choose_fewest(t, &f->at, f->limit);
+    rc = transfer_try(t, f->limit, INFINITY, &fits);
     *seconds = !rc && fits ? t->seconds : INFINITY;
     if (rc || *seconds >= limit)
         return rc;

@@ -308,7 +308,8 @@ bool graph_has_crossings(const struct graph *g);
 /* A selection that needs few device bytes. */
 struct fewest {
     struct point at;
-    int64_t needs; /* device bytes without addresses; INT64_MAX: no selection */
+    int64_t limit; /* of the selection, */
+    int64_t needs; /* and the device bytes that it needs; INT64_MAX: no selection */
     int64_t tiers; /* bytes that it takes of the lower tiers together, ... */
     int64_t most;  /* and might take */
     double least;  /* no plan of it takes fewer seconds */
