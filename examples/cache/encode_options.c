@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of video-encode. */
 #include <string.h>
+#include <unistd.h>
 #include "../common/outputs.h"
 #include "ckpt_tools.h"
 #include "encode.h"
@@ -24,7 +25,7 @@ static const struct ckpt_option table[] = {
         "preset of the autoencoder of --vae: tiny or v1.2 (default v1.2)"),
     ROW("text-encoder", STRING, stdit.text_encoder, "DIR",
         "directory of T5 in the format of Hugging Face, or of a model with text_encoder/ and "
-        "tokenizer/ (default: no text features)"),
+        "tokenizer/ (default: that of --model, if it has one; else no text features)"),
     SPIECE_ROW(stdit.tokenizer, "--text-encoder"),
     RANGE("text-tokens", INT, stdit.text_tokens, "N",
           "tokens of a caption (default 300; with --model 226)", 1, 65536),
@@ -88,6 +89,17 @@ static int check_files(const struct encode_options *o)
                : 0;
 }
 
+/* The model directory, if it has a text encoder, which t5 finds in it; else NULL. */
+static const char *encoder_in(const char *model)
+{
+    char path[4096];
+
+    return snprintf(path, sizeof path, "%s/text_encoder", model) < (int)sizeof path &&
+                   !access(path, F_OK)
+               ? model
+               : NULL;
+}
+
 static int check(struct encode_options *o)
 {
     struct stdit_options *s = &o->stdit;
@@ -103,6 +115,8 @@ static int check(struct encode_options *o)
                         "--clips");
     if (!o->model && !s->vae && !s->library.plan_only)
         return say_fail("--vae FILE is missing: an autoencoder (%s)", s->vae_model);
+    if (o->model && !s->text_encoder)
+        s->text_encoder = encoder_in(o->model);
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (s->buckets && (s->size || s->frames || s->clips))

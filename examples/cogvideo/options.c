@@ -39,6 +39,7 @@ static const struct ckpt_option table[] = {
         "train on z, y and, for I2V, image of a safetensors file"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default: from the data, else 49)", 1,
           65536),
+    COGVIDEO_SIZE_ROW,
     RANGE("height", INT, height, "N",
           "height of a frame in pixels (default: from the data, else 480)", 1, 65536),
     RANGE("width", INT, width, "N", "width of a frame in pixels (default: from the data, else 720)",
@@ -252,7 +253,7 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         return 1;
     if (!o->model)
         return say_fail("--model DIR is missing");
-    if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
+    if (cogvideo_take_size(o) || cogvideo_config_read(&o->config, o->model) || check_data(o) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) ||
         cogvideo_lora_options(o) || check_adapters(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))

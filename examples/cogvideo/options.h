@@ -25,6 +25,7 @@ struct cogvideo_options {
     const char *data, *features, *latents, *text, *videos, *prompts, *csv, *cache;
     bool check_cache;
     const char *video_column, *caption_column;
+    const char *size; /* becomes height and width */
     int64_t frames, height, width;
     double text_drop;
     const char *images;
@@ -55,8 +56,8 @@ struct cogvideo_options {
 
 #define COGVIDEO_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
-        .alpha = -1, .lora_format = "diffusers", .frozen = "bf16", .image_drop = -1,               \
+        .snr_shift = -1, .video_column = "video", .caption_column = "caption", .alpha = -1,        \
+        .lora_format = "diffusers", .frozen = "bf16", .image_drop = -1,                            \
         .image_noise_mean = COGVIDEO_NOISE_MEAN, .image_noise_std = COGVIDEO_NOISE_DEVIATION,      \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95},                         \
         .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
@@ -64,6 +65,9 @@ struct cogvideo_options {
     }
 
 /* The options of both programs. */
+#define COGVIDEO_SIZE_ROW                                                                          \
+    ROW("size", STRING, size, "WxH",                                                               \
+        "width and height of a frame, in place of --width and --height (default: none)")
 #define COGVIDEO_MODEL_ROWS                                                                        \
     ROW("model", STRING, model, "DIR",                                                             \
         "model directory of diffusers, or its transformer directory (no default)"),                \
@@ -124,6 +128,9 @@ enum { COGVIDEO_PATH = 4096 };
 /* The weights of the transformer that the options name; the result is path or an option.  NULL:
  * none, they are random. */
 const char *cogvideo_weights(const struct cogvideo_options *o, char path[COGVIDEO_PATH]);
+
+/* Reads --size.  Returns 0, or -1 after an error message. */
+int cogvideo_take_size(struct cogvideo_options *o);
 
 /* The program's own options. */
 struct option_table cogvideo_options_table(const struct cogvideo_options *o);

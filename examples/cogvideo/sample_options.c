@@ -32,6 +32,7 @@ static const struct ckpt_option table[] = {
         "initial noise (safetensors) (default: drawn from --sample-seed)"),
     CKPT_OPTION_GROUP("Clips"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 49)", 1, 65536),
+    COGVIDEO_SIZE_ROW,
     RANGE("height", INT, height, "N", "height of a frame in pixels (default 480)", 1, 65536),
     RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 65536),
     RANGE("steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
@@ -95,7 +96,7 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
         return 1;
     if (!o->model)
         return say_fail("--model DIR is missing");
-    if (cogvideo_config_read(&o->config, o->model) ||
+    if (cogvideo_take_size(o) || cogvideo_config_read(&o->config, o->model) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) ||
         cogvideo_lora_options(o) || check(o))
         return -1;

@@ -63,6 +63,13 @@ static int load_model(struct cogvideo_run *r)
     return path ? load_weights(r, path) : 0;
 }
 
+int cogvideo_take_size(struct cogvideo_options *o)
+{
+    int64_t *side[] = {&o->width, &o->height};
+
+    return o->size ? option_sizes("size", o->size, "720x480", 2, side) : 0;
+}
+
 static int set_schedule(struct cogvideo_run *r)
 {
     double shift = r->options.snr_shift;

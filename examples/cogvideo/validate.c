@@ -13,8 +13,11 @@
 /* Uses the whole clip: neither prompt nor image is dropped. */
 static void set_options(struct cogvideo_options *o, int ranks)
 {
-    o->features = o->validation.file;
-    o->data = o->csv = o->cache = o->images = NULL;
+    bool cached = validation_is_cached(&o->validation);
+
+    o->features = cached ? NULL : o->validation.file;
+    o->cache = cached ? o->validation.file : NULL;
+    o->data = o->csv = o->images = NULL;
     o->text_drop = o->image_drop = 0;
     o->keep_order = true;
     o->train.batch = 1;

@@ -73,7 +73,12 @@ static int open_data(const struct trainer *t)
     if (t->data(t->run))
         return -1;
     int n = t->facts(t->run, fact);
-    return ckpt_agree(*t->context, fact, n) ? say_fail("%s", ckpt_error(*t->context)) : 0;
+    if (ckpt_agree(*t->context, fact, n))
+        return say_fail("%s", ckpt_error(*t->context));
+    if (has_steps(t) && !varies(t) && *t->samples < t->train->samples && !ckpt_rank(*t->context))
+        say_note("a step has %lld samples, and the data %lld: they repeat within a step",
+                 (long long)t->train->samples, (long long)*t->samples);
+    return 0;
 }
 
 static int make_model(const struct trainer *t)

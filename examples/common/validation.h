@@ -13,7 +13,7 @@
 #include "log.h"
 
 struct validation_options {
-    const char *file; /* features of the validation clips; NULL: no validation */
+    const char *file; /* features of the validation clips, or a cache; NULL: no validation */
     int64_t every;    /* steps between two validations; 0: only at the end */
     bool average;     /* use the moving average of the weights */
 };
@@ -22,9 +22,8 @@ struct validation_options {
 #define VALIDATION_ROWS                                                                            \
     CKPT_OPTION_GROUP("Validation"),                                                               \
         ROW("val", STRING, validation.file, "FILE",                                                \
-            "clips for validation, in the format of --features: their loss is measured at ten "    \
-            "noise "                                                                               \
-            "levels at the end"),                                                                  \
+            "clips for validation, in the format of --features, or a cache as for --cache: their " \
+            "loss is measured at ten noise levels at the end"),                                    \
         RANGE("val-every", INT, validation.every, "N",                                             \
               "measure the loss of --val also every N steps (default: only at the end)", 1,        \
               OPTION_MOST),                                                                        \
@@ -33,6 +32,9 @@ struct validation_options {
 
 /* Checks what options_parse cannot.  Returns 0, or -1 after an error message. */
 int validation_check(const struct validation_options *o, double ema_decay);
+
+/* Whether the clips are a cache of video-encode: a directory. */
+bool validation_is_cached(const struct validation_options *o);
 
 /* The levels are the inner points of an even division of all timesteps, as in Open-Sora's
  * eval_loss. */

@@ -33,9 +33,10 @@ int stdit_validation_open(struct stdit_run *r)
     if (!v->run)
         return say_fail("no memory for --val");
     v->run->options = r->options;
-    v->run->options.features = r->options.validation.file;
+    bool cached = validation_is_cached(&r->options.validation);
+    v->run->options.features = cached ? NULL : r->options.validation.file;
     v->run->options.buckets = v->run->options.video = v->run->options.video_dir = NULL;
-    v->run->options.cache = NULL;
+    v->run->options.cache = cached ? r->options.validation.file : NULL;
     v->run->options.train.batch = 1;
     v->run->options.train.dump = NULL;
     struct stdit_data *d = &v->run->data;

@@ -40,6 +40,8 @@ runs "weights" "$train" $data --size 16x16 --frames 5 --video-dir "$work/videos"
 runs "12 of 12 clips" "$train" $data --cache "$work/one" --check-cache --save "$work/w2"
 cmp -s "$work/w" "$work/w2" || fail "from the cache: other weights than encoding on the way"
 runs "12 of 12 clips" "$train" $data --cache "$work/one" --vae "$work/vae" --sample-steps 2 --out "$work/pictures"
+runs "step 6: validation loss" "$train" $data --cache "$work/one" --val "$work/one"
+refuses 1 "there is no such cache; make one with video-encode" "$train" $data --cache "$work/nothere"
 
 # The least budget, other threads, and stored as bf16.
 refuses 1 "needs at least" "$encode" $one --output "$work/tight" --vram 1K
@@ -273,6 +275,16 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
         runs "memory:" $cogtrain --data "$work/lines" --latents "$work/coglatents" --text "$work/cogtext" --save "$work/w"
         runs "16 of 16 clips" $cogtrain --cache "$work/cogcache" --check-cache --save "$work/w2"
         cmp -s "$work/w" "$work/w2" || fail "CogVideoX: other weights than from files of its trainers"
+        runs "step 9: validation loss" $cogtrain --cache "$work/cogcache" --val "$work/cogcache"
+        runs "they repeat within a step" $cogtrain --cache "$work/cogcache" --batch 17 --steps 1
+        runs "latents of 1 frames of 16 x 32" $cogtrain --data random --frames 1 --size 32x16 --steps 1
+        # the text encoder of the model
+        ln -s "$here/t5" "$work/cog/text_encoder"
+        ln -s "$here/tokenizer" "$work/cog/tokenizer"
+        runs "written" "$encode" $cog --text-tokens 12 --data "$work/lines" --size 32x16 --frames 9 --shard 16 \
+            --threads 1 --output "$work/cogown"
+        runs "16 of 16 clips" $cogtrain --cache "$work/cogown" --save "$work/w2"
+        cmp -s "$work/w" "$work/w2" || fail "CogVideoX: other weights with the text encoder of the model"
         refuses 1 "autoencoder of Open-Sora" "$train" $data --cache "$work/cogcache"
         refuses 1 "autoencoder of CogVideoX" $cogtrain --cache "$work/text"
         refuses 2 "a video is one clip" "$encode" $cog --data "$work/lines" --output "$work/x" --vae "$work/vae"
