@@ -23,6 +23,7 @@ static int append(struct stdit_videos *v, struct stdit_video video)
     if (!file || !video.file.path) {
         video_file_free(&video.file);
         free(video.caption);
+        v->lacked = true;
         return say_fail("no memory for the names of videos");
     }
     video.first = v->rows;
@@ -136,6 +137,15 @@ static int add_path(struct stdit_videos *v, const char *path, int64_t most)
                                  : add(v, &file, most, stdit_caption_beside(path));
 }
 
+static int finish_list(const struct stdit_videos *v, const char *path)
+{
+    if (v->lacked)
+        return say_fail("%s: for want of memory or descriptors it could not be read whole; a run "
+                        "without these videos would be another one",
+                        path);
+    return v->rows ? 0 : say_fail("%s: there is no video in it", path);
+}
+
 static int add_directory(struct stdit_videos *v, const char *directory, int64_t most)
 {
     struct dirent **entry;
@@ -151,11 +161,7 @@ static int add_directory(struct stdit_videos *v, const char *directory, int64_t 
         free(entry[i]);
     }
     free(entry);
-    if (v->lacked)
-        return say_fail("%s: for want of memory or descriptors it could not be read whole; a run "
-                        "without these videos would be another one",
-                        directory);
-    return v->rows ? 0 : say_fail("%s: there is no video in it", directory);
+    return finish_list(v, directory);
 }
 
 int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
@@ -166,9 +172,7 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
         return say_fail("%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         return add_directory(v, path, clips);
-    if (add_path(v, path, clips) || v->lacked)
-        return -1;
-    return v->rows ? 0 : say_fail("%s: there is no video in it", path);
+    return add_path(v, path, clips) ? -1 : finish_list(v, path);
 }
 
 void stdit_videos_close(struct stdit_videos *v)
@@ -298,12 +302,13 @@ int stdit_videos_lines(struct stdit_videos *v, const char *directory)
     for (int64_t i = 0; i < l.n; i++) {
         char *path = beside(paths, l.video[i]);
         const struct video_file file = {.path = path};
+        v->lacked |= !path;
         if (!path || add(v, &file, 0, strdup(l.prompt[i])))
             say_note("%s is left out", l.video[i]);
         free(path);
     }
     cogvideo_list_free(&l);
-    return v->rows ? 0 : say_fail("%s: there is no video in it", paths);
+    return finish_list(v, paths);
 }
 
 /* ---- whole files ---------------------------------------------------------------------------- */
