@@ -207,17 +207,17 @@ static int64_t leader_of(const struct lattice *l, int64_t device)
 /*
  * The columns of a rung between column `at` of its leader, which took used bytes of the host, and
  * the next one.  The rung may take more than the leader: an unlimited column is followed by columns
- * around these bytes.
+ * around these bytes.  The first column of the rung itself was searched.
  */
 static int search_columns(struct lattice *l, struct cell at, int64_t device, int64_t used,
-                          int64_t next, double floor, struct wanted *w)
+                          int64_t next, double floor, bool first, struct wanted *w)
 {
     const int64_t host = w->b->host + w->b->host / SPARE;
-    bool any = at.host > host && used > host;
+    bool any = first || (at.host > host && used > host);
     int rc = 0;
     at.device = device;
     if (!any)
-        rc = search_column(l, at, at.host == NO_END ? 0 : floor, w, &any);
+        rc = search_column(l, at, floor, w, &any);
     if (at.host == NO_END)
         at.host = 2 * used;
     while (!rc && any && floor < w->known && device != leader_of(l, device)) {
@@ -231,18 +231,21 @@ static int search_columns(struct lattice *l, struct cell at, int64_t device, int
     return rc;
 }
 
-/* The columns of a staircase. */
+/* The columns of a staircase.  No point counts that is faster than the sketch of the rung's first
+ * cell, which is made once a column may fit. */
 static int search_stairs(struct lattice *l, enum kind kind, int64_t device, struct wanted *w)
 {
-    const int64_t base = l->base[TIER_HOST];
-    struct cell at = {.kind = kind,
-                      .device = leader_of(l, device),
-                      .host = kind == NVME_ALONE ? base : NO_END,
-                      .nvme = kind == HOST_ALONE ? l->base[TIER_NVME] : NO_END};
+    const int64_t base = l->base[TIER_HOST], host = w->b->host + w->b->host / SPARE;
+    struct cell own = {.kind = kind,
+                       .device = device,
+                       .host = kind == NVME_ALONE ? base : NO_END,
+                       .nvme = kind == HOST_ALONE ? l->base[TIER_NVME] : NO_END};
+    struct cell at = own, *c;
     double floor = 0;
+    bool made = false;
     int rc = 0;
+    at.device = leader_of(l, device);
     for (int32_t k = 0; !rc; k++) {
-        struct cell *c;
         rc = find_cell(l, &at, &c);
         if (rc)
             break;
@@ -250,10 +253,17 @@ static int search_stairs(struct lattice *l, enum kind kind, int64_t device, stru
         bool last = sketch.seconds == INFINITY || sketch.host <= base;
         int64_t next = last ? base : host_below(l, kind, sketch.host, k);
         floor = fmax(floor, offload_floor(&sketch));
-        if (floor >= w->known && k > 0)
+        if ((at.host <= host || sketch.host <= host) && !made && (k == 0 || floor < w->known)) {
+            made = true;
+            rc = search_column(l, own, 0, w, &made);
+            if (!rc)
+                rc = find_cell(l, &own, &c);
+            floor = fmax(floor, !rc && c->sketch.seconds < INFINITY ? c->sketch.seconds : 0);
+        }
+        if (rc || floor >= w->known)
             break;
-        rc = search_columns(l, at, device, sketch.host, next, floor, w);
-        if (last || floor >= w->known)
+        rc = search_columns(l, at, device, sketch.host, next, floor, k == 0, w);
+        if (last)
             break;
         at.host = next;
     }
