@@ -107,7 +107,8 @@ static size_t field_end(const struct ckpt_option *row)
         [CKPT_OPT_FLAG] = sizeof(bool),           [CKPT_OPT_INT] = sizeof(int64_t),
         [CKPT_OPT_COUNT] = sizeof(int64_t),       [CKPT_OPT_FLOAT] = sizeof(double),
         [CKPT_OPT_STRING] = sizeof(const char *), [CKPT_OPT_SIZE] = sizeof(int64_t),
-        [CKPT_OPT_BUDGET] = sizeof(int64_t),
+        [CKPT_OPT_BUDGET] = sizeof(int64_t),      [CKPT_OPT_ALIAS] = 0,
+        [CKPT_OPT_GROUP] = 0,
     };
 
     return row->offset + sizes[row->type];

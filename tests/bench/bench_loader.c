@@ -42,8 +42,9 @@ static const char *path_in(const char *folder, const char *name)
 
 /* ---- speed ---------------------------------------------------------------------------------- */
 
-static const struct movie large = {
-    "large.mp4", "libx264", 1920, 1080, 150, 50, 2, false, false, "preset=veryfast:crf=23", 1, 0};
+static const struct movie large = {"large.mp4", "libx264", 1920,  1080,  150,
+                                   50,          2,         false, false, "preset=veryfast:crf=23",
+                                   1,           0,         false, 0};
 
 /* All frames in order. */
 static int read_all(const char *path, int64_t width, int64_t height)
@@ -109,10 +110,10 @@ static int bench(const char *folder)
 enum { FILES = 48, LONGEST = 60, WORKERS = 3, MOST_SHRINK = 4 };
 
 static const struct movie small[] = {
-    {NULL, "libx264", 640, 360, LONGEST, 12, 2, false, false, "preset=ultrafast", 0, 0},
-    {NULL, "mpeg4", 352, 288, 40, 9, 2, true, false, NULL, 0, 0},
-    {NULL, "libx264", 320, 576, 50, 20, 3, true, false, "x264-params=open-gop=1", 0, 90},
-    {NULL, "mpeg2video", 160, 120, 30, 15, 0, true, false, NULL, 0, 0},
+    {NULL, "libx264", 640, 360, LONGEST, 12, 2, false, false, "preset=ultrafast", 0, 0, false, 0},
+    {NULL, "mpeg4", 352, 288, 40, 9, 2, true, false, NULL, 0, 0, false, 0},
+    {NULL, "libx264", 320, 576, 50, 20, 3, true, false, "x264-params=open-gop=1", 0, 90, false, 0},
+    {NULL, "mpeg2video", 160, 120, 30, 15, 0, true, false, NULL, 0, 0, false, 0},
 };
 
 struct data {

@@ -11,6 +11,7 @@
 #include "../../examples/common/memory.c"
 #include "../../examples/common/raw.c"
 #include "../../examples/common/resize.c"
+#include "../../examples/common/shortage.c"
 #include "../../examples/common/video.c"
 #include "resize_reference.h"
 #include "said.h"
