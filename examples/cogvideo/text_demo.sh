@@ -51,7 +51,7 @@ while read -r name && read -r prompt <&3; do
     # shellcheck disable=SC2086
     "$programs/cogvideo-sample" --model "$out/model" --snr-shift 1 --load "$out/weights.safetensors" \
         --prompt "$prompt" --frames $((4 * frames - 3)) --height $((8 * ${size#*x})) \
-        --width $((8 * ${size%x*})) --solver ddim --steps 25 --guidance 1 --output "$out/drawn/$name" \
+        --width $((8 * ${size%x*})) --solver ddim --steps 25 --guidance 1 --out "$out/drawn/$name" \
         ${DEMO_FLAGS-} >"$out/drawn.log"
 done <"$out/data/videos.txt" 3<"$out/data/prompts.txt"
 

@@ -76,8 +76,8 @@ static int open_data(const struct trainer *t)
     if (ckpt_agree(*t->context, fact, n))
         return say_fail("%s", ckpt_error(*t->context));
     if (has_steps(t) && !varies(t) && *t->samples < t->train->samples && !ckpt_rank(*t->context))
-        say_note("a step has %lld samples, and the data %lld: they repeat within a step",
-                 (long long)t->train->samples, (long long)*t->samples);
+        printf("a step has %lld samples, and the data %lld: they repeat within a step\n",
+               (long long)t->train->samples, (long long)*t->samples);
     return 0;
 }
 

@@ -39,7 +39,7 @@ dump() {
 # Dumps under the smallest budget, which the refusals of smaller ones name, one of each program of
 # the context at the most; prints it.
 dump_least() {
-    budget=1
+    budget=1K
     for _ in 1 2 3 4; do
         dump "$1" least.dump --vram "$budget" && echo "$budget" && return
         budget=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/error")
