@@ -22,6 +22,7 @@ static void test_again(void **state)
     ckpt *c;
 
     (void)state;
+    o.dtype = "fp32";
     o.vae_model = "tiny";
     o.library.device = "cpu";
     o.library.threads = 1;
