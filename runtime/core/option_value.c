@@ -80,7 +80,7 @@ static int store_size(int64_t *dst, const char *where, const char *text)
         return error_set(rc, "%s: %s", where, error_get());
     /* nobody means 24 bytes */
     if (bytes > 0 && bytes < 1024 && !text[strspn(text, "0123456789")])
-        return error_set(CKPT_EINVAL, "%s: %s is a number of bytes; did you mean %sG?", where, text,
+        return error_set(CKPT_EINVAL, "%s: did you mean %sG? %s is a number of bytes", where, text,
                          text);
     *dst = bytes;
     return 0;
