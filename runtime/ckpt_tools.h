@@ -75,6 +75,12 @@ struct ckpt_option {
         }                                                                                          \
     }
 
+/* Whether a row is an option, and no title or second name of one. */
+static inline bool ckpt_option_has_value(const struct ckpt_option *row)
+{
+    return row->type < CKPT_OPT_ALIAS;
+}
+
 /* The option table of struct ckpt_options, for help texts and man pages. */
 CKPT_API const struct ckpt_option *ckpt_options_table(void);
 

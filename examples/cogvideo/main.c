@@ -173,12 +173,7 @@ int main(int argc, char **argv)
     static struct cogvideo_images images = {.seed = 0};
     static struct cogvideo_validation validation = {.batch = {.run = NULL}};
     static struct cogvideo_run r = {.watch = &watch, .images = &images, .validation = &validation};
-    const struct trainer t = {.run = &r,
-                              .library = &r.options.library,
-                              .train = &r.options.train,
-                              .context = &r.context,
-                              .first = &r.first,
-                              .log = &r.log,
+    const struct trainer t = {TRAINER_RUN(r),
                               .parse = parse,
                               .tables = tables,
                               .outputs = check_outputs,

@@ -223,7 +223,7 @@ enum { VALUE_BYTES = 64 };
 
 static bool is_compared(const struct ckpt_option *row)
 {
-    return option_has_value(row) && !is_in(is_own, sizeof is_own / sizeof *is_own, row->name);
+    return ckpt_option_has_value(row) && !is_in(is_own, sizeof is_own / sizeof *is_own, row->name);
 }
 
 /* A path: hosts may store a file under different names, so ranks compare only whether one is given.

@@ -92,12 +92,6 @@ const struct ckpt_option *options_of_library(bool trains);
  * same files.  Returns 0, or -1 after an error message. */
 int options_alone(const struct ckpt_options *library);
 
-/* Whether the row is an option, and no title or second name of one. */
-static inline bool option_has_value(const struct ckpt_option *row)
-{
-    return row->type != CKPT_OPT_GROUP && row->type != CKPT_OPT_ALIAS;
-}
-
 /* A section of --help. */
 struct option_section {
     const char *title; /* NULL: the rows begin with a title */

@@ -106,7 +106,7 @@ int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner)
     char text[32];
 
     for (const struct ckpt_option *row = table; row->name; row++)
-        if (option_has_value(row) && option_role(row->name) != OPTION_FREE &&
+        if (ckpt_option_has_value(row) && option_role(row->name) != OPTION_FREE &&
             ckpt_state_note(c, row->name, option_text(row, owner, text)))
             return say_fail("%s", ckpt_error(c));
     return 0;

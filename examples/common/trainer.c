@@ -27,11 +27,6 @@ static bool varies(const struct trainer *t)
     return t->varies && t->varies(t->run);
 }
 
-static bool has_steps(const struct trainer *t)
-{
-    return t->train->steps > 0 || t->train->state.from;
-}
-
 /* ---- before the data ------------------------------------------------------------------------ */
 
 static int agree_on_options(const struct trainer *t)
@@ -75,7 +70,8 @@ static int open_data(const struct trainer *t)
     int n = t->facts(t->run, fact);
     if (ckpt_agree(*t->context, fact, n))
         return say_fail("%s", ckpt_error(*t->context));
-    if (has_steps(t) && !varies(t) && *t->samples < t->train->samples && !ckpt_rank(*t->context))
+    if (training_has_steps(t->train) && !varies(t) && *t->samples < t->train->samples &&
+        !ckpt_rank(*t->context))
         printf("a step has %lld samples, and the data %lld: they repeat within a step\n",
                (long long)t->train->samples, (long long)*t->samples);
     return 0;
@@ -93,7 +89,7 @@ static int make_model(const struct trainer *t)
 
 static int compile(const struct trainer *t)
 {
-    const bool trains = has_steps(t) || t->library->plan_only;
+    const bool trains = training_has_steps(t->train) || t->library->plan_only;
     const int64_t all = t->parameters ? t->parameters(t->run) : trainer_count(*t->context);
     struct training_setup setup;
 
@@ -204,9 +200,9 @@ static int go(const struct trainer *t)
         return -1;
     if (t->library->plan_only)
         return unwritten(t);
-    if (has_steps(t) && train(t))
+    if (training_has_steps(t->train) && train(t))
         return -1;
-    if (t->finish && t->finish(t->run, has_steps(t)))
+    if (t->finish && t->finish(t->run, training_has_steps(t->train)))
         return -1;
     return unwritten(t);
 }

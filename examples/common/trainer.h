@@ -81,6 +81,11 @@ struct trainer {
     void (*close)(void *run);
 };
 
+/* The members of a run r that trainer_main uses, as initializers. */
+#define TRAINER_RUN(r)                                                                             \
+    .run = &(r), .library = &(r).options.library, .train = &(r).options.train,                     \
+    .context = &(r).context, .first = &(r).first, .log = &(r).log
+
 /* The whole program.  Returns its exit status. */
 int trainer_main(const struct trainer *t, int argc, char **argv);
 

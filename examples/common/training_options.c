@@ -16,7 +16,7 @@ void training_preset(struct training_options *t, int64_t batch, int64_t steps, i
 
 static int check_dtypes(const struct training_options *t, const char *dtype)
 {
-    if (option_dtype("dtype", dtype) || option_dtype("grad-dtype", t->grad_dtype))
+    if (option_dtype("grad-dtype", t->grad_dtype))
         return -1;
     if (!strcmp(dtype, "fp32") && strcmp(t->grad_dtype, "fp32"))
         return say_fail("--grad-dtype %s would change nothing with --dtype fp32; leave it out, or "

@@ -80,12 +80,18 @@ struct training_options {
         ROW("dump", STRING, train.dump, "FILE",                                                    \
             "write loss, " what " and gradients of the first step")
 
+/* Whether steps are run: asked for, or left by the state that is resumed. */
+static inline bool training_has_steps(const struct training_options *t)
+{
+    return t->steps > 0 || t->state.from;
+}
+
 /* Replaces values that were not given by these. */
 void training_preset(struct training_options *t, int64_t batch, int64_t steps, int64_t warmup,
                      double lr);
 
-/* Checks the shared options and --dtype, and fills in the schedule.  batch: samples per step of a
- * rank; 0: it varies from step to step.  Returns 0, or -1 after an error message. */
+/* Checks the shared options, with the settled dtype, and fills in the schedule.  batch: samples per
+ * step of a rank; 0: it varies from step to step.  Returns 0, or -1 after an error message. */
 int training_check(struct training_options *t, const struct ckpt_options *library,
                    const char *dtype, int64_t batch);
 

@@ -103,9 +103,7 @@ static int compile_steps(struct stdit_run *r)
 /* Compiles the programs that run after the text encoder, in a planning-only context. */
 static int compile_ahead(struct stdit_run *r)
 {
-    const struct training_options *t = &r->options.train;
-
-    return stdit_compile(r, t->steps > 0 || t->state.from ? compile_steps : NULL);
+    return stdit_compile(r, training_has_steps(&r->options.train) ? compile_steps : NULL);
 }
 
 /* The text encoder has the whole budget and is freed before the model is created; a budget too
@@ -221,12 +219,7 @@ static void close(void *run)
 int main(int argc, char **argv)
 {
     static struct stdit_run r;
-    const struct trainer t = {.run = &r,
-                              .library = &r.options.library,
-                              .train = &r.options.train,
-                              .context = &r.context,
-                              .first = &r.first,
-                              .log = &r.log,
+    const struct trainer t = {TRAINER_RUN(r),
                               .parse = parse,
                               .tables = tables,
                               .outputs = check_outputs,

@@ -206,8 +206,6 @@ static int check_data(struct stdit_options *o)
 
 int stdit_check_model(const struct stdit_options *o)
 {
-    if (option_dtype("dtype", o->dtype))
-        return -1;
     if (o->hidden % 4)
         return say_fail("--hidden %lld: the position table needs a multiple of 4",
                         (long long)o->hidden);

@@ -75,8 +75,6 @@ int vae_model_configure(const struct vae_model_options *o, struct vae_config *co
 {
     if (!vae_preset(config, o->model))
         return say_fail("--model %s: no such preset; there are tiny and v1.2", o->model);
-    if (option_dtype("dtype", o->dtype))
-        return -1;
     config->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     take(&config->latent, o->latent);
     take(&config->groups, o->groups);

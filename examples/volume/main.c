@@ -131,12 +131,7 @@ static void close(void *run)
 int main(int argc, char **argv)
 {
     static struct volume_run r;
-    const struct trainer t = {.run = &r,
-                              .library = &r.options.library,
-                              .train = &r.options.train,
-                              .context = &r.context,
-                              .first = &r.first,
-                              .log = &r.log,
+    const struct trainer t = {TRAINER_RUN(r),
                               .parse = parse,
                               .tables = tables,
                               .outputs = check_outputs,

@@ -34,7 +34,8 @@ static bool is_read(const char *name, size_t length)
             return true;
     for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++) {
         env_name(own, sizeof own, row->name);
-        if (option_is_own(row) && strlen(own) == length + 5 && !strncmp(own + 5, name, length))
+        if (ckpt_option_has_value(row) && strlen(own) == length + 5 &&
+            !strncmp(own + 5, name, length))
             return true;
     }
     return false;
@@ -85,7 +86,7 @@ int option_environment(const struct ckpt_option *table, void *dest)
         char name[ENV_NAME], where[ENV_NAME + 32];
         env_name(name, sizeof(name), row->name);
         const char *text = getenv(name);
-        if (!text || !*text || !option_is_own(row))
+        if (!text || !*text || !ckpt_option_has_value(row))
             continue;
         snprintf(where, sizeof(where), "environment variable %s", name);
         int rc = option_store(row, dest, where, text);

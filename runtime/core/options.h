@@ -12,12 +12,6 @@
  */
 int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text);
 
-/* Whether the row is an option, and no title or second name of one. */
-static inline bool option_is_own(const struct ckpt_option *row)
-{
-    return row->type < CKPT_OPT_ALIAS;
-}
-
 /* The option of n tables whose name is nearest to a word of this length; NULL: none is near. */
 const char *option_nearest(const char *word, int length, int n, const struct ckpt_option **tables);
 

@@ -50,7 +50,7 @@ static bool has_rows(const struct ckpt_option *group)
 
     while (row->type == CKPT_OPT_ALIAS)
         row++;
-    return row->name && option_is_own(row);
+    return row->name && ckpt_option_has_value(row);
 }
 
 static void put_row(const struct ckpt_option *row, int width, int columns, FILE *f)
@@ -69,12 +69,12 @@ void ckpt_option_table_help(const struct ckpt_option *table, FILE *f)
     int width = 0, columns = columns_of(f);
 
     for (const struct ckpt_option *row = table; row->name; row++)
-        if (option_is_own(row) && usage_width(row) > width)
+        if (ckpt_option_has_value(row) && usage_width(row) > width)
             width = usage_width(row);
     for (const struct ckpt_option *row = table; row->name; row++) {
         if (row->type == CKPT_OPT_GROUP && has_rows(row))
             fprintf(f, "\n%s:\n", row->name);
-        if (option_is_own(row))
+        if (ckpt_option_has_value(row))
             put_row(row, width, columns, f);
     }
 }

@@ -45,7 +45,7 @@ static void search_table(const struct ckpt_option *table, const char *word, int 
 {
     for (const struct ckpt_option *row = table; row->name; row++) {
         size_t n = strlen(row->name);
-        if (n > MAX_NAME || !option_is_own(row))
+        if (n > MAX_NAME || !ckpt_option_has_value(row))
             continue;
         int distance = edit_distance(word, length, row->name, (int)n);
         if (distance < best->distance)
@@ -68,7 +68,7 @@ static const char *search_names(const struct ckpt_option *table, const char *wor
 {
     for (const struct ckpt_option *row = table; row->name && length > 1; row++) {
         int n = (int)strlen(row->name);
-        if (!option_is_own(row) || n > length || strncmp(row->name, word, (size_t)n))
+        if (!ckpt_option_has_value(row) || n > length || strncmp(row->name, word, (size_t)n))
             continue;
         if (n == length || (n > 2 && word[n] == '-'))
             return row->name;
@@ -80,7 +80,7 @@ static const char *search_names(const struct ckpt_option *table, const char *wor
 static const char *search_words(const struct ckpt_option *table, const char *word, int length)
 {
     for (const struct ckpt_option *row = table; row->name && length > 1; row++)
-        if (option_is_own(row) && row->help && begins_with(row->help, word, length))
+        if (ckpt_option_has_value(row) && row->help && begins_with(row->help, word, length))
             return row->name;
     return NULL;
 }
@@ -126,7 +126,7 @@ static int list_options(int n, const struct ckpt_option **tables)
     size_t used = 0;
     for (int i = 0; i < n; i++)
         for (const struct ckpt_option *row = tables[i]; row->name && used < sizeof list; row++)
-            if (option_is_own(row))
+            if (ckpt_option_has_value(row))
                 used += (size_t)snprintf(list + used, sizeof list - used, "%s--%s",
                                          used ? ", " : "", row->name);
     return error_set(CKPT_EINVAL, "libckpt %s; options %s", ckpt_version(), used ? list : "none");

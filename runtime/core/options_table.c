@@ -104,10 +104,14 @@ const struct ckpt_option *ckpt_options_table(void)
 static size_t field_end(const struct ckpt_option *row)
 {
     static const size_t sizes[] = {
-        [CKPT_OPT_FLAG] = sizeof(bool),           [CKPT_OPT_INT] = sizeof(int64_t),
-        [CKPT_OPT_COUNT] = sizeof(int64_t),       [CKPT_OPT_FLOAT] = sizeof(double),
-        [CKPT_OPT_STRING] = sizeof(const char *), [CKPT_OPT_SIZE] = sizeof(int64_t),
-        [CKPT_OPT_BUDGET] = sizeof(int64_t),      [CKPT_OPT_ALIAS] = 0,
+        [CKPT_OPT_FLAG] = sizeof(bool),
+        [CKPT_OPT_INT] = sizeof(int64_t),
+        [CKPT_OPT_COUNT] = sizeof(int64_t),
+        [CKPT_OPT_FLOAT] = sizeof(double),
+        [CKPT_OPT_STRING] = sizeof(const char *),
+        [CKPT_OPT_SIZE] = sizeof(int64_t),
+        [CKPT_OPT_BUDGET] = sizeof(int64_t),
+        [CKPT_OPT_ALIAS] = 0,
         [CKPT_OPT_GROUP] = 0,
     };
 
