@@ -2,8 +2,8 @@
 /* Activations: GELU in its tanh approximation and SiLU, with their derivatives. */
 #include "decompose.h"
 #include "ops.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 
 static int shape_activation(struct ckpt_call *call)
 {

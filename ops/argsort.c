@@ -2,9 +2,9 @@
 /* Sorting along the last axis.  The kernel computes only the sorted indices (argsort).  sort and
  * topk gather the elements by these indices, so the gradient is the adjoint of the gather. */
 #include "call.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/sort.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/sort.h"
 #include "ops.h"
 #include "argsort.h"
 

@@ -2,15 +2,15 @@
 /* Attention: shapes, gradients and costs of softmax(scale q k^T + bias) v per head. */
 #include <math.h>
 #include <string.h>
-#include "cuda/attention/attention_workspace.h"
+#include "kernels/cuda/attention/attention_workspace.h"
 #include "decompose.h"
 #include "attention.h"
 #include "attention_decompose.h"
 #include "attention_fold.h"
 #include "core/sized.h"
-#include "cpu/attention.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 
 static bool last_axis_dense(const struct ckpt_desc *d)
 {

@@ -87,8 +87,8 @@ enum { HALT_INDEX = -1, HALT_NAN = 1, HALT_UPDATE = 2 };
 /*
  * The struct that run.bad_index points to: the out-of-range index that kernels reported in this
  * step.  The first faulty call is kept, and of its indices the one at the smallest position.  A
- * kernel writes NaN for a value without a valid index, reports the index (cpu/report.h,
- * cuda/report.cuh) and continues.
+ * kernel writes NaN for a value without a valid index, reports the index (kernels/cpu/report.h,
+ * kernels/cuda/report.cuh) and continues.
  */
 struct index_report {
     uint64_t call;  /* micro-step << 32 | position on the tape + 1; 0: no index is out of range */

@@ -10,8 +10,8 @@
 #include <math.h>
 #include "call.h"
 #include "expr/expr.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "attr.h"
 #include "group_norm.h"
 #include "ops.h"

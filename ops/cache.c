@@ -9,7 +9,7 @@
  */
 #include "cache.h"
 #include "ckpt_nn.h"
-#include "cuda/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "tape/tape.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shape rules of the collective ops. */
 #include "collective.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 
 /* out[0] becomes a 1-D tensor of numel elements in the dtype of the operand. */

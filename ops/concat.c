@@ -4,8 +4,8 @@
  * are copied.  Otherwise a kernel copies them.
  */
 #include <string.h>
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "tape/tape.h"
 

@@ -8,10 +8,10 @@
 #include <string.h>
 #include "call.h"
 #include "conv.h"
-#include "cpu/conv_kernels.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/conv_kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "ops.h"
 #include "core/sized.h"
 

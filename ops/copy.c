@@ -2,8 +2,8 @@
 /* Copy (dense from any strides), cast and pad. */
 #include "ops.h"
 #include "attr.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "expr/expr.h"
 
 ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x)

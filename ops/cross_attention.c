@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cross attention on packed text: shapes, gradients and costs. */
-#include "cuda/attention/attention_workspace.h"
+#include "kernels/cuda/attention/attention_workspace.h"
 #include "decompose.h"
 #include "attention.h"
 #include "attention_decompose.h"
-#include "cpu/attention.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 
 static int check_lens(struct ckpt_call *call)
 {

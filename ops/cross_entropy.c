@@ -14,8 +14,8 @@
 #include "decompose.h"
 #include "attr.h"
 #include "core/sized.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "tape/tape.h"
 

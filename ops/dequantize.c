@@ -8,8 +8,8 @@
  */
 #include "attr.h"
 #include "core/frozen.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 
 /* {words} -> [rows, cols] */

@@ -2,8 +2,8 @@
 /* Element-wise ops: add, sub, mul, affine, where, and accumulation of gradients. */
 #include "ops.h"
 #include "attr.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "expr/expr.h"
 
 /* The gradient of a broadcast operand: d summed to the operand's shape. */

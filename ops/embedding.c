@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines, then sines. */
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "embedding.h"
 #include "ops.h"
 

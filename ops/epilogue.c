@@ -10,8 +10,8 @@
  * gradient of GELU is fused; the forward GELU is computed while its result is rounded (fp8.c).
  */
 #include <stdlib.h>
-#include "cpu/linear.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cuda/workspace.h"
 #include "expr/expr.h"
 #include "epilogue.h"
 

@@ -6,8 +6,8 @@
 #include <float.h>
 #include <math.h>
 #include "call.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "expr/expr.h"
 #include "fold.h"
 

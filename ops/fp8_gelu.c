@@ -15,10 +15,10 @@
  * products of blocks are left to cuBLASLt.
  */
 #include "attr.h"
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "fp8.h"
 #include "epilogue.h"
 

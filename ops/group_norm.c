@@ -2,9 +2,9 @@
 /* Group norm (Wu & He 2018) with its affine map, optionally followed by SiLU. */
 #include "call.h"
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "group_norm.h"
 #include "ops.h"
 

@@ -5,9 +5,9 @@
  * division into parts.
  */
 #include "ckpt.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "group_norm.h"
 #include "ops.h"
 

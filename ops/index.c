@@ -5,9 +5,9 @@
  * for any dtype.  Each pair is each other's gradient, so gradients of any order exist.
  */
 #include "call.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/segments.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/segments.h"
 #include "expr/expr.h"
 #include "index_shape.h"
 #include "ops.h"

@@ -6,8 +6,8 @@
  */
 #include "int8.h"
 #include "core/int8.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 
 enum { OPERATIONS = 4 }; /* flops per value: magnitude, product, rounding, conversion */

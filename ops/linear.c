@@ -15,10 +15,10 @@
 #include "attr.h"
 #include "fp8.h"
 #include "ops.h"
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "tape/tape.h"
 
 static int64_t last_size(const struct ckpt_desc *d)

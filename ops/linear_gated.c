@@ -16,10 +16,10 @@
  * gradient is fused whether or not the forward pass is: layers with biases or adapters compute gate
  * and up separately.  epilogue.c describes where this is done.
  */
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "epilogue.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */

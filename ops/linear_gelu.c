@@ -16,10 +16,10 @@
  * epilogue.c describes where this is done.
  */
 #include "attr.h"
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "epilogue.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */

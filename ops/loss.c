@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mean squared error with a frame mask. */
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
-#include "cpu/loss.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
+#include "kernels/cpu/loss.h"
 #include "ops.h"
 
 static void scalar(struct ckpt_call *call, int out)

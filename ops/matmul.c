@@ -4,9 +4,9 @@
  * products, summed over the axes on which an operand broadcast.
  */
 #include "call.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "matmul.h"
 #include "ops.h"
 #include "tape/tape.h"

@@ -3,7 +3,7 @@
 #ifndef CKPT_OPS_MATMUL_H
 #define CKPT_OPS_MATMUL_H
 
-#include "cpu/gemm.h"
+#include "kernels/cpu/gemm.h"
 #include "loops.h"
 
 struct matmul_attr {

@@ -11,10 +11,10 @@
  *   gradient (linear.c).
  */
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cpu/rows.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 
 static int check_rows(struct ckpt_call *call, int i)
 {

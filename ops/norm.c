@@ -14,10 +14,10 @@
  * eps to the backward op only for them.
  */
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cpu/rows.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "norm.h"
 #include "tape/tape.h"
 

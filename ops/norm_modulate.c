@@ -4,10 +4,10 @@
  * statistics only and recomputes the normalised value from them.
  */
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cpu/rows.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "norm.h"
 
 static int norm_modulate_shape(struct ckpt_call *call)

@@ -5,7 +5,7 @@
 
 #include "core/base.h"
 
-/* One op_<name> per op.  One file per family in ops/, kernels in ops/cpu and ops/cuda. */
+/* One op_<name> per op.  One file per family in ops/, kernels in ops/kernels/{cpu,cuda}. */
 #define OPS(X)                                                                                     \
     X(linear)                                                                                      \
     X(linear_dx)                                                                                   \

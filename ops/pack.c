@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing of masked rows to the front, and unpacking, which is its gradient. */
 #include "ops.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 
 static int check_mask(struct ckpt_call *call, int64_t batch, int64_t length)
 {

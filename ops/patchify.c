@@ -3,8 +3,8 @@
  * Video to patch tokens and back.  Both ops move every element once and support both element orders
  * inside a patch, so each is the gradient of the other: padding in one is cropping in the other.
  */
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "patchify.h"
 

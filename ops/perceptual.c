@@ -2,8 +2,8 @@
 /* Ops of perceptual losses: ReLU, and distances between features. */
 #include "ckpt.h"
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "perceptual.h"
 

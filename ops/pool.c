@@ -6,8 +6,8 @@
  */
 #include <math.h>
 #include <string.h>
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "pool.h"
 #include "core/sized.h"

@@ -3,8 +3,8 @@
  * loss. */
 #include "ckpt.h"
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "quantize.h"
 

@@ -2,8 +2,8 @@
 /* Ops without operands: fill and randn. */
 #include "ops.h"
 #include "attr.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 
 static ckpt_tensor record_make(ckpt_tape *t, const struct ckpt_op_def *def, float value,
                                enum ckpt_dtype dtype, int ndim, const int64_t *shape)

@@ -6,10 +6,10 @@
 #include "call.h"
 #include "ops.h"
 #include "attr.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
-#include "cpu/reduce.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
+#include "kernels/cpu/reduce.h"
 
 unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask)
 {

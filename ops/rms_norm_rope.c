@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RMS norm and rotary embedding in one op, for the queries and keys of transformers. */
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "norm.h"
 #include "ops.h"
 #include "rope.h"

@@ -3,8 +3,8 @@
  * Rotary embedding of interleaved pairs (Su et al. 2021) from a table of cosines and sines.  A
  * rotation is orthogonal, so the gradient is the inverse rotation.
  */
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "rope.h"
 

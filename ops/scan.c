@@ -2,8 +2,8 @@
 /* Softmax and log-softmax over rows (another axis is transposed to the end), and cumsum over any
  * axis. */
 #include "call.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "scan.h"
 

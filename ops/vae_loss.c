@@ -11,8 +11,8 @@
  *   gradient.
  */
 #include "decompose.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "vae_loss.h"
 

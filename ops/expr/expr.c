@@ -15,8 +15,8 @@
 #include "attr.h"
 #include "core/bits.h"
 #include "conv.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "pool.h"
 
 /* ---- properties of codes --------------------------------------------------------------------- */

@@ -30,9 +30,10 @@
  *   whole row of `reduced` axes.  Chains are fused before and after it, so that a softmax or a norm
  *   is one program.  It passes over the rows of e->shape once for each level of row nodes, and then
  *   stores one result per element, or one per row.
- * - CPU (cpu/expr.c): an interpreter, node by node, over blocks that fit the first-level cache.
- * - CUDA (cuda/expr*.c, .cu): a kernel per program, compiled by NVRTC before the first step and
- *   cached on disk; without NVRTC, a kernel that interprets the program.
+ * - CPU (kernels/cpu/expr.c): an interpreter, node by node, over blocks that fit the
+ *   first-level cache.
+ * - CUDA (kernels/cuda/expr*.c, .cu): a kernel per program, compiled by NVRTC before the first step
+ *   and cached on disk; without NVRTC, a kernel that interprets the program.
  */
 #ifndef CKPT_EXPR_H
 #define CKPT_EXPR_H

@@ -134,9 +134,9 @@ static int open_gpu(ckpt *c)
     return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.unordered);
 }
 
-/* Our products with an epilogue need Hopper (cuda/gemm_hopper.cuh).  With fewer tiles than an H100
- * or H200 has clusters of two, cuBLASLt has smaller tiles, and a product and a separate pass take
- * less time: backward GELU of 300 x 1,152 x 4,608 0.0215 ms instead of 0.0227, a gate of
+/* Our products with an epilogue need Hopper (kernels/cuda/gemm_hopper.cuh).  With fewer tiles than
+ * an H100 or H200 has clusters of two, cuBLASLt has smaller tiles, and a product and a separate
+ * pass take less time: backward GELU of 300 x 1,152 x 4,608 0.0215 ms instead of 0.0227, a gate of
  * 256 x 1,536 x 8,960 0.0209 instead of 0.0290 (doc/bench/h200.md). */
 enum { JOINED_CAPABILITY = 90, JOINED_TILES = 66 };
 

@@ -3,7 +3,8 @@
 #include <sched.h>
 #include "core/thread_team.h"
 
-/* The largest frame of a kernel has 270 KB (ops/cpu/expr.c), and BLAS libraries have their own. */
+/* The largest frame of a kernel has 270 KB (kernels/cpu/expr.c), and BLAS libraries have
+ * their own. */
 enum { STACK = 2 << 20 };
 
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)

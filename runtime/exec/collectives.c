@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives of a program: the callbacks of the kernels in ops/cpu/collective.c. */
+/* The collectives of a program: the callbacks of the kernels in ops/kernels/cpu/collective.c. */
 #include "dist/comm/comm.h"
 #include "exec/program.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The global norm of all gradients, and the scalars that all updates share: see ops/attr.h. */
 #include <stdlib.h>
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspace.h"
 #include "attr.h"
 #include "collective.h"
 #include "ops.h"

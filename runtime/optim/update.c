@@ -2,8 +2,8 @@
 /* Updates as ops that change parameters and their state in place, and the recording of these
  * ops. */
 #include <stdlib.h>
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "attr.h"
 #include "collective.h"
 #include "core/mean8.h"

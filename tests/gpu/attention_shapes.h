@@ -11,8 +11,8 @@
 #include <cuda_runtime_api.h>
 #include "ckpt_tools.h"
 #include "core/bits.h"
-#include "cpu/blas.h"
-#include "cuda/libs.h"
+#include "kernels/cpu/blas.h"
+#include "kernels/cuda/libs.h"
 #include "must.h"
 
 enum { AGAIN = 20 }; /* runs that must give the same bits, where blocks wait for each other */

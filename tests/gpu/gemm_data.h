@@ -12,8 +12,8 @@
 #include <string.h>
 #include <cuda_runtime_api.h>
 #include "core/bits.h"
-#include "cuda/kernels.h"
-#include "cuda/libs.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/libs.h"
 #include "must.h"
 
 enum { PLAIN, OURS, KINDS };

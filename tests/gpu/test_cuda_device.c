@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "cuda/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "memory/device/cuda_watch.h"
 #include "memory/device/device.h"
 

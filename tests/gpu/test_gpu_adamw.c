@@ -12,8 +12,8 @@
 #include "attr.h"
 #include "ckpt_tools.h"
 #include "core/mean8.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "must.h"
 #include "optim/update_math.h"
 

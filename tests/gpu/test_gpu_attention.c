@@ -9,9 +9,9 @@
 #include <math.h>
 #include "attr.h"
 #include "attention_shapes.h"
-#include "cpu/kernels.h"
-#include "cuda/attention/attention_core.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/attention/attention_core.h"
+#include "kernels/cuda/kernels.h"
 
 enum { Q, K, V, LENS, O, LSE, TENSORS, INPUTS = LENS + 1, WORKSPACE = 64 << 20 };
 

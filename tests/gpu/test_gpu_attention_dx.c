@@ -11,9 +11,9 @@
 #include <math.h>
 #include "attr.h"
 #include "attention_shapes.h"
-#include "cpu/kernels.h"
-#include "cuda/attention/attention_workspace.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/attention/attention_workspace.h"
+#include "kernels/cuda/kernels.h"
 
 /* Forward reads Q to LENS and writes O and LSE; backward reads Q to D_O. */
 enum { Q, K, V, LENS, O, LSE, D_O, DQ, DK, DV, TENSORS, INPUTS = DQ, RESULTS = TENSORS - DQ };

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "attr.h"
 #include "core/bits.h"
-#include "cuda/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "must.h"
 #include "ops.h"
 

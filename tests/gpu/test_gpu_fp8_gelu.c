@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include "attr.h"
 #include "core/bits.h"
-#include "cuda/gemm_gelu.h"
+#include "kernels/cuda/gemm_gelu.h"
 #include "fp8_buffers.h"
 
 enum { MORE = 16 /* rows after a matrix */ };

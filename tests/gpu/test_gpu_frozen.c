@@ -11,8 +11,8 @@
 #include "attr.h"
 #include "ckpt_tools.h"
 #include "core/frozen.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "must.h"
 
 /* A weight in codes and its dequantized value, on host and device. */

@@ -4,7 +4,7 @@
  * cuBLASLt's product, silu, mul, silu_dx (gemm_data.h).  The separate ops are also compared with
  * the fused expressions that a step uses if nothing is joined.
  */
-#include "cuda/gemm_gated.h"
+#include "kernels/cuda/gemm_gated.h"
 #include "expr/expr.h"
 #include "gemm_data.h"
 

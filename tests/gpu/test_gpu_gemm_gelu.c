@@ -5,8 +5,8 @@
  * double.
  */
 #include <math.h>
-#include "cuda/gemm_gelu.h"
-#include "cuda/workspace.h"
+#include "kernels/cuda/gemm_gelu.h"
+#include "kernels/cuda/workspace.h"
 #include "gemm_data.h"
 
 enum tensor_name { X, W, BIAS, PRE, POST, DY, WT, GIVEN, V, DPRE, SUMS, TENSORS };

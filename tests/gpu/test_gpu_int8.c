@@ -11,9 +11,9 @@
 #include <cuda_runtime_api.h>
 #include "ckpt_tools.h"
 #include "core/int8.h"
-#include "cpu/cpu.h"
-#include "cpu/kernels.h"
-#include "cuda/kernels.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "int8.h"
 #include "must.h"
 

@@ -11,12 +11,12 @@
 #include <cuda_runtime_api.h>
 #include "ckpt_tools.h"
 #include "core/bits.h"
-#include "cpu/blas.h"
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "cuda/kernels.h"
-#include "cuda/libs.h"
-#include "cuda/workspace.h"
+#include "kernels/cpu/blas.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/libs.h"
+#include "kernels/cuda/workspace.h"
 #include "must.h"
 
 enum tensor_name { X, W, B, DY, Y, DX, DW, DB, NARROW_DW, Y_SUM, DX_SUM, TENSORS };

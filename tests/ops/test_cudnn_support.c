@@ -7,9 +7,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include "cuda/attention/attention_workspace.h"
-#include "cuda/attention/cudnn_attention.h"
-#include "cuda/cudnn_conv.h"
+#include "kernels/cuda/attention/attention_workspace.h"
+#include "kernels/cuda/attention/cudnn_attention.h"
+#include "kernels/cuda/cudnn_conv.h"
 
 static const char h100[] =
     "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"

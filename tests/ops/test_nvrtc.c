@@ -4,9 +4,9 @@
  * dtype, also in several threads, and the disk cache keeps the results, also with damaged entries
  * and several writers at once.  Skipped without NVRTC.
  */
-#include "cuda/expr_launch.h"
-#include "cuda/kernel_cache.h"
-#include "cuda/nvrtc.h"
+#include "kernels/cuda/expr_launch.h"
+#include "kernels/cuda/kernel_cache.h"
+#include "kernels/cuda/nvrtc.h"
 
 #include <dirent.h>
 #include <pthread.h>

@@ -7,8 +7,8 @@
  */
 #include "ckpt_tools.h"
 #include "harness.h"
-#include "cpu/attention_core.h"
-#include "cpu/blas.h"
+#include "kernels/cpu/attention_core.h"
+#include "kernels/cpu/blas.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -14,9 +14,9 @@
 #include "ckpt_tools.h"
 #include "core/fp8.h"
 #include "cpu.h"
-#include "cpu/blas.h"
-#include "cpu/kernels.h"
-#include "cpu/linear.h"
+#include "kernels/cpu/blas.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear.h"
 #include "fp8.h"
 #include "fp8_reference.h"
 

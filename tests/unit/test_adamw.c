@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include "attr.h"
 #include "cpu.h"
-#include "cpu/kernels.h"
+#include "kernels/cpu/kernels.h"
 #include "optim/host_update.h"
 #include "optim/optim.h"
 #include "unit/typical_update.h"

@@ -17,7 +17,7 @@
 #include "ckpt_tools.h"
 #include "core/bits.h"
 #include "core/frozen.h"
-#include "cpu/kernels.h"
+#include "kernels/cpu/kernels.h"
 #include "frozen_reference.h"
 
 enum {

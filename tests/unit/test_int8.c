@@ -14,7 +14,7 @@
 #include "ckpt_tools.h"
 #include "core/int8.h"
 #include "cpu.h"
-#include "cpu/kernels.h"
+#include "kernels/cpu/kernels.h"
 #include "int8.h"
 #include "tape/tape.h"
 

@@ -18,7 +18,7 @@
 #include "attr.h"
 #include "core/bits.h"
 #include "cpu.h"
-#include "cpu/blas.h"
+#include "kernels/cpu/blas.h"
 #include "expr/expr.h"
 #include "fp8.h"
 #include "ops.h"

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include "attr.h"
 #include "cpu.h"
-#include "cpu/kernels.h"
+#include "kernels/cpu/kernels.h"
 #include "core/mean8.h"
 #include "core/random.h"
 #include "optim/host_update.h"

@@ -14,7 +14,7 @@
 #include "ckpt_tools.h"
 #include "core/bits.h"
 #include "context/context.h"
-#include "cpu/kernels.h"
+#include "kernels/cpu/kernels.h"
 #include "core/random.h"
 #include "unit/philox.h"
 

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include "attr.h"
 #include "cpu.h"
-#include "cpu/kernels.h"
+#include "kernels/cpu/kernels.h"
 #include "core/random.h"
 #include "unit/philox.h"
 #include "optim/host_update.h"

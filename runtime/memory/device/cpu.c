@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "memory/device/host_queue.h"
 #include "memory/device/team.h"
-#include "ops/cpu/blas.h"
+#include "ops/kernels/cpu/blas.h"
 
 struct cpu_device {
     struct device device;

@@ -9,11 +9,11 @@
 #include <time.h>
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
-#include "cuda/expr_launch.h"
-#include "cuda/kernel_cache.h"
-#include "cuda/libs.h"
-#include "cuda/nvrtc.h"
-#include "cuda/probe.h"
+#include "kernels/cuda/expr_launch.h"
+#include "kernels/cuda/kernel_cache.h"
+#include "kernels/cuda/libs.h"
+#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/probe.h"
 #include "memory/device/cuda_arena.h"
 #include "memory/device/cuda_clock.h"
 #include "memory/device/cuda_files.h"

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives on the CPU: forwarded to the executor's struct ops_ranks. */
+#include "collective.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kernels.h"
+
+static int run(enum collective kind, const struct ckpt_kernel_args *a)
+{
+    struct ops_ranks *ranks = a->device;
+    return ranks ? ranks->run(ranks, kind, a) : CKPT_EDEVICE;
+}
+
+int cpu_all_gather(const struct ckpt_kernel_args *a)
+{
+    return run(COLLECTIVE_ALL_GATHER, a);
+}
+
+int cpu_reduce_scatter(const struct ckpt_kernel_args *a)
+{
+    return run(COLLECTIVE_REDUCE_SCATTER, a);
+}
+
+int cpu_all_reduce(const struct ckpt_kernel_args *a)
+{
+    return run(COLLECTIVE_ALL_REDUCE, a);
+}
+
+/* Copies n elements of a view to `to`, converted to dtype. */
+static void place(char *to, enum ckpt_dtype dtype, const struct ckpt_view *v, int64_t n)
+{
+    if (v->desc.dtype == dtype)
+        memcpy(to, v->data, (size_t)(n * ckpt_dtype_size(dtype)));
+    else if (dtype == CKPT_BF16)
+        cpu_store(to, v->data, dtype, n);
+    else
+        cpu_load((float *)(void *)to, v->data, v->desc.dtype, n);
+}
+
+int cpu_flatten(const struct ckpt_kernel_args *a)
+{
+    const struct flatten_attr *attr = a->attr;
+    int64_t size = ckpt_dtype_size(attr->dtype), end = 0;
+    char *out = a->out[0].data;
+    for (int i = 0; i < a->n_in; i++) {
+        int64_t n = desc_numel(&a->in[i].desc), offset = attr->offset[i];
+        memset(out + end * size, 0, (size_t)((offset - end) * size));
+        place(out + offset * size, attr->dtype, &a->in[i], n);
+        end = offset + n;
+    }
+    memset(out + end * size, 0, (size_t)((attr->numel - end) * size));
+    return 0;
+}
+
+int cpu_requests(const struct ckpt_kernel_args *a)
+{
+    memcpy(a->out[0].data, a->run->request, sizeof a->run->request);
+    return 0;
+}
