@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include "dist/crew_checks.h"
+#include "plan/one_search.h"
 #include "unit/test_directory.h"
 
 /* See SUMS of test_ranks.c; signs of lion and small denominators of AdamW differ sooner. */

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "ckpt_tools.h"
 #include "dist/rank_threads.h"
+#include "plan/one_search.h"
 
 enum { RANKS = 2, BATCH = 6, WIDTH = 8, LAYERS = 3, STEPS = 2 };
 

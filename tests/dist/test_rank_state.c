@@ -15,6 +15,7 @@
 #include "core/bits.h"
 #include "ckpt_files.h"
 #include "dist/rank_threads.h"
+#include "plan/one_search.h"
 
 /* 192 and 16 elements in a bucket: shares of two and of four cut through the matrix. */
 enum { RANKS = 4, BATCH = 16, WIDTH = 12, OUT = 16, BLOCKS = 3, STEPS = 4, MOST = 8000 };

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "plan/graph/machine.h"
+#include "plan/one_search.h"
 #include "tiny.h"
 
 static const struct tiny shape = {.batch = 4, .length = 48, .width = 24, .heads = 2};

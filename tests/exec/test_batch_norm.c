@@ -15,6 +15,7 @@
 #include "ckpt_files.h"
 #include "ckpt_nn.h"
 #include "ckpt_op.h"
+#include "plan/one_search.h"
 #include "small.h"
 #include "torch_batch_norm.h"
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "exec/small.h"
+#include "plan/one_search.h"
 
 /* ---- frozen groups and lower tiers: the smallest budget is one ------------------------------- */
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "plan/one_search.h"
 #include "small.h"
 
 /* Runs the first steps, saves, and runs the rest in a new context. */

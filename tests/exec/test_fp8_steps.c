@@ -16,6 +16,7 @@
 #include "ckpt_tools.h"
 #include "modes.h"
 #include "ops.h"
+#include "plan/one_search.h"
 
 enum { WIDTH = MODES_WIDTH };
 

@@ -17,6 +17,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "dist/rank_threads.h"
+#include "plan/one_search.h"
 #include "small.h"
 
 enum {

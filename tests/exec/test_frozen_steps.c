@@ -17,6 +17,7 @@
 #include "ckpt_tools.h"
 #include "core/frozen.h"
 #include "ops.h"
+#include "plan/one_search.h"
 #include "small.h"
 
 enum { WIDTH = 64, WEIGHTS = SMALL_LAYERS + 2, RANK = 4 };

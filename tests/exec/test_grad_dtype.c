@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
+#include "plan/one_search.h"
 #include "tiny.h"
 
 enum { BATCH = 4, WIDTH = 16, TWICE = WIDTH * WIDTH, STEPS = 10 };

@@ -12,6 +12,7 @@
 #include "ckpt_op.h"
 #include "ckpt_tools.h"
 #include "dist/rank_threads.h"
+#include "plan/one_search.h"
 #include "small.h"
 
 enum { BATCH = 3, SIDE = 6, HIDDEN = 8, STEPS = 4 };

@@ -16,6 +16,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "modes.h"
+#include "plan/one_search.h"
 #include "state/safetensors.h"
 
 enum { WIDTH = 24, SQUARES = SMALL_LAYERS + 2, TRAINED = (SQUARES * WIDTH + SMALL_LAYERS) * WIDTH };

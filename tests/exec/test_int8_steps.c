@@ -17,6 +17,7 @@
 #include "modes.h"
 #include "ops.h"
 #include "plan/graph/graph_file.h"
+#include "plan/one_search.h"
 
 enum { WIDTH = MODES_WIDTH, ROWS = 32 };
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "exec/small.h"
+#include "plan/one_search.h"
 
 enum {
     BATCH = 4,

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "plan/one_search.h"
 #include "small.h"
 
 enum { IN = 6, OUT = 5, RANK = 3, BATCH = 4, PARAMS = 5 };

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "plan/one_search.h"
 #include "small.h"
 
 enum { SAVED = 2, MOST_CALLS = 12, HANG_SECONDS = 1 };

@@ -14,6 +14,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "optimizer_kinds.h"
+#include "plan/one_search.h"
 
 enum {
     STEPS = 7,

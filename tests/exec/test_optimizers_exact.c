@@ -15,6 +15,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "optimizer_kinds.h"
+#include "plan/one_search.h"
 
 /* Runs the first steps, saves, and runs the rest in a new context, with a non-finite step before.
  */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "plan/one_search.h"
 #include "tiny.h"
 
 enum { STEPS = 4, BUDGETS = 10 };

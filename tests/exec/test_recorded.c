@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "plan/one_search.h"
 #include "small.h"
 
 struct call {

@@ -12,6 +12,7 @@
 #include "context/context.h"
 #include "examples/stdit/model.h"
 #include "exec/clock.h"
+#include "plan/one_search.h"
 
 /* Device bytes per recorded kernel and segment, as measured there, and the reserved bytes (warm.c).
  */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_nn.h"
+#include "plan/one_search.h"
 #include "small.h"
 #include "torch_rnn.h"
 

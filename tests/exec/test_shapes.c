@@ -13,6 +13,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "exec/program.h"
+#include "plan/one_search.h"
 
 enum { SHAPES = 7, LAYERS = 4, WIDTH = 32, STEPS = 24, LONG = 2000 };
 

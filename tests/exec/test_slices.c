@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_op.h"
+#include "plan/one_search.h"
 #include "small.h"
 
 enum { ROWS = 4, COLS = 150, NUMEL = ROWS * COLS };

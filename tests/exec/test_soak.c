@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
+#include "plan/one_search.h"
 #include "tiny.h"
 
 enum { STEPS = 2000, SETTLED = 50 };

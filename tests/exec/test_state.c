@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_files.h"
+#include "plan/one_search.h"
 #include "state/state_counts.h"
 #include "small.h"
 #include "unit/test_directory.h"

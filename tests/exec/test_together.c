@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
+#include "plan/one_search.h"
 
 enum { TRAIN, JUDGE, PROGRAMS };
 enum { STEPS = 3, LAYERS = 4, BATCH = 32, WIDTH = 32, WIDE = 128, COLUMNS = 32 };

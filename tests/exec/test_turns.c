@@ -13,6 +13,7 @@
 #include "ckpt_tools.h"
 #include "context/context.h"
 #include "exec/clock.h"
+#include "plan/one_search.h"
 
 enum { LAYERS = 8, WIDTH = 1024, SHAPES = 3, STEPS = 60, WARM = 4 };
 

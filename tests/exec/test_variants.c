@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "ckpt_tools.h"
 #include "context/context.h"
+#include "plan/one_search.h"
 
 enum { ROWS = 64, WIDTH = 16, HIDDEN = 256 };
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "graphs.h"
+#include "plan/one_search.h"
 
 #define UNIT   (INT64_C(1) << 22)
 #define PLENTY (INT64_C(1) << 40)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "plan/one_search.h"
 #include "plan/search/comm_cost.h"
 #include "graphs.h"
 #include "models.h"

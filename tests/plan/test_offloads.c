@@ -13,6 +13,7 @@
 #include "graphs.h"
 #include "models.h"
 #include "plan/offload/transfer.h"
+#include "plan/one_search.h"
 
 #define UNIT (INT64_C(1) << 22)
 

@@ -10,6 +10,7 @@
 #include "plan/graph/graph_file.h"
 #include "models.h"
 #include "optima.h"
+#include "plan/one_search.h"
 
 static const char *const names[] = {
     "uniform-8", "uniform-12", "uniform-16", "uniform-20", "chain-1",  "chain-2",  "chain-3",
