@@ -6,6 +6,7 @@
  */
 #include <string.h>
 #include "cli/bench.h"
+#include "measure/measure.h"
 #include "ops.h"
 #include "context/context.h"
 

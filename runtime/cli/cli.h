@@ -103,13 +103,4 @@ int cli_sweep(const struct plan_job *job);
 int cli_world(struct plan_job *job);
 int cli_explain(const struct plan_job *job, const char *name);
 
-/* ---- ckpt machine --------------------------------------------------------------------------- */
-
-/* Measures this computer.  Each returns 0 or a code, with the sentence in error. */
-struct device;
-int measure_device(struct device *d, struct machine *m, struct error *error);
-/* Writes and reads a temporary file in dir without the page cache; leaves 0 if direct I/O is not
- * supported. */
-int measure_disk(struct machine *m, const char *dir, struct error *error);
-
 #endif

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "cli/cli.h"
+#include "measure/measure.h"
 #include "memory/device/device.h"
 
 struct machine_options {

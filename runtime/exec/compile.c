@@ -9,7 +9,7 @@
 #include "core/sized.h"
 #include "exec/program.h"
 #include "exec/red_zones.h"
-#include "exec/timing.h"
+#include "measure/timing.h"
 #include "optim/optimizer.h"
 
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */

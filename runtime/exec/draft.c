@@ -20,6 +20,7 @@
 #include "memory/device/team.h"
 #include "expr/expr.h"
 #include "int8.h"
+#include "measure/warm.h"
 #include "ops.h"
 #include "optim/optim.h"
 #include "plan/graph/graph_file.h"

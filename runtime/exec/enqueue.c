@@ -2,7 +2,7 @@
 /* Translates instructions to commands of the device: see enqueue.h. */
 #include "exec/enqueue.h"
 #include "exec/red_zones.h"
-#include "exec/timing.h"
+#include "measure/timing.h"
 
 static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
                                            struct moment at)

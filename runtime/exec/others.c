@@ -7,7 +7,7 @@
  * fit. The recording stays, and with it the size of micro-steps.
  */
 #include "exec/program.h"
-#include "exec/timing.h"
+#include "measure/timing.h"
 
 int64_t program_placed_bytes(const struct ckpt_program *p)
 {

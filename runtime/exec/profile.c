@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "exec/timing.h"
+#include "measure/timing.h"
 #include "ops.h"
 
 struct kind {

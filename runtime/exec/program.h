@@ -7,7 +7,7 @@
  *
  * - what is compiled: among the variants and sizes of micro-steps the one whose plan is the
  *   fastest (compile.c), with one plan for all ranks, made by rank 0 (one_plan.c);
- * - which times are measured before a plan is made (warm.c), on scratch bytes of the arena;
+ * - when times are measured before a plan is made (measure/warm.h);
  * - how the programs of a context share memory: all use the same parameters at the bottom of the
  *   arena, and a program that no longer fits beside a new one is planned again (others.c);
  * - the instructions of a step (lower.c): queue, waits and addresses of each.  They are made once,
@@ -252,11 +252,6 @@ int program_store_algorithms(struct ckpt_program *p);
 /* Adds to list the algorithms for a machine file: those of the machine except where the library no
  * longer uses them, and those measured to be faster than the library's first proposal. */
 int program_list_algorithms(const struct ckpt_program *p, struct pins *list);
-
-/* Runs every kind of op of the program on scratch bytes of the arena: libraries load their code and
- * select their algorithms before the budget is divided, and the context's machine gets the times of
- * ops it has none for.  Does nothing on the CPU.  Returns 0, CKPT_ENOMEM or the device's code. */
-int program_warm(struct ckpt_program *p);
 
 /* Fills the struct ckpt_run of each micro-step of the next step.  Seed and micro-steps are the same
  * in all steps: a recorded step keeps the values it was recorded with. */

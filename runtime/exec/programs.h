@@ -62,10 +62,6 @@ bool programs_only_plan(const struct programs *ps);
  */
 int64_t programs_arena_bytes(const struct programs *ps);
 
-/* Before the first plan: times the copies between the device and a host tier, unless --machine
- * gives their rates.  Returns 0 or the device's code. */
-int programs_time_links(struct programs *ps);
-
 /* Sets the sentence of a failure that the device returned, in program p if that is known; from now
  * on the weights count as lost.  Returns rc. */
 int programs_fail_device(struct programs *ps, const struct ckpt_program *p, int rc);

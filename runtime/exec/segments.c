@@ -7,7 +7,7 @@
 /*
  * Device bytes of recordings (H100, STDiT3-XL/2: 26 MiB of 6,352 kernels in two whole steps, 28 of
  * 3,667 in 175 segments, 56 of 3,688 in 422, 96 of 3,887 in 783), and the limit on their sum, a
- * part of the slack that warm.c reserves.  Kernels beyond the limit are submitted one by one.
+ * part of the slack of measure/warm.c.  Kernels beyond the limit are submitted one by one.
  */
 enum {
     MIN_KERNELS = 2, /* shorter runs of kernels are submitted one by one */

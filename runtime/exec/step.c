@@ -8,7 +8,7 @@
 #include "ckpt_tools.h"
 #include "exec/host_counts.h"
 #include "exec/program.h"
-#include "exec/timing.h"
+#include "measure/timing.h"
 #include "optim/optimizer.h"
 #include "dist/values.h"
 

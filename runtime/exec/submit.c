@@ -2,7 +2,7 @@
 /* Submits the instructions of a step: nothing is decided and nothing is allocated. */
 #include "exec/enqueue.h"
 #include "exec/segments.h"
-#include "exec/timing.h"
+#include "measure/timing.h"
 #include "exec/handover.h"
 
 static void submit_instr(struct ckpt_program *p, int32_t i, struct moment at)

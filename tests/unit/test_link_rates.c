@@ -6,7 +6,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "memory/device/device.h"
-#include "memory/link_rates.h"
+#include "measure/link_rates.h"
 #include "plan/graph/machine.h"
 
 enum { BYTES = 1 << 18 };

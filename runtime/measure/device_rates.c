@@ -9,10 +9,12 @@
 #include <string.h>
 #include "attr.h"
 #include "ckpt_tools.h"
-#include "cli/cli.h"
+#include "measure/link_rates.h"
+#include "measure/measure.h"
 #include "memory/device/device.h"
-#include "memory/link_rates.h"
+#include "memory/device/team.h"
 #include "ops.h"
+#include "plan/graph/machine.h"
 
 enum { ROUNDS = 5, EMPTY_OPS = 4000, SMALL_COPIES = 500 };
 #define SMALL     (INT64_C(64) << 10)
@@ -197,6 +199,7 @@ int measure_device(struct device *d, struct machine *m, struct error *error)
 {
     const struct device_ops *ops = d->ops;
     struct bench b = {.device = d, .size = sizes[ops->backend]};
+    const int team = team_size(0); /* for the bandwidth of host memory */
     int64_t arena = max_i64(LINK_ARENA * b.size.bytes, WORKSPACE + 3 * matrix_bytes(&b));
     m->backend = ops->backend;
     m->memory = ops->available(d);
@@ -216,5 +219,6 @@ int measure_device(struct device *d, struct machine *m, struct error *error)
         error_fail(error, rc, "--device %s cannot be measured: it needs %s of memory %s", ops->name,
                    human_bytes(arena + LINK_HOST * b.size.bytes), d->reason);
     ops->host_free(d, b.host);
+    team_size(team);
     return rc;
 }

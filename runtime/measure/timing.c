@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "exec/timing.h"
 #include "exec/trace.h"
+#include "measure/timing.h"
 #include "ops.h"
 
 enum { SAMPLES = 16 }; /* times kept per op; the first is warm-up */

@@ -2,9 +2,10 @@
 /* Measures disk rates as the NVMe tier achieves them: with its files, requests and checksums. */
 #include <stdlib.h>
 #include <string.h>
-#include "cli/cli.h"
 #include "core/thread_team.h"
+#include "measure/measure.h"
 #include "memory/tier/tier.h"
+#include "plan/graph/machine.h"
 
 #define PIECE (INT64_C(8) << 20)   /* bytes per request */
 #define BYTES (INT64_C(256) << 20) /* bytes of the file */

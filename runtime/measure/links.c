@@ -6,7 +6,8 @@
  * with the rates of the computer.
  */
 #include "exec/program.h"
-#include "memory/link_rates.h"
+#include "measure/link_rates.h"
+#include "measure/warm.h"
 
 #define COPY_BYTES (INT64_C(256) << 20) /* size of a timed copy: more than caches hold */
 #define MIN_BYTES  (INT64_C(1) << 20)   /* smaller copies would time the launch, not the link */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "core/thread_team.h"
 #include "memory/device/device.h"
-#include "memory/link_rates.h"
+#include "measure/link_rates.h"
 #include "memory/memory.h"
 #include "optim/host_update.h"
 #include "optim/optimizer.h"

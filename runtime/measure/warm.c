@@ -19,6 +19,7 @@
 #include "dist/comm/comm.h"
 #include "exec/program.h"
 #include "expr/call.h"
+#include "measure/warm.h"
 #include "ops.h"
 
 enum {
