@@ -3,9 +3,9 @@
  * The ckpt command: common declarations.  One file holds one subcommand.
  *
  * The cli room lets people use the planner without training: plan a graph for a machine file, sweep
- * budgets, explain a fate, place buffers, measure a machine, time and test ops.  Each subcommand is
- * a table of options (ckpt_tools.h), a function, and lines on stdout that scripts may parse.
- * Messages go to stderr.  The exit status is 0, 1 for a failure, 2 for a wrong command line.
+ * budgets, explain a fate, place buffers, measure a machine.  Each subcommand is a table of options
+ * (ckpt_tools.h), a function, and lines on stdout that scripts may parse.  Messages go to stderr.
+ * The exit status is 0, 1 for a failure, 2 for a wrong command line.
  *
  * It may use every room, and no room may use it.  Computations belong in the room of their subject;
  * this room holds texts and tables.
@@ -36,7 +36,6 @@ int cli_check_paths(const struct ckpt_path *paths, int n);
 /* The subcommands: argv[0] is the name of the subcommand.  They return an exit status. */
 int cli_plan(int argc, char **argv);
 int cli_machine(int argc, char **argv);
-int cli_bench(int argc, char **argv);
 int cli_info(int argc, char **argv);
 int cli_advise(int argc, char **argv);
 

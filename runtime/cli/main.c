@@ -14,7 +14,6 @@ static const struct subcommand {
     {"plan", cli_plan, "plan the step in a graph file for any machine and budget"},
     {"advise", cli_advise, "propose three budgets for a step or a trainer, as command lines"},
     {"machine", cli_machine, "measure this computer and write a machine file"},
-    {"bench", cli_bench, "time ops alone, or compare a GPU's results with the CPU's"},
     {"info", cli_info, "version, built-in features and shipped machine files"},
 };
 #define N_SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
@@ -107,7 +106,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < N_SUBCOMMANDS; i++)
         if (!strcmp(argv[1], subcommands[i].name))
             return finish(subcommands[i].run(argc - 1, argv + 1));
-    return cli_usage("there is no command '%s'; the commands are plan, advise, machine, bench "
-                     "and info",
+    return cli_usage("there is no command '%s'; the commands are plan, advise, machine and info",
                      argv[1]);
 }

@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The ckpt command from outside: a recorded graph is planned, swept, explained and drawn; plans have
-# the same bytes every time; ops are timed alone; wrong input gets one sentence and the right exit
-# status.
+# the same bytes every time; wrong input gets one sentence and the right exit status.
 set -eu
 
 ckpt=${CKPT_COMMAND:-./ckpt}
@@ -218,37 +217,4 @@ run 0 "$ckpt" plan --graph mlp.graph --machine ./timed.json --out timed.plan
 ! cmp -s rates.plan timed.plan || fail "measured times change nothing"
 refuse 1 "no/such/dir: cannot make a file there" "$ckpt" machine --out here.json --dir no/such/dir
 
-# ---- ops alone -------------------------------------------------------------------------------------------
-run 0 "$ckpt" bench --ops --mode support
-grep -q "^linear_dw  *yes  *yes  *[yn]" out || fail "support says of linear_dw: $(cat out)"
-grep -q "^permute  *view" out || fail "support: permute is a view: $(cat out)"
-grep -q "every op has a kernel on cpu" out || fail "support: an op has no kernel: $(cat out)"
-grep -q "kernel on cuda" out || fail "support has no line for cuda: $(cat out)"
-run 0 "$ckpt" bench --ops --only gelu --ms 1 --size small --device cpu --machine ./here.json
-[ "$(grep -c '^gelu' out)" = 4 ] || fail "not gelu and gelu_dx in two dtypes: $(cat out)"
-# Time and rate give the bytes: 128 x 4608 values read and written.
-awk '/^gelu .*fp32/ { bytes = 1e6 * $4 * $6 / (2 * 4 * 128 * 4608)
-                      if (bytes < 0.9 || bytes > 1.1) exit 1 }' out || fail "bytes of gelu: $(cat out)"
-# The share follows from the rates.
-awk -v rate="$(sed -n 's/.*"bandwidth": *\([0-9.e+]*\).*/\1/p' here.json)" \
-    -v flops="$(sed -n 's/.*"flops": *\([0-9.e+]*\).*/\1/p' here.json)" '
-    /^gelu/ { share = 100e9 * $6 / rate; other = 100e9 * $5 / flops
-              if (other > share) share = other
-              if ($7 < 0.9 * share - 0.2 || $7 > 1.1 * share + 0.2 || $4 <= 0) exit 1 }' out ||
-    fail "shares of the roofline do not follow from the rates: $(cat out here.json)"
-run 0 "$ckpt" bench --ops --only GELU --dtype bf16 --ms 1 --size small --device cpu --machine cpu
-[ "$(grep -c '^gelu.*bf16' out)" = 2 ] && ! grep -q fp32 out || fail "--dtype bf16: $(cat out)"
-for mode in test grad; do
-    run 77 "$ckpt" bench --ops --mode $mode --device cpu
-    grep -q "nothing to compare" out || fail "--mode $mode: $(cat out)"
-done
-refuse 2 "add --ops" "$ckpt" bench
-refuse 2 "mode speed: there are" "$ckpt" bench --ops --mode speed
-refuse 2 "no family has this name" "$ckpt" bench --ops --only gello
-refuse 2 "dtype fp16: there are" "$ckpt" bench --ops --dtype fp16
-refuse 2 "size tiny: there are" "$ckpt" bench --ops --size tiny
-refuse 2 "device tpu: there are" "$ckpt" bench --ops --device tpu
-refuse 2 "give 1 to 60000" "$ckpt" bench --ops --ms 0
-refuse 2 "unknown option '--mod'; did you mean --mode" "$ckpt" bench --ops --mod perf
-refuse 1 "none of this name" "$ckpt" bench --ops --device cpu --machine h300
 echo ok

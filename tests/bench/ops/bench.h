@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt bench --ops: common declarations.  A case records one family of ops.  Every op of a case
- * runs alone, on operands that the bench fills or that earlier ops of the case computed. */
-#ifndef CKPT_CLI_BENCH_H
-#define CKPT_CLI_BENCH_H
+/* bench_ops: common declarations.  A case records one family of ops.  Every op of a case runs
+ * alone, on operands that the bench fills or that earlier ops of the case computed. */
+#ifndef CKPT_BENCH_H
+#define CKPT_BENCH_H
 
-#include "cli/cli.h"
+#include "ckpt_tools.h"
 #include "core/fp8.h"
 #include "memory/device/device.h"
+#include "plan/graph/machine.h"
 #include "tape/tape.h"
 
 /* ---- cases ---------------------------------------------------------------------------------- */
@@ -56,7 +57,7 @@ enum {
 struct bench_options {
     const char *mode, *only, *device, *dtype, *machine, *size;
     int64_t ms, threads;
-    bool ops, help;
+    bool help;
 };
 
 struct bench {
@@ -117,6 +118,10 @@ const char *bench_reason(const struct bench_job *j, int rc);
 
 /* "linear              bf16  2048x1152 1152x1152" */
 void bench_row_text(const struct bench_op *op, const struct bench_job *j, char text[BENCH_ROW]);
+
+/* Prints "bench_ops: ..." on standard error.  Returns 1, or 2 for a mistake on the command line. */
+int bench_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
+int bench_usage(const char *fmt, ...) CKPT_PRINTF(1, 2);
 
 /* ---- modes: each returns an exit status ------------------------------------------------------ */
 

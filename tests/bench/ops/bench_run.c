@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 #include "ckpt_tools.h"
-#include "cli/bench.h"
+#include "bench/ops/bench.h"
 #include "context/context.h"
 #include "exec/program.h"
 #include "expr/expr.h"
@@ -83,7 +83,7 @@ static int map(struct device *d, const ckpt_tape *t, int64_t bytes)
     bytes += round_up(workspace, CKPT_ALIGN) + bench_flush_bytes(d);
     if (!d->ops->map(d, bytes))
         return 0;
-    return cli_fail("--device %s: there is no room for %s", d->ops->name, human_bytes(bytes));
+    return bench_fail("--device %s: there is no room for %s", d->ops->name, human_bytes(bytes));
 }
 
 /* Fills the bytes with repeated random values in [-1, 1), or in [0, 1) if positive.  Words of 8-bit
@@ -234,7 +234,7 @@ static int run_ops(struct bench *b, struct bench_op *op, struct bench_scaffold s
         else if (!(op->op->def->flags & CKPT_OP_VIEW) && op->op->feed < 0)
             rc = visit(user, op);
     }
-    return failed ? cli_fail("%s: operands cannot be made on %s: %s", op->family, d->ops->name,
+    return failed ? bench_fail("%s: operands cannot be made on %s: %s", op->family, d->ops->name,
                              *d->reason ? d->reason : ckpt_error_name(failed))
                   : rc;
 }
@@ -245,12 +245,12 @@ static int run_case(struct bench *b, const struct bench_case *k, enum ckpt_dtype
     ckpt_tape *t;
     struct tape_env env = programs_tape_env(&b->c->programs);
     if (tape_new(&t, &env, 2, 1))
-        return cli_fail("no memory to record %s", k->family);
+        return bench_fail("no memory to record %s", k->family);
     struct bench_scaffold s = bench_record(b, t, k, dtype);
     int64_t *offset = calloc((size_t)t->n_storages + 1, sizeof *offset), bytes = 0;
-    int rc = t->error.code ? cli_fail("%s: %s", k->family, t->error.text)
+    int rc = t->error.code ? bench_fail("%s: %s", k->family, t->error.text)
              : offset      ? 0
-                           : cli_fail("no memory to run %s", k->family);
+                           : bench_fail("no memory to run %s", k->family);
     for (int32_t i = 0; i < t->n_storages && !rc; i++) {
         offset[i] = bytes;
         bytes += round_up(t->storages.data[i].bytes, CKPT_ALIGN);

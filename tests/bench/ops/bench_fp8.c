@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases of ckpt bench: linear layers with 8-bit operands. */
-#include "cli/bench_record.h"
+/* Cases of bench_ops: linear layers with 8-bit operands. */
+#include "bench/ops/bench_record.h"
 #include "attr.h"
 #include "fp8.h"
 #include "ops.h"

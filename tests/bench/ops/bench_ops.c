@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt bench: single ops on the device that a program would use. */
+/* Single ops on the device that a program would use, timed or compared with the CPU's. */
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"
-#include "cli/bench.h"
+#include "bench/ops/bench.h"
 #include "context/context.h"
 
-enum { EXIT_SKIP = 77 }; /* the exit status of skipped tests */
+/* A wrong command line, and the exit status of skipped tests; 1 is any other failure. */
+enum { EXIT_USAGE = 2, EXIT_SKIP = 77 };
 
 #define ROW(...)   CKPT_OPTION(struct bench_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct bench_options, __VA_ARGS__)
 
 static const struct ckpt_option bench_table[] = {
-    ROW("ops", FLAG, ops, NULL, "benchmark the ops of the library one by one"),
     ROW("mode", STRING, mode, "MODE",
         "test: compare results with the CPU's; grad: the same for gradient ops; perf: measure "
         "times; support: list supported cases (default perf)"),
@@ -32,6 +33,46 @@ static const struct ckpt_option bench_table[] = {
     {0},
 };
 
+static void complain(const char *fmt, va_list ap)
+{
+    char text[2 * CKPT_MESSAGE], shown[2 * CKPT_MESSAGE];
+    vsnprintf(text, sizeof text, fmt, ap);
+    fflush(stdout);
+    fprintf(stderr, "bench_ops: %s\n", ckpt_escape(shown, sizeof shown, text));
+}
+
+int bench_fail(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    complain(fmt, ap);
+    va_end(ap);
+    return EXIT_FAILURE;
+}
+
+int bench_usage(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    complain(fmt, ap);
+    va_end(ap);
+    return EXIT_USAGE;
+}
+
+/* Returns 0; -1 after printing the help; or an exit status. */
+static int read_options(struct bench_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *table = bench_table;
+    if (ckpt_option_table_parse(table, o, &argc, argv) ||
+        (!o->help && ckpt_options_reject(argc, argv, 1, &table)))
+        return bench_usage("%s", ckpt_error(NULL));
+    if (!o->help)
+        return 0;
+    printf("usage: bench_ops [option]...\n\n");
+    ckpt_option_table_help(table, stdout);
+    return -1;
+}
+
 static bool is_one_of(const char *text, const char *const *names)
 {
     while (*names && strcmp(*names, text))
@@ -50,18 +91,16 @@ static bool has_family(const struct bench_options *o)
 
 static int check_options(const struct bench_options *o)
 {
-    if (!o->ops)
-        return cli_usage("nothing to benchmark: add --ops");
     if (!is_one_of(o->mode, (const char *const[]){"test", "grad", "perf", "support", NULL}))
-        return cli_usage("--mode %s: there are 'test', 'grad', 'perf' and 'support'", o->mode);
+        return bench_usage("--mode %s: there are 'test', 'grad', 'perf' and 'support'", o->mode);
     if (!is_one_of(o->device, (const char *const[]){"auto", "cpu", "cuda", NULL}))
-        return cli_usage("--device %s: there are 'auto', 'cpu' and 'cuda'", o->device);
+        return bench_usage("--device %s: there are 'auto', 'cpu' and 'cuda'", o->device);
     if (o->dtype && !is_one_of(o->dtype, (const char *const[]){"fp32", "bf16", NULL}))
-        return cli_usage("--dtype %s: there are 'fp32' and 'bf16'", o->dtype);
+        return bench_usage("--dtype %s: there are 'fp32' and 'bf16'", o->dtype);
     if (o->size && !is_one_of(o->size, (const char *const[]){"full", "small", NULL}))
-        return cli_usage("--size %s: there are 'full' and 'small'", o->size);
+        return bench_usage("--size %s: there are 'full' and 'small'", o->size);
     if (o->only && !has_family(o))
-        return cli_usage("--only %s: no family has this name", o->only);
+        return bench_usage("--only %s: no family has this name", o->only);
     return 0;
 }
 
@@ -72,23 +111,23 @@ static int open_bench(struct bench *b, bool compare)
     library.device = b->options->device;
     library.threads = b->options->threads;
     if (ckpt_open(&b->c, &library))
-        return cli_fail("%s", ckpt_error(NULL));
+        return bench_fail("%s", ckpt_error(NULL));
     struct device *d = b->device = b->c->memory.device;
     if (compare && d->ops->backend == CKPT_ON_CPU) {
         printf("there is only a CPU: nothing to compare with\n");
         return EXIT_SKIP;
     }
     if (compare && device_open_cpu(&b->reference, INT64_MAX, b->options->threads))
-        return cli_fail("%s", error_get());
+        return bench_fail("%s", error_get());
     b->host = d->ops->host_alloc(d, BENCH_PATTERN * 6);
     b->run = d->ops->host_alloc(d, sizeof *b->run);
     if (!b->host || !b->run)
-        return cli_fail("no memory for operands");
+        return bench_fail("no memory for operands");
     *b->run = (struct ckpt_run){.seed = 1, .n_micro = 1, .lr = 1e-4f};
     if (d->run)
         d->ops->copy(d, QUEUE_COMPUTE, d->run, b->run, sizeof *b->run);
     int rc = d->ops->sync(d);
-    return rc ? cli_fail("--device %s: %s", d->ops->name, ckpt_error_name(rc)) : 0;
+    return rc ? bench_fail("--device %s: %s", d->ops->name, ckpt_error_name(rc)) : 0;
 }
 
 static void close_bench(struct bench *b)
@@ -102,11 +141,11 @@ static void close_bench(struct bench *b)
     ckpt_close(b->c);
 }
 
-int cli_bench(int argc, char **argv)
+int main(int argc, char **argv)
 {
     struct bench_options o = {.mode = "perf", .device = "auto", .ms = 200};
     struct bench b = {.options = &o};
-    int rc = cli_parse(bench_table, &o, &o.help, argc, argv, "bench --ops [option]...");
+    int rc = read_options(&o, argc, argv);
     if (!rc)
         rc = check_options(&o);
     if (rc)

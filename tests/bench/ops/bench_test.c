@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt bench --ops --mode test and grad: runs each op on the CPU and on the device with the same
+ * bench_ops --mode test and grad: runs each op on the CPU and on the device with the same
  * operands.  The next op uses the CPU's results, so every error belongs to a single op.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"
-#include "cli/bench.h"
+#include "bench/ops/bench.h"
 #include "core/fp8.h"
 #include "ops.h"
 
@@ -134,7 +134,7 @@ static int compare_op(void *user, const struct bench_op *op)
     }
     int failed = bench_run(&cpu);
     if (failed)
-        return cli_fail("%s: %s does not run on the CPU: %s", op->family,
+        return bench_fail("%s: %s does not run on the CPU: %s", op->family,
                         ops_name(op->op->def, op->op->attr), bench_reason(&cpu, failed));
     for (int i = 0; i < cpu.args.n_out && compared && !rc; i++) {
         double error = NAN;

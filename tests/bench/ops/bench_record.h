@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Helpers to record the cases of ckpt bench. */
-#ifndef CKPT_CLI_BENCH_RECORD_H
-#define CKPT_CLI_BENCH_RECORD_H
+/* Helpers to record the cases of bench_ops. */
+#ifndef CKPT_BENCH_RECORD_H
+#define CKPT_BENCH_RECORD_H
 
 #include <string.h>
 #include "ckpt.h"
-#include "cli/bench.h"
+#include "bench/ops/bench.h"
 #include "ops.h"
 
 enum {

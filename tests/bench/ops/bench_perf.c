@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt bench --ops --mode perf: times every op of every case alone and prints its share of the
+ * bench_ops --mode perf: times every op of every case alone and prints its share of the
  * machine's rates.  A GPU has cold caches, as in a step.  The small operands of a CPU stay in its
  * caches, where an op may exceed the memory bandwidth.
  */
 #include <string.h>
-#include "cli/bench.h"
+#include "bench/ops/bench.h"
 #include "measure/measure.h"
 #include "ops.h"
 #include "context/context.h"
@@ -130,7 +130,7 @@ static int time_op(void *user, const struct bench_op *op)
     }
     if (!rc)
         return 0;
-    return cli_fail("%s: %s does not run on %s: %s", op->family,
+    return bench_fail("%s: %s does not run on %s: %s", op->family,
                     ops_name(op->op->def, op->op->attr), p->b->device->ops->name,
                     bench_reason(&j, rc));
 }
@@ -143,9 +143,9 @@ static int read_machine(struct perf *p)
     struct error error = {0};
     const char *from = p->b->options->machine;
     if (from && *from)
-        return machine_read(from, &p->machine, &error) ? cli_fail("%s", error.text) : 0;
+        return machine_read(from, &p->machine, &error) ? bench_fail("%s", error.text) : 0;
     snprintf(p->machine.name, sizeof p->machine.name, "%s", p->b->device->name);
-    return measure_device(p->b->device, &p->machine, &error) ? cli_fail("%s", error.text) : 0;
+    return measure_device(p->b->device, &p->machine, &error) ? bench_fail("%s", error.text) : 0;
 }
 
 int bench_perf(struct bench *b)

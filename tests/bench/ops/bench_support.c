@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt bench --ops --mode support: lists which op has a kernel on which device.  Runs nothing. */
+/* bench_ops --mode support: lists which op has a kernel on which device.  Runs nothing. */
 #include <string.h>
-#include "cli/bench.h"
+#include "bench/ops/bench.h"
 #include "context/context.h"
 #include "exec/program.h"
 #include "ops.h"
@@ -30,9 +30,9 @@ static int note_ops(const struct bench *b, struct uses *u, const struct bench_ca
     ckpt_tape *t;
     struct tape_env env = programs_tape_env(&b->c->programs);
     if (tape_new(&t, &env, 2, 1))
-        return cli_fail("no memory to record %s", k->family);
+        return bench_fail("no memory to record %s", k->family);
     bench_record(b, t, k, (enum ckpt_dtype)dtype);
-    int rc = t->error.code ? cli_fail("%s: %s", k->family, t->error.text) : 0;
+    int rc = t->error.code ? bench_fail("%s: %s", k->family, t->error.text) : 0;
     for (int32_t i = 0; i < t->n_ops; i++)
         for (int n = 0; ops_table[n] && n < MAX_OPS; n++)
             if (ops_table[n] == t->ops.data[i].def && has_dtype(t, &t->ops.data[i], dtype))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cases of ckpt bench: a case records one op or a short chain, whose gradient is timed too.
+ * The cases of bench_ops: a case records one op or a short chain, whose gradient is timed too.
  *
  * - The table at the end defines what is timed.  A case that tests a special shape has it in its
  *   name.  Ops and dtypes that no case records show "-" under --mode support.
@@ -10,7 +10,7 @@
  * - Heads are slices of their projection, as in the model, without a copy.
  */
 #include "attr.h"
-#include "cli/bench_record.h"
+#include "bench/ops/bench_record.h"
 #include "expr/expr.h"
 
 const struct bench_sizes bench_full = {.rows = MAX_ROWS,

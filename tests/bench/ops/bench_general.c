@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases of ckpt bench: lookups, sorting, reductions, products and updates. */
+/* Cases of bench_ops: lookups, sorting, reductions, products and updates. */
 #include <stdlib.h>
 #include "attr.h"
 #include "ckpt_tools.h"
-#include "cli/bench_record.h"
+#include "bench/ops/bench_record.h"
 #include "core/frozen.h"
 #include "core/mean8.h"
 #include "expr/expr.h"

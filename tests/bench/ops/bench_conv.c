@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases of ckpt bench: convolutions of video autoencoders, and convolutions and pools of other
+/* Cases of bench_ops: convolutions of video autoencoders, and convolutions and pools of other
  * models. */
-#include "cli/bench_record.h"
+#include "bench/ops/bench_record.h"
 
 static ckpt_tensor picture(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
                            int64_t channels)
