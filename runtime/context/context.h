@@ -16,8 +16,8 @@
  * This room has the public calls that need several parts: open and close, parameters and their
  * values, ranks and their requests.  It decides the order in which a context opens: options are
  * checked, ranks connect, outputs are checked, the device opens, then collectives on it, then the
- * tiers; last the budget is set.  Only these calls and the files of the state room see struct ckpt;
- * a lower room that needs something from it should get an argument.
+ * tiers; last the budget is set.  Only these calls and the rooms above (train, nn, state) see
+ * struct ckpt; a lower room that needs something from it should get an argument.
  *
  * One thread at a time uses a context and its programs; two contexts share nothing.
  */
@@ -40,10 +40,6 @@ struct ckpt {
     struct programs programs;
     struct note_list notes; /* of ckpt_state_note */
 };
-
-/* Adds the product of a weight's adapter, if it has one, to its values.  All ranks call it.
- * Returns 0 or a code, the sentence in the context. */
-int lora_add(ckpt *c, ckpt_tensor weight, float *values);
 
 /* The context's error; NULL without a context: the thread's error. */
 static inline struct error *context_error(const ckpt *c)

@@ -6,6 +6,7 @@
 #include "ckpt_tools.h"
 #include "dist/values.h"
 #include "state/save.h"
+#include "train/train.h"
 
 static const char *const slot_names[] = {[CKPT_VALUE] = "its value",
                                          [CKPT_EXP_AVG] = "its first moment",

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "context/context.h"
 #include "core/sized.h"
+#include "train/train.h"
 
 static int fail(ckpt *c, int code, const char *why, const char *pattern)
 {
