@@ -13,19 +13,6 @@
 #include "core/sized.h"
 #include "optim/optimizer.h"
 
-#define STRING(x)        #x
-#define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
-
-const char *ckpt_version(void)
-{
-    return VERSION(CKPT_VERSION_MAJOR, CKPT_VERSION_MINOR, CKPT_VERSION_PATCH);
-}
-
-int ckpt_version_number(void)
-{
-    return CKPT_VERSION_NUMBER;
-}
-
 const char *ckpt_error(const ckpt *c)
 {
     return c ? c->error.text : error_get();

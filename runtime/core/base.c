@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Code that every room needs and none owns: growing arrays, the hash of signatures (the same on all
- * machines), the clock in seconds, names and sizes of dtypes, tensor descriptions (shape and
- * strides in elements, sizes in bytes), whether values are finite, and UTF-8 text.
+ * Code that every room needs and none owns: the version, growing arrays, the hash of signatures
+ * (the same on all machines), the clock in seconds, names and sizes of dtypes, tensor descriptions
+ * (shape and strides in elements, sizes in bytes), whether values are finite, and UTF-8 text.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -11,6 +11,19 @@
 #include "core/base.h"
 #include "core/bits.h"
 #include "core/fp8.h"
+
+#define STRING(x)        #x
+#define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
+
+const char *ckpt_version(void)
+{
+    return VERSION(CKPT_VERSION_MAJOR, CKPT_VERSION_MINOR, CKPT_VERSION_PATCH);
+}
+
+int ckpt_version_number(void)
+{
+    return CKPT_VERSION_NUMBER;
+}
 
 int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
 {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt.h"
-#include "context/context.h"
 #include "core/sized.h"
 #include "exec/program.h"
 #include "exec/red_zones.h"
@@ -393,19 +392,15 @@ static int begin(struct programs *ps, const struct ckpt_optimizer *optimizer, in
     return rc;
 }
 
-int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
-                          const struct ckpt_optimizer *optimizer, int64_t batch, ckpt_program **out,
-                          int *variant)
+int programs_compile(struct programs *ps, int n, const struct ckpt_variant *variants,
+                     const struct ckpt_optimizer *optimizer, int64_t batch,
+                     struct ckpt_program **out, int *variant)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(&c->error, variants);
-    NOT_NULL(&c->error, out);
-    struct programs *ps = &c->programs;
     struct choice k = {.variants = variants, .n = n, .limit = INFINITY, .gathers = true};
     struct ckpt_program *p;
     const int refused = ps->n_refused;
     *out = NULL;
-    int rc = params_take_failure(&c->params, &c->error);
+    int rc = params_take_failure(ps->params, ps->error);
     if (rc)
         return rc;
     if (!all_recorders(variants, n))
@@ -423,35 +418,6 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     return !rc && ps->n_refused > refused ? CKPT_EBUDGET : rc;
 }
 
-int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_optimizer *optimizer,
-                 int64_t batch, ckpt_program **out)
-{
-    return ckpt_compile_variants(c, 1, &(struct ckpt_variant){.record = record, .user = user},
-                                 optimizer, batch, out, NULL);
-}
-
-int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user)
-{
-    NOT_NULL(context_error(c), c);
-    c->programs.watch.report = watch;
-    c->programs.watch.user = user;
-    return 0;
-}
-
-int ckpt_plan_in_full(ckpt *c, bool full)
-{
-    NOT_NULL(context_error(c), c);
-    c->programs.brief = !full;
-    return 0;
-}
-
-int ckpt_gather_refusals(ckpt *c, bool gather)
-{
-    NOT_NULL(context_error(c), c);
-    c->programs.gathers = gather;
-    return 0;
-}
-
 static void describe(const struct ckpt_program *p, struct ckpt_forecast *f)
 {
     f->batch = p->batch;
@@ -464,20 +430,17 @@ static void describe(const struct ckpt_program *p, struct ckpt_forecast *f)
     f->step_seconds = p->plan->seconds;
 }
 
-int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_optimizer *optimizer,
-                  int64_t batch, double limit, struct ckpt_forecast *forecast)
+int programs_forecast(struct programs *ps, const struct ckpt_variant *variant,
+                      const struct ckpt_optimizer *optimizer, int64_t batch, double limit,
+                      struct ckpt_forecast *forecast)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(&c->error, forecast);
-    struct programs *ps = &c->programs;
-    struct ckpt_variant variant = {.record = record, .user = user};
-    struct choice k = {.variants = &variant, .n = 1, .limit = limit > 0 ? limit : INFINITY};
+    struct choice k = {.variants = variant, .n = 1, .limit = limit > 0 ? limit : INFINITY};
     struct ckpt_forecast all = {.batch = batch};
     struct ckpt_program *p;
-    int rc = params_take_failure(&c->params, &c->error);
+    int rc = params_take_failure(ps->params, ps->error);
     if (rc)
         return rc;
-    if (!record)
+    if (!variant->record)
         return error_fail(ps->error, CKPT_EINVAL, "ckpt_forecast: no recorder");
     rc = begin(ps, optimizer, batch, &p);
     if (!rc) {

@@ -52,6 +52,15 @@ struct programs {
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
 };
 
+/* ckpt_compile_variants and ckpt_forecast of a context: see ckpt.h.  The pointers are not NULL but
+ * for an optimizer and for variant. */
+int programs_compile(struct programs *ps, int n, const struct ckpt_variant *variants,
+                     const struct ckpt_optimizer *optimizer, int64_t batch,
+                     struct ckpt_program **out, int *variant);
+int programs_forecast(struct programs *ps, const struct ckpt_variant *variant,
+                      const struct ckpt_optimizer *optimizer, int64_t batch, double limit,
+                      struct ckpt_forecast *forecast);
+
 /* Frees the frontiers that are kept for the plans of further programs. */
 void programs_forget_searches(struct programs *ps);
 
