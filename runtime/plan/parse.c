@@ -6,8 +6,15 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/parse.h"
+#include "plan/graph/lines.h"
+#include "plan/plan.h"
 #include "plan/search/comm_cost.h"
+
+struct reader {
+    struct lines *l;
+    const struct graph *g;
+    struct plan *p;
+};
 
 static double get_seconds(struct lines *l, const char *key)
 {
@@ -23,10 +30,13 @@ static void get_header(struct reader *r)
     struct lines *l = r->l;
     if (!lines_next(l))
         return;
-    r->old = !strcmp(l->line, "libckpt-plan 3");
-    if (!r->old && strcmp(l->line, "libckpt-plan 4") != 0)
+    if (strncmp(l->line, "libckpt-plan ", 13) != 0)
+        lines_fail(l, CKPT_EFORMAT, "a plan file begins \"libckpt-plan 4\"");
+    else if (strcmp(l->line + 13, "4") != 0)
         lines_fail(l, CKPT_EFORMAT,
-                   "this is no plan file of version 4, which begins \"libckpt-plan 4\"");
+                   "plan files of version %.20s cannot be read, only those of version 4; make the "
+                   "plan again with --plan-out",
+                   l->line + 13);
     if (lines_next(l) && !lines_take(l, "signature"))
         lines_fail(l, CKPT_EFORMAT, "expected \"signature\" and 16 hex digits");
     r->p->signature = lines_hex(l, "a signature");
@@ -84,8 +94,9 @@ static void get_totals(struct reader *r)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-void get_list(struct reader *r, void **data, int32_t count, size_t size,
-              void (*get)(struct reader *r, void *element))
+/* Reads `count` lines into an array that grows line by line; get reads one element. */
+static void get_list(struct reader *r, void **data, int32_t count, size_t size,
+                     void (*get)(struct reader *r, void *element))
 {
     int64_t capacity = 0;
     for (int32_t i = 0; i < count && lines_next(r->l); i++) {
@@ -109,12 +120,12 @@ static void get_step(struct reader *r, void *element)
     lines_name(r->l);
 }
 
-int64_t get_offset(struct reader *r)
+static int64_t get_offset(struct reader *r)
 {
     return lines_number(r->l, "an offset", 0, INT64_MAX / 4);
 }
 
-int32_t get_index(struct reader *r, int64_t least, int64_t most)
+static int32_t get_index(struct reader *r, int64_t least, int64_t most)
 {
     return (int32_t)lines_number(r->l, "an index", least, most);
 }
@@ -178,17 +189,12 @@ static void get_plan(struct lines *l, void *user)
     r->l = l;
     get_header(r);
     get_totals(r);
-    if (r->old) {
-        get_version_3(r, get_step);
-    } else {
-        p->n_residences = (int32_t)lines_total(l, "residences", 0, INT32_MAX / 4);
-        p->n_copies = (int32_t)lines_total(l, "copies", 0, INT32_MAX / 4);
-        get_list(r, (void **)&p->steps, p->n_steps, sizeof(*p->steps), get_step);
-        get_list(r, (void **)&p->residences, p->n_residences, sizeof(*p->residences),
-                 get_residence);
-        get_list(r, (void **)&p->copies, p->n_copies, sizeof(*p->copies), get_copy);
-        lines_next(l);
-    }
+    p->n_residences = (int32_t)lines_total(l, "residences", 0, INT32_MAX / 4);
+    p->n_copies = (int32_t)lines_total(l, "copies", 0, INT32_MAX / 4);
+    get_list(r, (void **)&p->steps, p->n_steps, sizeof(*p->steps), get_step);
+    get_list(r, (void **)&p->residences, p->n_residences, sizeof(*p->residences), get_residence);
+    get_list(r, (void **)&p->copies, p->n_copies, sizeof(*p->copies), get_copy);
+    lines_next(l);
     while (get_pin(l, &p->pins))
         lines_next(l);
     lines_last(l);
