@@ -10,6 +10,7 @@
 #include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/options.h"
+#include "../common/outputs.h"
 #include "../common/say.h"
 #include "../common/signals.h"
 #include "ckpt_tools.h"
@@ -148,9 +149,7 @@ static int check_paths(const struct cogvae_coder *k, const struct options *o)
         {"--list", o->list, CKPT_PATH_INPUT, 0},
         {"--output", library->plan_only ? NULL : o->output, CKPT_PATH_DIRECTORY, 0},
     };
-    return ckpt_paths_check(library, all, sizeof all / sizeof *all)
-               ? say_fail("%s", ckpt_error(NULL))
-               : 0;
+    return outputs_take(library, all, sizeof all / sizeof *all);
 }
 
 static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_videos *v)

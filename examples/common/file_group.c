@@ -179,9 +179,11 @@ int file_group_commit(const char *directory, file_group names, const char *first
 {
     char path[PATH_MAX], *text = NULL;
     size_t size;
-    FILE *f = open_memstream(&text, &size);
 
-    if (!f || path_of(path, directory, JOURNAL, ""))
+    if (path_of(path, directory, JOURNAL, ""))
+        return -1;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
         return say_fail("%s: no memory for the list of its files", directory);
     fprintf(f, "-%s\n", first);
     if (obsolete)

@@ -390,7 +390,7 @@ static int check_outputs(const struct infer *o)
                                       {"--picture", o->picture, CKPT_PATH_FILE, 0},
                                       {"--output", o->out, CKPT_PATH_DIRECTORY, 0}};
 
-    return ckpt_paths_check(&o->library, paths, 4) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return outputs_take(&o->library, paths, sizeof paths / sizeof *paths);
 }
 
 /* Labels have the names of the images, so they must not overwrite them. */

@@ -6,7 +6,8 @@
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} vae=${VAE_TRAIN:-./vae-train} code=${VAE_ENCODE:-./vae-encode}
 lm=${LM_TRAIN:-./lm-train} encode=${VIDEO_ENCODE:-./video-encode}
-for program in "$train" "$vae" "$code" "$lm" "$encode"; do
+cogvideo=${COGVIDEO_ENCODE:-./cogvideo-encode} infer=${VOLUME_INFER:-./volume-infer}
+for program in "$train" "$vae" "$code" "$lm" "$encode" "$cogvideo" "$infer"; do
     [ -x "$program" ] || exit 77
 done
 clip=$root/examples/data/bunny.rgb
@@ -113,6 +114,16 @@ echo "of somebody" >"$work/mine.lock"
 refuses 1 "mine.lock is no lock of another run" "$lm" $words --steps 1 --save "$work/mine"
 [ "$(cat "$work/mine.lock")" = "of somebody" ] || fail "a file of the user was taken for a lock"
 rm "$work/mine.lock"
+
+# Programs that write a directory refuse it before they read anything else.
+"$lm" $words --steps 1000000 --log "$work/log" --save-hf "$work/all" >"$work/out" 2>&1 &
+owner=$!
+wait_steps "$work/log" 3
+refuses 1 "--output $work/all: $taken" "$cogvideo" --model none --video "$clip" --output "$work/all"
+refuses 1 "--output $work/all: $taken" "$infer" --load none --data none --output "$work/all"
+refuses 1 "--output $work/all: $taken" $cache --output "$work/all"
+kill $owner
+wait $owner || fail "lm-train, stopped: $(tail -n 2 "$work/out")"
 left=$(find "$work" -name '*.lock' | grep -v log.lock)
 [ -z "$left" ] || fail "locks are left behind: $left"
 finish
