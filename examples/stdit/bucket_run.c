@@ -66,22 +66,16 @@ static void leave(struct left *left, const struct stdit_data *d, const struct bu
 }
 
 /* What is left in the first epoch; another one draws other buckets where the table says so. */
-static int count_left(const struct stdit_run *r, struct left *left)
+static struct left count_left(const struct stdit_run *r)
 {
-    const struct stdit_data *d = &r->data;
-    const struct stdit_options *o = &r->options;
-    struct bucket_epoch e;
+    const struct bucket_epoch *e = &r->turns.order;
+    struct left left = {.homeless = r->data.rows};
 
-    *left = (struct left){.homeless = d->rows};
-    if (bucket_epoch_make(&e, &d->buckets, d->size, d->own, d->rows, o->stride ? o->stride : 1,
-                          (uint64_t)o->library.seed, 0))
-        return -1;
-    for (int i = 0; i < e.n; i++) {
-        left->homeless -= e.list[i].assigned;
-        leave(left, d, &e.list[i], ckpt_ranks(r->context));
+    for (int i = 0; i < e->n; i++) {
+        left.homeless -= e->list[i].assigned;
+        leave(&left, &r->data, &e->list[i], ckpt_ranks(r->context));
     }
-    bucket_epoch_free(&e);
-    return 0;
+    return left;
 }
 
 static void print_left(const struct left *left, int64_t rows)
@@ -101,16 +95,15 @@ static void print_left(const struct left *left, int64_t rows)
         printf("  %lld in no bucket of the table\n", (long long)left->homeless);
 }
 
-int stdit_print_buckets(const struct stdit_run *r)
+void stdit_print_buckets(const struct stdit_run *r)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     const struct stdit_data *d = &r->data;
-    struct left left;
     char arena[32];
     int64_t peak = 0;
 
     if (ckpt_rank(r->context))
-        return 0;
+        return;
     bool any_open = any_is_open(d);
     printf("%-16s %10s %8s %6s%s %6s %11s %12s\n", "bucket", "frame", "clips", "batch",
            any_open ? "     " : "", "micro", "peak", "step");
@@ -121,10 +114,8 @@ int stdit_print_buckets(const struct stdit_run *r)
     }
     printf("%d buckets in one arena of %s; clips: how many fit the bucket\n", d->n_shapes,
            say_bytes(arena, peak));
-    if (count_left(r, &left))
-        return -1;
+    const struct left left = count_left(r);
     print_left(&left, d->rows);
-    return 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -148,8 +148,10 @@ static int fits(void *run, bool trains)
 {
     struct stdit_run *r = run;
 
-    if (trains && r->data.buckets.n && stdit_print_buckets(r))
+    if (trains && stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)))
         return -1;
+    if (trains && r->data.buckets.n)
+        stdit_print_buckets(r);
     if (trains && !r->data.buckets.n)
         ckpt_plan_print(r->data.shape->training, stdout);
     if (trains && r->options.video_dir && stdit_ahead_plan(r))
@@ -170,8 +172,7 @@ static int notes(void *run, struct resume_place *place)
     struct stdit_run *r = run;
     bool buckets = r->data.buckets.n > 0;
 
-    if ((buckets && stdit_note_buckets(r)) ||
-        stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)))
+    if (buckets && stdit_note_buckets(r))
         return -1;
     place->name = buckets ? STDIT_PLACE : NULL;
     return buckets ? stdit_note_place(r) : 0;

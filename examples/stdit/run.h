@@ -73,9 +73,9 @@ int stdit_compile_validation(struct stdit_run *r);
 int stdit_validate(struct stdit_run *r, int64_t step);
 void stdit_validation_close(struct stdit_run *r);
 
-/* Prints the buckets, with the memory and step time of each, and how many clips are never trained.
- * Returns 0, or -1 after a sentence. */
-int stdit_print_buckets(const struct stdit_run *r);
+/* Prints the buckets, with the memory and step time of each, and how many clips are never trained,
+ * by the turns of the first epoch, which are open. */
+void stdit_print_buckets(const struct stdit_run *r);
 /* Chooses the batches that the table leaves open, or uses the batches of the resumed state, and
  * notes them in the run's states.  Collective over all ranks.  Returns 0, or -1 after a sentence
  * for each bucket that does not fit with any batch. */
