@@ -5,12 +5,13 @@
  * lengths are checked against the size of the shard.  cache_open can also check the values.  Rows
  * that could not be encoded have the reason instead.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../common/json_keys.h"
 #include "../common/say.h"
 #include "cache.h"
-#include "ckpt_tools.h"
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
@@ -272,25 +273,34 @@ static int take_shards(struct cache *c, struct plan *p)
 
 /* ---- the manifest -------------------------------------------------------------------------- */
 
+static const struct json_keys text_keys[] = {JSON_READ("dtype tokens encoder tokenizer"), JSON_END};
+static const struct json_keys setup_keys[] = {
+    JSON_READ(
+        "family vae_model vae dtype stored data captions seed stride rows shard clip buckets"),
+    JSON_READ_INSIDE("text", text_keys), JSON_END};
+static const struct json_keys shard_keys[] = {JSON_READ("file bytes clips header_sum"), JSON_END};
+static const struct json_keys bad_keys[] = {JSON_READ("row name why"), JSON_END};
+static const struct json_keys manifest_keys[] = {
+    JSON_ONLY("format", "ckpt-cache"),     JSON_READ("version setup_sum rows"),
+    JSON_READ_INSIDE("setup", setup_keys), JSON_READ_INSIDE("shards", shard_keys),
+    JSON_READ_INSIDE("bad", bad_keys),     JSON_END};
+
 static int read_manifest(struct cache *c, const char *path)
 {
-    json_error_t error;
-    FILE *f;
-
-    if (ckpt_input_open(&f, path))
-        return say_fail("%s; an unfinished cache has no manifest: run video-encode again",
-                        ckpt_error(NULL));
-    c->manifest = json_loadf(f, 0, &error);
-    fclose(f);
+    if (access(path, F_OK))
+        return say_fail("%s: %s; an unfinished cache has no manifest: run video-encode again", path,
+                        strerror(errno));
+    c->manifest = json_keys_read(path);
     if (!c->manifest)
-        return say_fail("%s: line %d: %s", path, error.line, error.text);
+        return -1;
     const char *format = json_string_value(json_object_get(c->manifest, "format"));
     int64_t version = json_integer_value(json_object_get(c->manifest, "version"));
     if (!format || strcmp(format, "ckpt-cache"))
         return say_fail("%s: is not the manifest of a cache", path);
-    return version == CACHE_VERSION ? 0
-                                    : say_fail("%s: is of version %lld, and this program reads %d",
-                                               path, (long long)version, CACHE_VERSION);
+    if (version != CACHE_VERSION)
+        return say_fail("%s: is of version %lld, and this program reads %d", path,
+                        (long long)version, CACHE_VERSION);
+    return json_keys_check(path, "", c->manifest, manifest_keys);
 }
 
 /* Checks the counts of the manifest against each other, so that memory is allocated for rows that

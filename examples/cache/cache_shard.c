@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "../common/json_keys.h"
 #include "../common/say.h"
 #include "cache.h"
 
@@ -233,20 +234,49 @@ static char *read_front(struct cache_shard *s, int fd)
     return NULL;
 }
 
+#define METADATA "__metadata__"
+
+static const struct json_keys metadata_keys[] = {JSON_ONLY("format", "pt"),
+                                                 JSON_READ("cache.setup cache.clips"), JSON_END};
+static const struct json_keys tensor_keys[] = {JSON_READ("dtype shape data_offsets"), JSON_END};
+static const struct json_keys clip_keys[] = {JSON_READ("row name source sum from clip fps bad"),
+                                             JSON_END};
+
+/* The key of a tensor is the number of its row. */
+static int check_keys(const struct cache_shard *s, const json_t *header)
+{
+    const char *key;
+    json_t *value;
+    size_t i;
+    int rc = 0;
+
+    json_object_foreach((json_t *)(uintptr_t)header, key, value)
+    {
+        if (!rc)
+            rc = json_keys_check(s->path, key, value,
+                                 strcmp(key, METADATA) ? tensor_keys : metadata_keys);
+    }
+    json_array_foreach(s->clips, i, value) if (!rc) rc =
+        json_keys_check(s->path, "cache.clips", value, clip_keys);
+    return rc;
+}
+
 /* setup NULL: any settings. */
 static int read_header(struct cache_shard *s, const char *setup, const json_t *header)
 {
-    const json_t *about = json_object_get(header, "__metadata__");
+    const json_t *about = json_object_get(header, METADATA);
     const char *clips = json_string_value(json_object_get(about, "cache.clips"));
     const char *made = json_string_value(json_object_get(about, "cache.setup"));
 
-    s->clips = clips ? json_loads(clips, 0, NULL) : NULL;
+    s->clips = clips ? json_keys_parse(s->path, clips, strlen(clips)) : NULL;
     if (!made || !json_is_array(s->clips))
         return say_fail("%s: is not a shard of a cache, or its header is damaged", s->path);
     if (setup && strcmp(made, setup))
         return say_fail("%s: was made with other settings, another encoder or other data; they are "
                         "in manifest.json",
                         s->path);
+    if (check_keys(s, header))
+        return -1;
     if (s->size - s->front != end_of(header))
         return say_fail("%s: has %lld bytes of values, and its header says %lld", s->path,
                         (long long)(s->size - s->front), (long long)end_of(header));
@@ -267,9 +297,9 @@ int cache_shard_open(struct cache_shard *s, const char *path, const char *setup,
     if (!front)
         return -1;
     s->sum = cache_sum(front, (size_t)s->front);
-    *header = json_loadb(front + sizeof(uint64_t), (size_t)s->front - sizeof(uint64_t), 0, NULL);
+    *header = json_keys_parse(path, front + sizeof(uint64_t), (size_t)s->front - sizeof(uint64_t));
     free(front);
-    return read_header(s, setup, *header);
+    return *header ? read_header(s, setup, *header) : -1;
 }
 
 void cache_shard_close(struct cache_shard *s)

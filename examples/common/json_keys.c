@@ -10,6 +10,16 @@
 
 enum { PLACE = 256 }; /* bytes of a key with its objects, in messages */
 
+/* A key that is there twice has no one value. */
+enum { FLAGS = JSON_REJECT_DUPLICATES };
+
+static json_t *found(const char *name, json_t *root, const json_error_t *e)
+{
+    if (!root)
+        say_fail("%s: line %d: %s", name, e->line, e->text);
+    return root;
+}
+
 static json_t *read_file(const char *path, size_t flags)
 {
     json_error_t e;
@@ -19,11 +29,17 @@ static json_t *read_file(const char *path, size_t flags)
         say_fail("%s", ckpt_error(NULL));
         return NULL;
     }
-    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | flags, &e);
+    json_t *root = json_loadf(f, FLAGS | flags, &e);
     fclose(f);
-    if (!root)
-        say_fail("%s: line %d: %s", path, e.line, e.text);
-    return root;
+    return found(path, root, &e);
+}
+
+json_t *json_keys_parse(const char *name, const char *text, size_t bytes)
+{
+    json_error_t e;
+    json_t *root = json_loadb(text, bytes, FLAGS, &e);
+
+    return found(name, root, &e);
 }
 
 json_t *json_keys_read(const char *path)

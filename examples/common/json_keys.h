@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON files of other programs.  A format has a table of the keys that this program knows: a key of
+ * JSON files, of other programs and of other versions of these.  A format has a table of the keys that this program knows: a key of
  * the file that is in no row, or has another value than its row allows, is refused by name, for it
  * may be a setting that changes the result.
  *
@@ -46,6 +46,8 @@ json_t *json_keys_read(const char *path);
 /* As json_keys_read, with whole numbers as reals: those of tokenizer_config.json may have 31
  * digits. */
 json_t *json_keys_read_wide(const char *path);
+/* As json_keys_read, from memory; name: of the text, for messages. */
+json_t *json_keys_parse(const char *name, const char *text, size_t bytes);
 
 /*
  * Checks an object of `file` against a table.  `at` names the object for messages, as

@@ -1,41 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prompts of Open-Sora 1.2: see prompt.h. */
-#include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/json_keys.h"
 #include "../common/say.h"
 #include "prompt.h"
 
 /* ---- the JSON object after the text -------------------------------------------------------- */
 
-static int take_key(struct stdit_prompt *p, const char *key, const json_t *value, int64_t i)
-{
-    char **to = !strcmp(key, "reference_path")  ? &p->reference
-                : !strcmp(key, "mask_strategy") ? &p->strategy
-                                                : NULL;
+static const struct json_keys suffix_keys[] = {JSON_READ("reference_path mask_strategy"), JSON_END};
 
-    if (!to)
-        return say_fail(
-            "prompt %lld: \"%s\" is unknown; the keys are \"reference_path\" and \"mask_strategy\"",
-            (long long)i, key);
+static int take_text(char **to, const char *name, const json_t *suffix, const char *key)
+{
+    const json_t *value = json_object_get(suffix, key);
+
+    if (json_is_null(value) || !value)
+        return 0;
     if (!json_is_string(value))
-        return say_fail("prompt %lld: \"%s\" is not a string", (long long)i, key);
+        return say_fail("%s: \"%s\" is not a string", name, key);
     *to = strdup(json_string_value(value));
     return *to ? 0 : say_fail("no memory for a prompt");
 }
 
 static int take_suffix(struct stdit_prompt *p, const char *suffix, int64_t i)
 {
-    json_error_t error;
-    json_t *j = json_loads(suffix, 0, &error), *value;
-    const char *key;
-    int rc = 0;
+    char name[64];
 
-    if (!json_is_object(j))
-        rc = say_fail("prompt %lld: the part from { on is not a JSON object: %s", (long long)i,
-                      error.text);
-    json_object_foreach(j, key, value) rc = rc ? rc : take_key(p, key, value, i);
+    snprintf(name, sizeof name, "prompt %lld, from { on", (long long)i);
+    json_t *j = json_keys_parse(name, suffix, strlen(suffix));
+    int rc = !j || json_keys_check(name, "", j, suffix_keys) ||
+                     take_text(&p->reference, name, j, "reference_path") ||
+                     take_text(&p->strategy, name, j, "mask_strategy")
+                 ? -1
+                 : 0;
     json_decref(j);
     return rc;
 }

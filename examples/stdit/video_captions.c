@@ -52,7 +52,7 @@ static bool name_of(char *dst, size_t size, const char *video, int i)
 static char *from_json(const char *name, const char *text)
 {
     json_error_t e;
-    json_t *j = json_loads(text, 0, &e);
+    json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &e);
     const char *found = json_string_value(json_object_get(j, "caption"));
 
     found = found ? found : json_string_value(json_object_get(j, "text"));

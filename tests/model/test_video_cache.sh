@@ -134,8 +134,15 @@ another 'latents-00001' '../one/latents-00001' "not the name of one of its shard
 another 'latents-00001' 'latents-99999' "not the name of one of its shards"
 another 'latents-00001' 'text-00001' "text-00001.safetensors: No such file"
 another '"file": "latents-00001.safetensors"' '"file": 7' "without \"file\""
+another '"stride": 1' '"stride": 1, "crop": 2' '"setup.crop" is 2: this setting is not known'
+another '"format": "ckpt-cache"' '"format": "ckpt-cache", "turned": true' '"turned" is true'
+another '^ "rows": 12' ' "rows": 12, "rows": 12' "duplicate"
+another '"header_sum"' '"dtype": "F8", "header_sum"' '"shards[[]0].dtype" is "F8"'
 rm -rf "$work/bad"
 cp -r "$work/one" "$work/bad"
+LC_ALL=C sed 's/fps/cut/' "$work/one/latents-00001.safetensors" >"$work/bad/latents-00001.safetensors"
+refuses 1 'cache.clips.cut' "$train" $data --cache "$work/bad"
+cp "$work/one/latents-00001.safetensors" "$work/bad"
 mv "$work/bad/latents-00001.safetensors" "$work/swap"
 mv "$work/bad/latents-00002.safetensors" "$work/bad/latents-00001.safetensors"
 mv "$work/swap" "$work/bad/latents-00002.safetensors"

@@ -95,8 +95,8 @@ cmp -s "$work/d-options/sample-1/frame-00004.png" "$work/d-first/sample-1/frame-
 
 # ---- wrong input ----------------------------------------------------------------------------------
 
-refuses 1 "prompt 1: the part from {" $sample $encoder --prompt 'a{"reference_path"'
-refuses 1 "prompt 1: \"path\"" $sample $encoder --prompt 'a{"path": "b"}'
+refuses 1 "prompt 1, from { on: line 1: " $sample $encoder --prompt 'a{"reference_path"'
+refuses 1 "prompt 1, from { on: \"path\" is \"b\": this setting is not known" $sample $encoder --prompt 'a{"path": "b"}'
 refuses 1 "prompt 1: mask_strategy 9,x" $sample $encoder --prompt 'a{"mask_strategy": "9,x"}'
 refuses 1 "prompt 1: segment 1 comes after" $sample $encoder --prompt '|0|a|2|b|1|c'
 refuses 1 "among ranks" $sample $encoder --prompt a --plan-only --ranks 2
