@@ -27,12 +27,14 @@ static int read_when(struct resume_options *o)
     return 0;
 }
 
-int resume_check(struct resume_options *o, const char *load, const char *const weights[2])
+int resume_check(struct resume_options *o, const char *load, const char *const weights[2],
+                 const char *directory)
 {
-    const char *asked = o->when         ? "save-every"
-                        : o->keep       ? "keep"
-                        : o->keep_every ? "keep-every"
-                                        : NULL;
+    /* Saves that are kept are links to a file; a directory is replaced. */
+    const char *asked = o->keep                 ? "keep"
+                        : o->keep_every         ? "keep-every"
+                        : o->when && !directory ? "save-every"
+                                                : NULL;
 
     o->automatic = o->from && !strcmp(o->from, RESUME_AUTO);
     memcpy(o->weights, weights, sizeof o->weights);

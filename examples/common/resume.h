@@ -28,9 +28,8 @@ struct resume_options {
         ROW("save-state", STRING, field.save, "FILE",                                              \
             "write the state for --resume at the end, also after an interrupt"),                   \
         ROW("save-every", STRING, field.when, "N",                                                 \
-            "write --save-state, --save and --save-ema also every N steps, or after each "         \
-            "interval "                                                                            \
-            "such as 30m or 1h30m (default: only at the end)"),                                    \
+            "write the state and the weights also every N steps, or after each interval such as "  \
+            "30m or 1h30m (default: only at the end)"),                                            \
         RANGE("keep", INT, field.keep, "N",                                                        \
               "keep the last N saves as FILE-00000500 and so on next to FILE (default: FILE "      \
               "only; with --keep-every 1)",                                                        \
@@ -41,9 +40,10 @@ struct resume_options {
             "let --resume continue with other options than those of the saved run")
 
 /* Checks the options, before anything is loaded.  load, weights: the arguments of --load, --save
- * and
- * --save-ema.  Returns 0, or -1 after an error message. */
-int resume_check(struct resume_options *o, const char *load, const char *const weights[2]);
+ * and --save-ema; directory: where the weights are written in another format, or NULL.  Returns 0,
+ * or -1 after an error message. */
+int resume_check(struct resume_options *o, const char *load, const char *const weights[2],
+                 const char *directory);
 
 /* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  All ranks must call
  * it, after the rendezvous.  Returns 0, or -1 after an error message. */

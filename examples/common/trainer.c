@@ -154,16 +154,11 @@ static int run_steps(const struct trainer *t, struct training *s)
     return rc ? rc : dump_check(t->train->dump, s->ended - s->first);
 }
 
-/* The value of an option of the program; NULL: there is no such option, or no value. */
-static const char *value_of(const struct trainer *t, const char *name);
-
 static void note_unsaved(const struct trainer *t)
 {
     const struct training_options *o = t->train;
-    const char *directory = value_of(t, "save-hf");
 
-    if (!o->save && !o->save_ema && !o->state.save && !o->dump &&
-        (!directory || !strcmp(directory, "none")))
+    if (!o->save && !o->save_ema && !o->state.save && !o->dump && !o->directory)
         say_print("nothing is saved at the end: give --save FILE for the weights, or --save-state "
                   "FILE to continue later\n");
 }
@@ -207,6 +202,7 @@ static int go(const struct trainer *t)
     return unwritten(t);
 }
 
+/* The value of an option of the program; NULL: there is no such option, or no value. */
 static const char *value_of(const struct trainer *t, const char *name)
 {
     struct option_table table[TRAINER_TABLES];

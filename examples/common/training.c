@@ -175,18 +175,24 @@ static int save_slot(const struct training *t, const char *path, enum ckpt_slot 
     return 0;
 }
 
-static int save_weights(const struct training *t)
+/* Weights that were written after this step, by --save-every, are not written again. */
+static int save_weights(struct training *t)
 {
-    return save_slot(t, t->options->save, CKPT_VALUE) ||
-                   save_slot(t, t->options->save_ema, CKPT_EMA) ||
-                   resume_keep_weights(&t->options->state, t->context, t->ended)
-               ? -1
-               : 0;
+    const struct training_options *o = t->options;
+
+    if (t->written == t->ended)
+        return 0;
+    if (save_slot(t, o->save, CKPT_VALUE) || save_slot(t, o->save_ema, CKPT_EMA) ||
+        resume_keep_weights(&o->state, t->context, t->ended) ||
+        (o->directory && t->write_directory(t)))
+        return -1;
+    t->written = t->ended;
+    return 0;
 }
 
 static bool has_weights(const struct training *t)
 {
-    return t->options->save || t->options->save_ema;
+    return t->options->save || t->options->save_ema || t->options->directory;
 }
 
 /* Waits for the submitted steps, then writes the state, and the weights if they are asked for. */
@@ -267,7 +273,10 @@ static int run_step(struct training *t)
 static int save_on_request(struct training *t)
 {
     const struct training_options *o = t->options;
-    const char *file = o->state.save ? o->state.save : o->save ? o->save : o->save_ema;
+    const char *file = o->state.save ? o->state.save
+                       : o->save     ? o->save
+                       : o->save_ema ? o->save_ema
+                                     : o->directory;
 
     if (!file) {
         fprintf(stderr,
@@ -356,7 +365,7 @@ int training_run(struct training *t)
     int rc = 0;
 
     t->submitted = t->ended = t->first;
-    t->saved = -1; /* write the resumed state again even if no step is left */
+    t->saved = t->written = -1; /* write the resumed state again even if no step is left */
     t->last = run_clock_now();
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
@@ -381,7 +390,7 @@ int training_run(struct training *t)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-int training_save(const struct training *t, int rc)
+int training_save(struct training *t, int rc)
 {
     const struct training_options *o = t->options;
     const char *what = rc ? "weights of the last good step" : "weights";
@@ -397,6 +406,8 @@ int training_save(const struct training *t, int rc)
         return -1;
     if (o->save)
         say_print("%s: %s\n", what, o->save);
+    if (o->directory)
+        say_print("%s: %s\n", what, o->directory);
     if (o->save_ema)
         say_print("moving average of the %s: %s\n", what, o->save_ema);
     return rc;

@@ -59,12 +59,16 @@ struct training {
     /* Called before a state is written, with no step under way: stores the trainer's notes in it.
      * All ranks call it; NULL: nothing to store.  Returns 0, or -1 after an error message. */
     int (*notes)(struct training *t);
+    /* Writes the weights into options->directory; with a directory only, where they are written to
+     * --save, and also after close_steps: it uses saves_user.  All ranks call it.  Returns 0, or -1
+     * after an error message. */
+    int (*write_directory)(struct training *t);
     void *user;
     /* set by training_run; 0 before */
     struct training_summary summary;
     ckpt_progress *progress;
     int64_t submitted, ended; /* steps */
-    int64_t saved;            /* step number of the last written state; -1: none */
+    int64_t saved, written;   /* step numbers of the last state and weights; -1: none */
     bool broken;              /* a step failed, or a save: what is on the disk stays */
     double last;              /* time in seconds from which the next step is measured */
     struct run_clock clock;
@@ -107,9 +111,9 @@ int training_show(struct training *t, ckpt_program *p, int64_t step, double show
 /* Prints a summary of the run; `what` names the summarized value, p the program to profile. */
 void training_report(const struct training *t, const char *what, const ckpt_program *p);
 
-/* Writes the weights and their moving average, each to the path in the options.  rc is the result
+/* Writes the weights and their moving average, each to its path in the options.  rc is the result
  * of training_run: after a failure the weights of the last good step are saved anyway, unless this
  * run made none.  Returns rc, or -1 after an error message. */
-int training_save(const struct training *t, int rc);
+int training_save(struct training *t, int rc);
 
 #endif

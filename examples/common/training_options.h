@@ -9,6 +9,8 @@
 /* Values that a preset may fill in start as 0 (batch) or -1 (where 0 has a meaning). */
 struct training_options {
     const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer, *log, *dump;
+    const char
+        *directory; /* for the weights in another format, of programs that have such an option */
     const char *time_limit;
     double limit, begun; /* seconds: 0 or the limit; run_clock_now value it counts from */
     const char *tensorboard;

@@ -129,7 +129,12 @@ static int finish(void *run, bool trained)
             return -1;
         printf("validation loss %.4f\n", loss);
     }
-    return o->to_hf ? lm_save_hf(r) : 0;
+    if (!o->to_hf || trained)
+        return 0;
+    if (lm_save_hf(r))
+        return -1;
+    say_print("weights: %s\n", o->to_hf);
+    return 0;
 }
 
 static int parse(void *run, int argc, char **argv)

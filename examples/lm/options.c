@@ -26,7 +26,7 @@ static const struct ckpt_option table[] = {
     ROW("in-order", FLAG, in_order, NULL, "take samples in the order of the files"),
     WEIGHTS_ROWS,
     ROW("save-hf", STRING, to_hf, "DIR",
-        "write the weights at the end in the format of Hugging Face, with config.json, the "
+        "write the weights in the format of Hugging Face, too, with config.json, the "
         "tokenizer and generation_config.json"),
     ROW("shard-size", SIZE, shard_size, "SIZE", "largest file of --save-hf (default 5G)"),
     BATCH_ROW("samples", ": the preset's"),
@@ -244,6 +244,7 @@ static int check(struct lm_options *o)
         (o->library.plan_only || (!o->train.steps && !o->train.load && !o->train.state.from)))
         return say_fail("--save-hf %s: nothing would be written: there is nothing to save",
                         o->to_hf);
+    o->train.directory = o->to_hf;
     if (o->sample_every && lm_options_check_bytes(o))
         return -1;
     return training_check(&o->train, &o->library, o->dtype, o->train.batch) ? -1 : check_chunk(o);

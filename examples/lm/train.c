@@ -251,12 +251,19 @@ static int end(struct training *t, int64_t step)
     return training_end(t, r->training, step, o->train.batch * o->length * ckpt_ranks(r->context));
 }
 
+static int write_directory(struct training *t)
+{
+    return lm_save_hf(t->saves_user);
+}
+
 int lm_open_steps(void *run, struct training *t)
 {
     t->submit = submit;
     t->end = end;
     t->looks = looks;
     t->look = look;
+    t->write_directory = write_directory;
+    t->saves_user = run;
     t->user = run;
     return open_batch(run);
 }

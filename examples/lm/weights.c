@@ -350,7 +350,5 @@ int lm_save_hf(struct lm_run *r)
         rc = write_all(&r->model, r->context, &d, o->shard_size);
     if (!ckpt_rank(r->context) && end_all(&d, !rc))
         rc = -1;
-    if (!rc)
-        say_print("weights: %s, %d file%s\n", d.path, d.parts, d.parts > 1 ? "s" : "");
     return rc;
 }

@@ -43,6 +43,16 @@ runs "weights" "$lm" $random --steps 7 --save "$work/kept" --save-every 1 --keep
 cmp -s "$work/three" "$work/kept-00000003" || fail "--save-every 1: not the weights after 3 steps"
 [ "$(cd "$work" && echo kept-*)" = "kept-00000003 kept-00000006 kept-00000007" ] ||
     fail "--keep 2 --keep-every 3 of weights: $(ls "$work")"
+runs "weights: $work/hf-end" "$lm" $random --steps 7 --save-hf "$work/hf-end"
+runs "weights: $work/hf-each" "$lm" $random --steps 7 --save-hf "$work/hf-each" --save-every 2
+diff -r "$work/hf-end" "$work/hf-each" >"$work/out" || fail "--save-every with --save-hf: $(cat "$work/out")"
+"$lm" $random --steps 100000000 --save-hf "$work/hf-killed" --save-every 1 --log "$work/hf-log" >"$work/out" 2>&1 &
+wait_steps "$work/hf-log" 3
+kill -9 $!
+wait $! 2>/dev/null
+rm -f "$work/hf-log.lock"
+runs "weights: " "$lm" $random --steps 0 --load "$work/hf-killed" --save-hf "$work/hf-killed"
+refuses 2 "keep needs" "$lm" $random --steps 7 --save-hf "$work/hf-each" --keep 2
 refuses 1 "is of a later step" "$lm" $random --steps 3 --save "$work/kept" --save-every 1 --keep 2
 
 # ---- outputs that could not be written ----------------------------------------------------------------
