@@ -4,11 +4,21 @@
 #include <stdlib.h>
 #include "say.h"
 
+/* The runs of a member; links share them. */
+struct shard_holes {
+    struct shard_holes *next;
+    struct shard_run run[];
+};
+
 void shard_close(struct shard *s)
 {
     for (int64_t i = 0; i < s->n; i++)
         free(s->member[i].name);
     free(s->member);
+    for (struct shard_holes *h = s->holes, *next; h; h = next) {
+        next = h->next;
+        free(h);
+    }
     *s = (struct shard){.n = 0};
 }
 
@@ -90,24 +100,87 @@ static int64_t place_of(const struct reading *r, int64_t size)
     return start + size <= r->size ? start : -1;
 }
 
+/* ---- holes --------------------------------------------------------------------------------- */
+
+/* The bytes that the file has of a member with holes; -1: the runs do not ascend. */
+static int64_t stored_of(struct archive_entry *e)
+{
+    int64_t at, bytes, end = 0, stored = 0;
+
+    archive_entry_sparse_reset(e);
+    while (archive_entry_sparse_next(e, &at, &bytes) == ARCHIVE_OK) {
+        if (at < end || bytes < 0 || bytes > archive_entry_size(e) - at)
+            return -1;
+        stored += bytes;
+        end = at + bytes;
+    }
+    return stored;
+}
+
+/* Sets the runs of a member, which follow each other in the file. */
+static int take_holes(struct reading *r, struct archive_entry *e, struct shard_member *m)
+{
+    int n = archive_entry_sparse_reset(e);
+    struct shard_holes *h = malloc(sizeof *h + (size_t)n * sizeof *h->run);
+    int64_t at, bytes, start = m->start;
+
+    if (!h)
+        return say_fail("%s: no memory for the holes of a member", r->path);
+    h->next = r->shard->holes;
+    r->shard->holes = h;
+    m->run = h->run;
+    while (m->runs < n && archive_entry_sparse_next(e, &at, &bytes) == ARCHIVE_OK) {
+        h->run[m->runs++] = (struct shard_run){at, bytes, start};
+        start += bytes;
+    }
+    return 0;
+}
+
+/* ---- members ------------------------------------------------------------------------------- */
+
+/* Sets where the bytes of a member are.  Returns 1; 0 if the file ends within them; 2 if its holes
+ * are stored in a way that is not known here; or -1 after an error message. */
+static int take_place(struct reading *r, struct archive_entry *e, struct shard_member *m)
+{
+    bool holes = archive_entry_sparse_count(e) > 0;
+    int64_t begin = archive_filter_bytes(r->archive, 0);
+    int64_t stored = holes ? stored_of(e) : archive_entry_size(e);
+
+    if (stored < 0)
+        return 2;
+    m->size = archive_entry_size(e);
+    m->start = place_of(r, stored);
+    if (m->start < 0)
+        return 0;
+    if (!holes)
+        return 1;
+    if (m->start != begin)
+        return 2;
+    return take_holes(r, e, m) ? -1 : 1;
+}
+
 /* Adds a member.  Returns 1, 0 if the file ends within it, or -1 after an error message. */
 static int add(struct reading *r, struct archive_entry *e, const char *name)
 {
     struct shard *s = r->shard;
+    struct shard_member m = {.start = -1};
     bool links = archive_entry_hardlink(e) || archive_entry_filetype(e) == AE_IFLNK;
-    int64_t size = links ? 0 : archive_entry_size(e), start = links ? -1 : place_of(r, size);
+    int rc = links ? 1 : take_place(r, e, &m);
 
-    if (!links && start < 0)
-        return 0;
+    if (rc == 2)
+        names_add(&r->holes, name);
+    if (rc != 1)
+        return rc == 2 ? 1 : rc;
     if (s->n == s->room && grow(r))
         return -1;
-    char *copy = strdup(name), *link = links ? link_of(e, name) : NULL;
-    if (!copy || (links && !link)) {
-        free(copy);
+    m.name = strdup(name);
+    char *link = links ? link_of(e, name) : NULL;
+    if (!m.name || (links && !link)) {
+        free(m.name);
         return say_fail("%s: no memory for the name of a member", r->path);
     }
     r->link[s->n] = link;
-    s->member[s->n++] = (struct shard_member){copy, start, size};
+    s->member[s->n++] = m;
     return 1;
 }
 
@@ -119,11 +192,7 @@ static int read_members(struct reading *r)
     while (whole > 0 &&
            ((rc = archive_read_next_header(r->archive, &e)) == ARCHIVE_OK || rc == ARCHIVE_WARN)) {
         const char *name = archive_entry_pathname(e);
-        if (!name || !is_wanted(e, name))
-            continue;
-        if (archive_entry_sparse_count(e))
-            names_add(&r->holes, name);
-        else
+        if (name && is_wanted(e, name))
             whole = add(r, e, name);
     }
     if (whole < 0)
@@ -168,8 +237,9 @@ static int follow_links(struct reading *r)
             r->link[i] ? bsearch(r->link[i], sorted, (size_t)s->n, sizeof *sorted, find) : NULL;
         if (!to)
             continue;
-        s->member[i].start = (*to)->start;
-        s->member[i].size = (*to)->size;
+        char *name = s->member[i].name;
+        s->member[i] = **to;
+        s->member[i].name = name;
     }
     free(sorted);
     for (int64_t i = 0; i < s->n; i++) {
@@ -193,8 +263,8 @@ static int read_shard(struct reading *r)
     for (int64_t i = 0; i < all; i++)
         free(r->link[i]);
     names_report(&r->holes, r->path,
-                 "left out, because tar --sparse stored them with holes (make "
-                 "it without)");
+                 "left out, because their holes are stored in a way that is not known here (make "
+                 "it without --sparse)");
     names_report(&r->lost, r->path, "left out, because they are links to nothing in it");
     return rc;
 }

@@ -19,13 +19,18 @@ int video_file_copy(struct video_file *to, const struct video_file *f)
     *to = *f;
     to->path = strdup(f->path);
     to->member = f->member ? strdup(f->member) : NULL;
-    return to->path && !to->member == !f->member ? 0 : -1;
+    struct shard_run *run = f->runs ? malloc((size_t)f->runs * sizeof *run) : NULL;
+    if (run)
+        memcpy(run, f->run, (size_t)f->runs * sizeof *run);
+    to->run = run;
+    return to->path && !to->member == !f->member && !run == !f->runs ? 0 : -1;
 }
 
 void video_file_free(struct video_file *f)
 {
     free((void *)(uintptr_t)f->path);
     free((void *)(uintptr_t)f->member);
+    free((void *)(uintptr_t)f->run);
     *f = (struct video_file){.path = NULL};
 }
 

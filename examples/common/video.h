@@ -13,11 +13,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "resize.h"
+#include "shard.h"
 
 /* A file, or a member of a tar file (FFmpeg only). */
 struct video_file {
-    const char *path, *member; /* member: its name; NULL: the whole file */
-    int64_t start, size;       /* offset and size of a member, in bytes */
+    const char *path, *member;   /* member: its name; NULL: the whole file */
+    int64_t start, size;         /* offset and size of a member, in bytes */
+    const struct shard_run *run; /* of a member with holes, else NULL */
+    int64_t runs;
 };
 
 /* Copies f with its strings.  Returns 0, or -1 if memory is short; free `to` in either case. */

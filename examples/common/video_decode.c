@@ -24,12 +24,14 @@
 #include "video_h264.h"
 #include "video_hw.h"
 #include "video_index.h"
+#include "video_part.h"
 
 struct decoder {
     const char *path; /* of the video, for messages */
     const struct video_file *file;
     const struct video_hw *hw;
     AVFormatContext *format;
+    AVIOContext *part; /* of a member */
     AVStream *stream;
     AVCodecContext *codec;
     const AVCodec *kind;
@@ -76,19 +78,36 @@ static int heed(int rc)
     return rc;
 }
 
-/* FFmpeg would read "a:b" as protocol a; the URL names a file, or a part of one. */
-static int open_input(struct decoder *d)
+static void close_input(struct decoder *d)
+{
+    avformat_close_input(&d->format);
+    video_part_close(&d->part);
+}
+
+/* FFmpeg would read "a:b" as protocol a; the URL names a file. */
+static int open_url(struct decoder *d)
 {
     const struct video_file *f = d->file;
     char url[4096 + 80];
-    int rc;
 
-    if (f->member)
-        snprintf(url, sizeof url, "subfile,,start,%lld,end,%lld,,:file:%s", (long long)f->start,
-                 (long long)(f->start + f->size), f->path);
-    else
+    if (!f->member) {
         snprintf(url, sizeof url, "file:%s", f->path);
-    rc = heed(avformat_open_input(&d->format, url, NULL, NULL));
+        return avformat_open_input(&d->format, url, NULL, NULL);
+    }
+    int rc = video_part_open(&d->part, f);
+    if (rc < 0)
+        return rc;
+    d->format = avformat_alloc_context();
+    if (!d->format)
+        return AVERROR(ENOMEM);
+    d->format->pb = d->part;
+    return avformat_open_input(&d->format, NULL, NULL, NULL);
+}
+
+static int open_input(struct decoder *d)
+{
+    int rc = heed(open_url(d));
+
     if (rc < 0)
         return say_fail("%s: cannot be read as a video: %s", d->path, av_err2str(rc));
     if (heed(avformat_find_stream_info(d->format, NULL)) < 0)
@@ -123,7 +142,7 @@ static int64_t time_of(int64_t value)
 
 static int reopen(struct decoder *d)
 {
-    avformat_close_input(&d->format);
+    close_input(d);
     return open_input(d);
 }
 
@@ -518,7 +537,7 @@ static void decoder_close(struct video *v)
     av_frame_free(&d->frame);
     av_packet_free(&d->packet);
     avcodec_free_context(&d->codec);
-    avformat_close_input(&d->format);
+    close_input(d);
     video_index_free(&d->index);
     free(d->rgb);
     free(d);

@@ -134,6 +134,10 @@ char *stdit_captions_in_find(const struct stdit_captions_in *c, const char *vide
     for (int i = 0; name_of(name, sizeof name, video, i); i++) {
         const struct shard_member **m =
             bsearch(name, c->caption, (size_t)c->n, sizeof *c->caption, compare_name);
+        if (m && (*m)->runs) {
+            say_note("%s/%s: has holes, which are zero bytes: not a text file", c->path, name);
+            return NULL;
+        }
         if (m)
             return read_caption(
                 &f, text_file_open_part(&f, c->path, (*m)->name, (*m)->start, (*m)->size));

@@ -117,7 +117,7 @@ static int add_shard(struct stdit_videos *v, const char *path, int64_t most)
 
     for (int64_t i = 0; i < s.n && !rc; i++) {
         const struct shard_member *m = &s.member[i];
-        const struct video_file file = {path, m->name, m->start, m->size};
+        const struct video_file file = {path, m->name, m->start, m->size, m->run, m->runs};
         bool video = ends_in(m->name, videos) || (v->whole && ends_in(m->name, images));
         if (is_hidden(m->name) || !video)
             continue;

@@ -148,9 +148,13 @@ static int read_tar(const char *path, const char *directory)
     int rc = shard_open(&s, path);
     for (int64_t i = 0; i < s.n; i++) {
         const struct shard_member *m = &s.member[i];
-        if (m->start < 0 || m->size < 0 || m->start > st.st_size ||
-            m->size > st.st_size - m->start || !*m->name)
-            abort();
+        const struct shard_run whole = {0, m->size, m->start}, *run = m->runs ? m->run : &whole;
+        for (int64_t k = 0, end = 0; k < (m->runs ? m->runs : 1); k++, run++) {
+            if (run->at < end || run->bytes < 0 || run->bytes > m->size - run->at ||
+                run->start < 0 || run->bytes > st.st_size - run->start || !*m->name)
+                abort();
+            end = run->at + run->bytes;
+        }
     }
     shard_close(&s);
     return rc;

@@ -122,8 +122,14 @@ refuses 1 "no video has the 40 frames" "$train" $small --lengths 40 --video-dir 
 
 if command -v tar >/dev/null; then
     mkdir "$work/tars"
-    cp "$root/examples/data/bunny.mp4" "$work/tars/1.mp4"
-    (cd "$work/tars" && tar cf a.tar 1.mp4)
+    # A box "free" of 1 MiB that is a hole, before one of 8 bytes.
+    {
+        cat "$root/examples/data/bunny.mp4"
+        printf '\000\020\000\010free'
+    } >"$work/tars/1.mp4"
+    truncate -s +1M "$work/tars/1.mp4"
+    printf '\000\000\000\010free' >>"$work/tars/1.mp4"
+    (cd "$work/tars" && tar --sparse -cf a.tar 1.mp4)
     if "$train" $small --lengths 3 --steps 2 --video-dir "$work/tars/a.tar" --save "$work/w" \
         >"$work/out" 2>"$work/err"; then
         same "PSNR" --lengths 3 --steps 2 --video-dir "$work/tars/1.mp4"
