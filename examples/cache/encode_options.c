@@ -35,8 +35,11 @@ static const struct ckpt_option table[] = {
         "all)"),
     ROW("size", STRING, stdit.size, "WxH",
         "size to which clips are resized (default 64x40; with --model 720x480)"),
-    RANGE("frames", INT, stdit.frames, "N", "frames of a clip (default 17; with --model 49)", 1,
-          65536),
+    RANGE("frames", INT, stdit.frames, "N",
+          "frames of a clip (default 17, or those of the longest video if that has fewer; with "
+          "--model "
+          "49)",
+          1, 65536),
     RANGE("stride", INT, stdit.stride, "N",
           "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
     RANGE("clips", INT, stdit.clips, "N",

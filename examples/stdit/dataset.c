@@ -199,16 +199,17 @@ static int data_text(struct stdit_data *d, const struct stdit_options *o, bool c
 static int data_videos(struct stdit_data *d, const struct stdit_options *o, bool captions)
 {
     struct stdit_videos *v = &d->videos;
-    int64_t frames = o->frames ? o->frames : VAE_CHUNK;
 
-    if (stdit_data_shape(d, o, frames))
-        return -1;
-    *v = (struct stdit_videos){.frames = frames,
-                               .width = d->shape->clips.width,
-                               .height = d->shape->clips.height,
-                               .stride = o->stride ? o->stride : 1};
+    *v = (struct stdit_videos){
+        .frames = o->frames, .usual = VAE_CHUNK, .stride = o->stride ? o->stride : 1};
     if (stdit_videos_any(v, o->video_dir, o->clips))
         return -1;
+    const int64_t frames = v->frames ? v->frames : v->usual;
+    if (stdit_data_shape(d, o, frames))
+        return -1;
+    v->frames = frames;
+    v->width = d->shape->clips.width;
+    v->height = d->shape->clips.height;
     d->rows = v->rows;
     if (data_text(d, o, captions) || fixed_rate(d, 0))
         return -1;

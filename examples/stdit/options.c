@@ -40,8 +40,11 @@ static const struct ckpt_option table[] = {
     SPIECE_ROW(tokenizer, "--text-encoder"),
     ROW("size", STRING, size, "WxH",
         "size to which clips are resized (default 32x20; with --video-dir 64x40)"),
-    RANGE("frames", INT, frames, "N", "frames of a clip (default 6; with --video-dir 17)", 1,
-          65536),
+    RANGE("frames", INT, frames, "N",
+          "frames of a clip (default 6; with --video-dir 17, or those of the longest video if that "
+          "has "
+          "fewer)",
+          1, 65536),
     STRIDE_ROWS,
     LOADER_ROWS,
     ROW("features", STRING, features, "FILE",

@@ -32,10 +32,16 @@ static int append(struct stdit_videos *v, struct stdit_video video)
     return 0;
 }
 
-/* The number of clips that fit in these frames. */
-static int64_t clips_of(const struct stdit_videos *v, int64_t frames)
+/* Sets the number of clips in a video, at most `most` if that is not 0. */
+static int count_clips(const struct stdit_videos *v, struct stdit_video *video, const char *path,
+                       int64_t most)
 {
-    return (frames + v->stride - 1) / (v->frames * v->stride);
+    int64_t clips = v->whole ? 1 : (video->frames + v->stride - 1) / (v->frames * v->stride);
+
+    video->clips = most > 0 && clips > most ? most : clips;
+    return clips ? 0
+                 : say_fail("%s: has %lld frames; --frames and --stride ask for %lld", path,
+                            (long long)video->frames, (long long)((v->frames - 1) * v->stride + 1));
 }
 
 /* The frame count in the file's header is trusted: decoding all frames would be slow. */
@@ -47,12 +53,7 @@ static int look(struct stdit_videos *v, struct video *f, struct stdit_video *vid
     video->frames = f->announced ? f->announced : video_frames(f);
     if (video->frames <= 0)
         return video->frames < 0 ? -1 : say_fail("%s: has no frame", f->path);
-    video->clips = v->whole ? 1 : clips_of(v, video->frames);
-    if (video->clips < 1)
-        return say_fail("%s: has %lld frames; --frames and --stride ask for %lld", f->path,
-                        (long long)video->frames, (long long)((v->frames - 1) * v->stride + 1));
-    video->clips = most > 0 && video->clips > most ? most : video->clips;
-    return 0;
+    return v->frames || v->whole ? count_clips(v, video, f->path, most) : 0;
 }
 
 /* Takes ownership of caption, which may be NULL. */
@@ -137,13 +138,60 @@ static int add_path(struct stdit_videos *v, const char *path, int64_t most)
                                  : add(v, &file, most, stdit_caption_beside(path));
 }
 
-static int finish_list(const struct stdit_videos *v, const char *path)
+static void drop(struct stdit_video *video)
+{
+    video_file_free(&video->file);
+    free(video->caption);
+}
+
+/* Clips without a given length have the usual one, or all frames of the longest video if no video
+ * has so many: of clips that were cut for another model, as 16 frames, none would be left. */
+static void choose_frames(struct stdit_videos *v, const char *path)
+{
+    int64_t longest = 1;
+
+    for (int64_t i = 0; i < v->n_files; i++) {
+        int64_t n = (v->file[i].frames - 1) / v->stride + 1;
+        longest = n > longest ? n : longest;
+    }
+    v->frames = longest < v->usual ? longest : v->usual;
+    if (v->frames < v->usual)
+        say_note("%s: no video has %lld frames; clips have %lld, as the longest (--frames sets it)",
+                 path, (long long)v->usual, (long long)v->frames);
+}
+
+static void take_frames(struct stdit_videos *v, const char *path, int64_t most)
+{
+    int64_t n = 0;
+
+    choose_frames(v, path);
+    v->rows = 0;
+    for (int64_t i = 0; i < v->n_files; i++) {
+        struct stdit_video *video = &v->file[i];
+        const char *name = video->file.member ? video->file.member : video->file.path;
+        if (count_clips(v, video, name, most)) {
+            say_note("%s is left out", name);
+            drop(video);
+            continue;
+        }
+        video->first = v->rows;
+        v->rows += video->clips;
+        v->file[n++] = *video;
+    }
+    v->n_files = n;
+}
+
+static int finish_list(struct stdit_videos *v, const char *path, int64_t most)
 {
     if (v->lacked)
         return say_fail("%s: for want of memory or descriptors it could not be read whole; a run "
                         "without these videos would be another one",
                         path);
-    return v->rows ? 0 : say_fail("%s: there is no video in it", path);
+    if (!v->n_files)
+        return say_fail("%s: there is no video in it", path);
+    if (!v->frames && !v->whole)
+        take_frames(v, path, most);
+    return 0;
 }
 
 static int add_directory(struct stdit_videos *v, const char *directory, int64_t most)
@@ -161,7 +209,7 @@ static int add_directory(struct stdit_videos *v, const char *directory, int64_t 
         free(entry[i]);
     }
     free(entry);
-    return finish_list(v, directory);
+    return finish_list(v, directory, most);
 }
 
 int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
@@ -172,15 +220,13 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
         return say_fail("%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         return add_directory(v, path, clips);
-    return add_path(v, path, clips) ? -1 : finish_list(v, path);
+    return add_path(v, path, clips) ? -1 : finish_list(v, path, clips);
 }
 
 void stdit_videos_close(struct stdit_videos *v)
 {
-    for (int64_t i = 0; i < v->n_files; i++) {
-        video_file_free(&v->file[i].file);
-        free(v->file[i].caption);
-    }
+    for (int64_t i = 0; i < v->n_files; i++)
+        drop(&v->file[i]);
     free(v->file);
     *v = (struct stdit_videos){0};
 }
@@ -308,7 +354,7 @@ int stdit_videos_lines(struct stdit_videos *v, const char *directory)
         free(path);
     }
     cogvideo_list_free(&l);
-    return finish_list(v, paths);
+    return finish_list(v, paths, 0);
 }
 
 /* ---- whole files ---------------------------------------------------------------------------- */

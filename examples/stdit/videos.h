@@ -11,8 +11,9 @@
 struct stdit_videos {
     bool whole;                            /* one row per file; each step uses a part of it */
     int64_t frames, width, height, stride; /* of a clip; with whole files only the stride is used */
-    int64_t rows;                          /* clips in all */
-    struct stdit_video *file;              /* of a directory: sorted by name */
+    int64_t usual; /* frames of a clip if `frames` is 0, which then becomes this or less */
+    int64_t rows;  /* clips in all */
+    struct stdit_video *file; /* of a directory: sorted by name */
     int64_t n_files;
     bool lacked; /* a file was left out for want of memory or descriptors */
 };

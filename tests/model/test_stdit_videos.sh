@@ -61,6 +61,17 @@ losses "$work/log" >"$work/free" && losses "$work/tight" | paste "$work/free" - 
     awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 * $1) bad = 1 } END { exit bad || NR != 4 }' ||
     fail "a budget changed the losses"
 
+# Without --frames: those of the longest video, 11 here, so one clip of one file; the included clip has 16.
+all="${model% --size*} --vae $work/vae --steps 1 --sample-steps 0"
+runs "no video has 17 frames; clips have 11" "$train" $all --video-dir "$work/videos"
+grep -q ": .* 1 x 11 frames of 64 x 40" "$work/out" || fail "the longest video: $(cat "$work/out" "$work/err")"
+grep -q "b.rgb is left out" "$work/err" || fail "b.rgb, of 6 frames: $(cat "$work/err")"
+runs "clips have 16" "$train" $all --video-dir "$root/examples/data/bunny.rgb"
+grep -q ": .* 1 x 16 frames of 64 x 40" "$work/out" || fail "the included clip: $(cat "$work/out")"
+clip "$work/long.rgb" 18 18
+runs "1 x 17 frames of 64 x 40" "$train" $all --video-dir "$work/long.rgb"
+refuses 1 "has 16 frames" "$train" $all --video-dir "$root/examples/data/bunny.rgb" --frames 17
+
 # ---- sampling: frames of a chunk and a part of one, twice the same ------------------------------------
 
 weights="$model --load $work/e --vae $work/vae"

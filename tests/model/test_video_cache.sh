@@ -24,6 +24,9 @@ clip() {
     --save "$work/vae2" >"$work/out" 2>&1 || fail "vae-train: $(cat "$work/out")"
 coder="--vae $work/vae --vae-model tiny --dtype fp32"
 
+# The included clip fits the defaults.
+runs "is written" "$encode" $coder --data "$root/examples/data/bunny.rgb" --output "$work/included"
+
 # ---- one size: the bits of encoding on the way -------------------------------------------------------
 
 mkdir "$work/videos"
