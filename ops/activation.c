@@ -35,9 +35,14 @@ static void cost_activation(const struct ckpt_call *call, struct ckpt_cost *cost
     cost->flops = 24.0 * (double)desc_numel(&call->out[0]);
 }
 
-ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x)
+ckpt_tensor ckpt_gelu_tanh(ckpt_tape *t, ckpt_tensor x)
 {
     return ops_record1(t, &op_gelu, 1, &x, NULL, 0);
+}
+
+ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x)
+{
+    return ckpt_gelu_tanh(t, x);
 }
 
 static void grad_gelu(struct ckpt_grad *g)

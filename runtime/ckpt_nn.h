@@ -198,10 +198,11 @@ CKPT_API ckpt_tensor ckpt_nn_apply_rnn(ckpt_tape *t, const struct ckpt_nn_rnn *m
 /* ---- multi-layer perceptrons --------------------------------------------------------------- */
 
 enum ckpt_nn_activation {
-    CKPT_NN_GELU, /* with tanh */
+    CKPT_NN_GELU_TANH,
     CKPT_NN_GELU_ERF,
     CKPT_NN_SILU,
-    CKPT_NN_RELU
+    CKPT_NN_RELU,
+    CKPT_NN_GELU = CKPT_NN_GELU_TANH /* its older name, which goes with the release after 0.3 */
 };
 
 struct ckpt_nn_mlp_spec {

@@ -108,7 +108,7 @@ CKPT_API ckpt_tensor ckpt_and(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_or(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_not(ckpt_tape *t, ckpt_tensor a);
 
-/* x/2 (1 + erf(x / sqrt(2))). */
+/* x/2 (1 + erf(x / sqrt(2))): gelu() of PyTorch. */
 CKPT_API ckpt_tensor ckpt_gelu_erf(ckpt_tape *t, ckpt_tensor x);
 /* x, or slope x below 0; gradient slope at 0. */
 CKPT_API ckpt_tensor ckpt_leaky_relu(ckpt_tape *t, ckpt_tensor x, float slope);
@@ -132,7 +132,10 @@ CKPT_API ckpt_tensor ckpt_bernoulli(ckpt_tape *t, float p, enum ckpt_dtype dtype
  * the same mask again, so it is not stored.  Axis 0 of x is the micro-batch, as in ckpt_randn. */
 CKPT_API ckpt_tensor ckpt_dropout(ckpt_tape *t, ckpt_tensor x, float p);
 
-/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks & Gimpel 2016. */
+/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks & Gimpel 2016.  PyTorch calls it
+ * gelu(approximate="tanh"); its gelu() is ckpt_gelu_erf(). */
+CKPT_API ckpt_tensor ckpt_gelu_tanh(ckpt_tape *t, ckpt_tensor x);
+/* ckpt_gelu_tanh() under its older name, which goes with the release after 0.3. */
 CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x);
 /* x / (1 + exp(-x)). */
 CKPT_API ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x);
@@ -591,6 +594,7 @@ CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor m
 #define ckpt_iota(t, ...)                 ckpt_iota(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_bernoulli(t, ...)            ckpt_bernoulli(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_dropout(t, ...)              ckpt_dropout(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu_tanh(t, ...)            ckpt_gelu_tanh(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_gelu(t, ...)                 ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_silu(t, ...)                 ckpt_silu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_layer_norm(t, ...)           ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)

@@ -470,6 +470,81 @@ static void check_twice(struct twice *k)
     ckpt_close(c);
 }
 
+/* ---- the two forms of GELU, as PyTorch 2.15 has them in float64 -------------------------------*/
+
+struct gelu {
+    const char *name;
+    ckpt_tensor (*record)(ckpt_tape *t, ckpt_tensor x);
+    const float *y, *slope;
+    ckpt_tensor w;
+};
+
+FUNCTION(gelu_tanh)
+
+static ckpt_tensor do_gelu(ckpt_tape *t, ckpt_tensor x)
+{
+    return ckpt_gelu(t, x);
+}
+
+static const float gelu_x[N] = {-6, -3, -1.5f, -0.75f, -0.5f, 0, 0.25f, 0.5f, 1, 2, 3, 6};
+static const float gelu_tanh_y[N] = {
+    -8.43964898e-11f, -0.00363739208f, -0.100428423f, -0.170039445f, -0.15428599f, 0,
+    0.149675351f,     0.34571401f,     0.841191991f,  1.95459769f,   2.99636261f,  6};
+static const float gelu_tanh_slope[N] = {
+    -7.70997601e-10f, -0.0115841666f, -0.127710793f, 0.00106174386f, 0.132630096f, 0.5f,
+    0.695354095f,     0.867369904f,   1.08296408f,   1.08609926f,    1.01158417f,  1};
+static const float gelu_erf_y[N] = {
+    -5.91952587e-09f, -0.00404969409f, -0.100210802f, -0.169970514f, -0.154268769f, 0,
+    0.149676581f,     0.345731231f,    0.841344746f,  1.95449974f,   2.99595031f,   6};
+static const float gelu_erf_slope[N] = {
+    -3.54687095e-08f, -0.0119456472f, -0.127469192f, 0.000774278261f, 0.132504875f, 0.5f,
+    0.695373355f,     0.867495125f,   1.08331547f,   1.0852318f,      1.01194565f,  1};
+
+static ckpt_tensor record_gelu(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct gelu *g = user;
+    (void)batch;
+    ckpt_tensor y = g->record(t, g->w);
+    ckpt_output(t, "y", y);
+    ckpt_output_gradient(t, "slope", g->w);
+    return ckpt_reshape(t, ckpt_sum(t, y, 1), 0, NULL);
+}
+
+static void check_gelu(struct gelu *g)
+{
+    const struct ckpt_options o = {.size = sizeof o, .device = "cpu", .threads = 1};
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    const int64_t n = N;
+    float y[N], slope[N];
+    ckpt_program *p;
+    ckpt *c;
+    adamw.lr = 0;
+    int rc = ckpt_open(&c, &o);
+    g->w = ckpt_param(c, "w", CKPT_F32, 1, &n, CKPT_ZEROS, true);
+    rc = rc || ckpt_param_set(c, g->w, CKPT_VALUE, gelu_x, N) ||
+         ckpt_compile(c, record_gelu, g, ckpt_adamw(c, &adamw), 1, &p) || ckpt_step(p, NULL) ||
+         ckpt_fetch(p, "y", y, sizeof y) || ckpt_fetch(p, "slope", slope, sizeof slope);
+    if (rc) {
+        failures += printf("FAIL %s: %s\n", g->name, ckpt_error(c)) > 0;
+        return;
+    }
+    for (int i = 0; i < N; i++)
+        if (fabs(y[i] - g->y[i]) > 1e-6 || fabs(slope[i] - g->slope[i]) > 1e-6)
+            failures += printf("FAIL %s at %g is %.9g, not %.9g, its slope %.9g, not %.9g\n",
+                               g->name, gelu_x[i], y[i], g->y[i], slope[i], g->slope[i]) > 0;
+    ckpt_program_free(p);
+    ckpt_close(c);
+}
+
+static void check_gelus(void)
+{
+    struct gelu gelus[] = {{"gelu_tanh", do_gelu_tanh, gelu_tanh_y, gelu_tanh_slope, {0}},
+                           {"gelu", do_gelu, gelu_tanh_y, gelu_tanh_slope, {0}},
+                           {"gelu_erf", do_gelu_erf, gelu_erf_y, gelu_erf_slope, {0}}};
+    for (size_t i = 0; i < sizeof gelus / sizeof *gelus; i++)
+        check_gelu(&gelus[i]);
+}
+
 int main(void)
 {
     static struct twice twice[] = {{"exp", do_exp, second_exp, {0}},
@@ -486,5 +561,6 @@ int main(void)
     check_integers();
     for (size_t i = 0; i < sizeof twice / sizeof *twice; i++)
         check_twice(&twice[i]);
+    check_gelus();
     return failures != 0;
 }

@@ -514,7 +514,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_mul(t, x, x));
     STICKS(ckpt_affine(t, x, 1, 1));
     STICKS(ckpt_where(t, x, x, x));
-    STICKS(ckpt_gelu(t, x));
+    STICKS(ckpt_gelu_tanh(t, x));
     STICKS(ckpt_silu(t, x));
     function_cases(t, x);
     STICKS(ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-5f));
