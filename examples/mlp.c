@@ -24,8 +24,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct mlp *m = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, PIXELS});
     ckpt_tensor label = ckpt_input(t, "label", CKPT_I32, 1, (int64_t[]){batch});
-    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, x, m->w1, m->b1));
-    h = ckpt_gelu(t, ckpt_linear(t, h, m->w2, m->b2));
+    ckpt_tensor h = ckpt_gelu_tanh(t, ckpt_linear(t, x, m->w1, m->b1));
+    h = ckpt_gelu_tanh(t, ckpt_linear(t, h, m->w2, m->b2));
     return ckpt_cross_entropy(t, ckpt_linear(t, h, m->w3, m->b3), label, NULL);
 }
 

@@ -217,8 +217,8 @@ struct ckpt_nn_mlp_spec {
 
 #define CKPT_NN_MLP_INIT                                                                           \
     {                                                                                              \
-        sizeof(struct ckpt_nn_mlp_spec), 0, 0, CKPT_NN_GELU, false, true, "gate_proj", "up_proj",  \
-            "down_proj", NULL                                                                      \
+        sizeof(struct ckpt_nn_mlp_spec), 0, 0, CKPT_NN_GELU_TANH, false, true, "gate_proj",        \
+            "up_proj", "down_proj", NULL                                                           \
     }
 
 /* down(activation(up(x))), or gated. */
@@ -335,22 +335,21 @@ CKPT_API ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_ten
 
 /* Each call stores the caller's source location: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
-#define ckpt_nn_apply_linear(t, ...)        ckpt_nn_apply_linear(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_norm(t, ...)          ckpt_nn_apply_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_batch_norm(t, ...)    ckpt_nn_apply_batch_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_embedding(t, ...)     ckpt_nn_apply_embedding(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_attention(t, ...)     ckpt_nn_apply_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_attention_add(t, ...) ckpt_nn_apply_attention_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_attention_heads(t, ...)     ckpt_nn_attention_heads(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_attention_out(t, ...)       ckpt_nn_attention_out(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_rnn_step(t, ...)            ckpt_nn_rnn_step(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_rnn(t, ...)           ckpt_nn_apply_rnn(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_mlp(t, ...)           ckpt_nn_apply_mlp(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_mlp_add(t, ...)       ckpt_nn_apply_mlp_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_conv(t, ...)          ckpt_nn_apply_conv(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cache_append(t, ...)           ckpt_cache_append(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_nn_apply_conv_transpose(t, ...)                                                       \
-    ckpt_nn_apply_conv_transpose(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_linear(t, ...)         ckpt_nn_apply_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_norm(t, ...)           ckpt_nn_apply_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_batch_norm(t, ...)     ckpt_nn_apply_batch_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_embedding(t, ...)      ckpt_nn_apply_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_attention(t, ...)      ckpt_nn_apply_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_attention_add(t, ...)  ckpt_nn_apply_attention_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_attention_heads(t, ...)      ckpt_nn_attention_heads(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_attention_out(t, ...)        ckpt_nn_attention_out(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_rnn_step(t, ...)             ckpt_nn_rnn_step(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_rnn(t, ...)            ckpt_nn_apply_rnn(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_mlp(t, ...)            ckpt_nn_apply_mlp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_mlp_add(t, ...)        ckpt_nn_apply_mlp_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_conv(t, ...)           ckpt_nn_apply_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cache_append(t, ...)            ckpt_cache_append(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_conv_transpose(t, ...) ckpt_nn_apply_conv_transpose(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_transformer_layer(t, ...)                                                    \
     ckpt_nn_apply_transformer_layer(CKPT_AT(t), __VA_ARGS__)
 #endif

@@ -119,7 +119,7 @@ void cogvideo_block_forward(const struct cogvideo *m, const struct cogvideo_bloc
     cogvideo_rows(m, t, &b->norm2.linear, s->time, PARTS, row);
     u = last ? cogvideo_modulated_norm(m, t, &b->norm2.norm, s->video, row[SHIFT], row[SCALE])
              : norm_both(m, t, &b->norm2.norm, s, row).both;
-    u = ckpt_gelu(t, ckpt_nn_apply_linear(t, &b->up, u));
+    u = ckpt_gelu_tanh(t, ckpt_nn_apply_linear(t, &b->up, u));
     add_gated(t, s, row, ckpt_nn_apply_linear(t, &b->down, u), last);
     if (last)
         s->text = CKPT_NONE;

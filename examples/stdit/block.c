@@ -116,6 +116,6 @@ ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block 
     x = ckpt_gated_residual(t, x, row[GATE_A], a);
     x = add_cross_attention(m, b, t, c, x);
     u = ckpt_layer_norm_modulate(t, x, row[SHIFT_M], row[SCALE_M], 1e-6f);
-    a = ckpt_nn_apply_linear(t, &b->fc2, ckpt_gelu(t, ckpt_nn_apply_linear(t, &b->fc1, u)));
+    a = ckpt_nn_apply_linear(t, &b->fc2, ckpt_gelu_tanh(t, ckpt_nn_apply_linear(t, &b->fc1, u)));
     return ckpt_gated_residual(t, x, row[GATE_M], a);
 }

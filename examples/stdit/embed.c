@@ -82,7 +82,7 @@ static void embed_text(const struct stdit *m, ckpt_tape *t, const struct stdit_g
         y = ckpt_where(t, drop, ckpt_reshape(t, null, 3, row), y);
     }
     y = ckpt_nn_apply_linear(t, &m->caption[1],
-                             ckpt_gelu(t, ckpt_nn_apply_linear(t, &m->caption[0], y)));
+                             ckpt_gelu_tanh(t, ckpt_nn_apply_linear(t, &m->caption[0], y)));
     c->y = ckpt_pack(t, y, in->mask, &c->lens);
 }
 

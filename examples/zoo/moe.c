@@ -68,7 +68,7 @@ static ckpt_tensor mix(ckpt_tape *t, const struct moe *m, int i, ckpt_tensor x, 
     y = ckpt_scatter_add(t, y, 0, to, ckpt_repeat(t, x, (int64_t[]){CHOSEN, 1}));
     y = ckpt_slice(t, y, 0, 0, EXPERTS * capacity);
     y = ckpt_reshape(t, y, 3, (int64_t[]){EXPERTS, capacity, WIDTH});
-    y = ckpt_gelu(t, ckpt_matmul(t, y, m->up[i], false, false));
+    y = ckpt_gelu_tanh(t, ckpt_matmul(t, y, m->up[i], false, false));
     y = ckpt_matmul(t, y, m->down[i], false, false);
     y = ckpt_reshape(t, y, 2, (int64_t[]){EXPERTS * capacity, WIDTH});
     y = ckpt_index_select(t, ckpt_pad(t, y, 0, 0, 1, CKPT_PAD_CONSTANT, 0), 0, row);

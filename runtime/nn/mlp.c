@@ -35,8 +35,8 @@ struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_ml
 static ckpt_tensor activate(ckpt_tape *t, enum ckpt_nn_activation kind, ckpt_tensor x)
 {
     switch (kind) {
-    case CKPT_NN_GELU:
-        return ckpt_gelu(t, x);
+    case CKPT_NN_GELU_TANH:
+        return ckpt_gelu_tanh(t, x);
     case CKPT_NN_GELU_ERF:
         return ckpt_gelu_erf(t, x);
     case CKPT_NN_SILU:

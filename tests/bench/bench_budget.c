@@ -63,7 +63,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
         ckpt_label(t, "layers.%d", i);
         ckpt_tensor h = ckpt_linear(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f),
                                     m->weight[i], m->bias[i]);
-        x = ckpt_add(t, x, ckpt_gelu(t, h));
+        x = ckpt_add(t, x, ckpt_gelu_tanh(t, h));
     }
     return ckpt_mse(t, x, target, CKPT_NONE);
 }

@@ -88,7 +88,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     ckpt_tensor y = ckpt_input(t, "y", CKPT_I32, 2, (int64_t[]){n, PLACES});
     ckpt_tensor rows = ckpt_input(t, "rows", CKPT_I32, 3, (int64_t[]){n, PLACES, 1});
     ckpt_tensor weight = ckpt_input(t, "weight", CKPT_F32, 3, (int64_t[]){n, 1, 1});
-    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, ckpt_cast(t, x, m->dtype), m->w[0], CKPT_NONE));
+    ckpt_tensor h =
+        ckpt_gelu_tanh(t, ckpt_linear(t, ckpt_cast(t, x, m->dtype), m->w[0], CKPT_NONE));
     ckpt_tensor loss = cross_entropy(m, t, h, y), square = ckpt_mul(t, h, h);
     ckpt_tensor zero = ckpt_full(t, 0, CKPT_I32, 0, NULL);
     if (m->draws)

@@ -35,7 +35,7 @@ struct member {
 static ckpt_tensor apply(ckpt_tape *t, const struct ckpt_nn_linear *l, ckpt_tensor x)
 {
     for (int i = 0; i < LAYERS; i++)
-        x = ckpt_gelu(t, ckpt_nn_apply_linear(t, &l[i], x));
+        x = ckpt_gelu_tanh(t, ckpt_nn_apply_linear(t, &l[i], x));
     return x;
 }
 

@@ -38,7 +38,7 @@ ckpt_tensor small_record(ckpt_tape *t, int64_t batch, void *user)
         ckpt_label(t, "layers.%d", l);
         ckpt_tensor u =
             ckpt_mul(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-6f), m->param[2]);
-        u = ckpt_linear(t, ckpt_gelu(t, u), m->param[3 + 2 * l], m->param[4 + 2 * l]);
+        u = ckpt_linear(t, ckpt_gelu_tanh(t, u), m->param[3 + 2 * l], m->param[4 + 2 * l]);
         h = ckpt_add(t, h, u);
     }
     ckpt_output(t, "h", h);

@@ -209,7 +209,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     const struct model *m = user;
     struct parts p = {.x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){n, WIDTH}),
                       .mask = ckpt_input(t, "mask", CKPT_I32, 2, (int64_t[]){n, 1})};
-    p.h = ckpt_gelu(t, ckpt_linear(t, p.x, m->w, CKPT_NONE));
+    p.h = ckpt_gelu_tanh(t, ckpt_linear(t, p.x, m->w, CKPT_NONE));
     p.square = ckpt_mul(t, p.h, p.h);
     ckpt_tensor loss = m->loss(t, &p);
     ckpt_output(t, "scalar", ckpt_reshape(t, ckpt_mean(t, p.square, 3), 0, NULL));

@@ -27,7 +27,7 @@ static ckpt_tensor apply(ckpt_tape *t, struct model *m, int64_t batch)
     if (m->late)
         ckpt_read_ema(t);
     for (int i = 0; i < LAYERS; i++)
-        x = ckpt_gelu(t, ckpt_linear(t, x, m->weight[i], CKPT_NONE));
+        x = ckpt_gelu_tanh(t, ckpt_linear(t, x, m->weight[i], CKPT_NONE));
     return ckpt_cast(t, ckpt_mul(t, x, m->fixed), CKPT_F32);
 }
 

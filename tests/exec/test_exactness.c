@@ -270,7 +270,8 @@ static ckpt_tensor probe(ckpt_tape *t, int64_t batch, void *user)
 {
     const ckpt_tensor *w = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 64});
-    ckpt_tensor y = ckpt_linear(t, ckpt_gelu(t, ckpt_linear(t, x, *w, CKPT_NONE)), *w, CKPT_NONE);
+    ckpt_tensor y =
+        ckpt_linear(t, ckpt_gelu_tanh(t, ckpt_linear(t, x, *w, CKPT_NONE)), *w, CKPT_NONE);
     ckpt_output(t, "y", y);
     return y;
 }

@@ -56,7 +56,7 @@ static ckpt_tensor layer(ckpt_tape *t, const struct model *m, int i, ckpt_tensor
     ckpt_tensor h = m->is == ADDEND ? ckpt_linear_add(t, x, m->w[2 * i], bias,
                                                       ckpt_concat(t, 2, 2, (ckpt_tensor[]){x, x}))
                                     : ckpt_linear(t, x, m->w[2 * i], bias);
-    ckpt_tensor a = ckpt_gelu(t, h);
+    ckpt_tensor a = ckpt_gelu_tanh(t, h);
     if (m->is == READ_TWICE)
         a = ckpt_add(t, ckpt_tanh(t, a), a);
     if (m->is == SHOWN && i == 0)

@@ -57,7 +57,8 @@ static ckpt_tensor record_net(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, n->rows, 128});
-    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE));
+    ckpt_tensor h =
+        ckpt_gelu_tanh(t, ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE));
     ckpt_tensor y = ckpt_linear(t, h, n->w[SECOND], n->bias);
     ckpt_tensor loss = ckpt_mean(t, ckpt_cast(t, y, CKPT_F32), 7);
     for (int i = NARROW; i <= LAST; i++) {
@@ -164,7 +165,7 @@ static ckpt_tensor record_gelu(ckpt_tape *t, int64_t batch, void *user)
     const struct net *n = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, n->rows, 128});
     ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE);
-    h = ckpt_gelu(t, ckpt_linear(t, h, n->w[VECTOR], CKPT_NONE));
+    h = ckpt_gelu_tanh(t, ckpt_linear(t, h, n->w[VECTOR], CKPT_NONE));
     return mean_square(t, ckpt_linear(t, h, n->w[LAST], CKPT_NONE));
 }
 
@@ -432,7 +433,8 @@ static ckpt_tensor record_penalty(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;
     ckpt_tensor dh, x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, n->rows, 128});
-    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE));
+    ckpt_tensor h =
+        ckpt_gelu_tanh(t, ckpt_linear(t, ckpt_cast(t, x, n->dtype), n->w[FIRST], CKPT_NONE));
     ckpt_tensor y = ckpt_tanh(t, ckpt_linear(t, h, n->w[SECOND], n->bias));
     ckpt_tensor loss = ckpt_mean(t, ckpt_cast(t, y, CKPT_F32), 7);
     ckpt_gradients(t, loss, 1, &h, &dh);

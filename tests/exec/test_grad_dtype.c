@@ -27,7 +27,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct pair *m = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, WIDTH});
     ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, CKPT_BF16), m->twice, CKPT_NONE);
-    h = ckpt_linear(t, ckpt_gelu(t, h), m->twice, CKPT_NONE);
+    h = ckpt_linear(t, ckpt_gelu_tanh(t, h), m->twice, CKPT_NONE);
     ckpt_tensor y = ckpt_linear(t, h, m->once, CKPT_NONE);
     ckpt_output_gradient(t, "twice", m->twice);
     ckpt_output_gradient(t, "once", m->once);

@@ -121,7 +121,7 @@ static ckpt_tensor by_attention(ckpt_tape *t, const struct penalty *m, ckpt_tens
     ckpt_tensor h = ckpt_reshape(t, convolve(t, m, x, n), 3, tokens);
     h = ckpt_reshape(t, ckpt_rms_norm(t, h, m->w[1], 1e-5f), 4, heads);
     spec.causal = true;
-    h = ckpt_attention(t, h, h, ckpt_gelu(t, h), CKPT_NONE, &spec);
+    h = ckpt_attention(t, h, h, ckpt_gelu_tanh(t, h), CKPT_NONE, &spec);
     h = ckpt_reshape(t, h, 3, tokens);
     return ckpt_reshape(t, ckpt_mean(t, h, 2u), 2, (int64_t[]){n, HIDDEN});
 }
@@ -154,7 +154,7 @@ static ckpt_tensor criticise(ckpt_tape *t, const struct penalty *m, ckpt_tensor 
     case OF_NORM:
         h = ckpt_linear(t, h, m->w[0], m->w[1]);
         h = ckpt_layer_norm(t, h, m->w[1], ckpt_affine(t, m->w[1], -1, 0), 1e-5f);
-        h = ckpt_gelu(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-2f));
+        h = ckpt_gelu_tanh(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-2f));
         break;
     case OF_GROUPS:
         h = by_groups(t, m, x, n);

@@ -160,7 +160,7 @@ static ckpt_tensor layer(ckpt_tape *t, const struct net *n, int i, ckpt_tensor x
  */
 static ckpt_tensor with_gelu(ckpt_tape *t, const struct net *n, ckpt_tensor x)
 {
-    return layer(t, n, 1, ckpt_gelu(t, layer(t, n, 0, x)));
+    return layer(t, n, 1, ckpt_gelu_tanh(t, layer(t, n, 0, x)));
 }
 
 /* Two layers and a norm read one tensor, through different views. */
@@ -425,7 +425,7 @@ static ckpt_tensor record_penalty(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct net *n = user;
     ckpt_tensor dh, x = ckpt_input(t, "x", CKPT_BF16, 3, (int64_t[]){batch, n->rows, WIDTH});
-    ckpt_tensor h = ckpt_gelu(t, layer(t, n, 0, x));
+    ckpt_tensor h = ckpt_gelu_tanh(t, layer(t, n, 0, x));
     ckpt_tensor y = ckpt_tanh(t, layer(t, n, 1, h));
     ckpt_tensor loss = ckpt_mean(t, ckpt_cast(t, y, CKPT_F32), 7);
     ckpt_gradients(t, loss, 1, &h, &dh);

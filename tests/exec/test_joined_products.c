@@ -67,7 +67,7 @@ static ckpt_tensor make_layer(ckpt_tape *t, const struct model *m, ckpt_tensor x
 static ckpt_tensor activation(ckpt_tape *t, const struct model *m, int i, ckpt_tensor x)
 {
     if (!m->gated)
-        return ckpt_gelu(t, make_layer(t, m, x, m->up[i], m->up_bias[i], true));
+        return ckpt_gelu_tanh(t, make_layer(t, m, x, m->up[i], m->up_bias[i], true));
     const ckpt_tensor of_up = m->is == TWO_INPUTS ? ckpt_affine(t, x, 2.f, 0.f) : x;
     const ckpt_tensor w_up = m->is == ONE_WEIGHT ? m->gate[i] : m->up[i];
     const bool before = m->is == UP_FIRST || m->is == UP_BETWEEN;
@@ -77,7 +77,7 @@ static ckpt_tensor activation(ckpt_tape *t, const struct model *m, int i, ckpt_t
     if (m->is == UP_BETWEEN)
         ckpt_output(t, i ? "between1" : "between0", ckpt_cast(t, up, CKPT_F32));
     gate = make_layer(t, m, x, m->gate[i], m->gate_bias[i], true);
-    silu = m->is == OTHER ? ckpt_gelu(t, gate) : ckpt_silu(t, gate);
+    silu = m->is == OTHER ? ckpt_gelu_tanh(t, gate) : ckpt_silu(t, gate);
     if (m->is == SILU_SHOWN)
         ckpt_output(t, i ? "silu1" : "silu0", ckpt_cast(t, silu, CKPT_F32));
     if (!before)

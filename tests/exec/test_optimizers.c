@@ -51,7 +51,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct net *m = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, IN});
     ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, m->dtype), m->param[0], m->param[1]);
-    ckpt_tensor y = ckpt_linear(t, ckpt_gelu(t, h), m->param[2], m->param[3]);
+    ckpt_tensor y = ckpt_linear(t, ckpt_gelu_tanh(t, h), m->param[2], m->param[3]);
     for (int i = 0; i < PARAMS; i++)
         ckpt_output_gradient(t, names[i], m->param[i]);
     return ckpt_mse(t, y, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
@@ -235,7 +235,7 @@ static ckpt_tensor record_three(ckpt_tape *t, int64_t batch, void *user)
     const struct net *m = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, IN});
     ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, m->dtype), m->param[0], m->param[1]);
-    ckpt_tensor y = ckpt_linear(t, ckpt_gelu(t, h), m->param[2], m->param[3]);
+    ckpt_tensor y = ckpt_linear(t, ckpt_gelu_tanh(t, h), m->param[2], m->param[3]);
     for (int i = 1; i < PARAMS; i++)
         ckpt_output_gradient(t, names[i], m->param[i]);
     return ckpt_mse(t, y, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
@@ -289,7 +289,7 @@ static ckpt_tensor record_alone(ckpt_tape *t, int64_t batch, void *user)
     const struct net *m = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, IN});
     ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, m->dtype), m->param[0], m->param[1]);
-    ckpt_tensor y = ckpt_linear(t, ckpt_gelu(t, h), m->param[2], m->param[3]);
+    ckpt_tensor y = ckpt_linear(t, ckpt_gelu_tanh(t, h), m->param[2], m->param[3]);
     return ckpt_mse(t, y, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
 }
 
@@ -541,10 +541,10 @@ static void test_state_of_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_references),   cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_frozen),       cmocka_unit_test(test_ema_warmup),
-        cmocka_unit_test(test_two_programs), cmocka_unit_test(test_two_kinds),
-        cmocka_unit_test(test_sentences),    cmocka_unit_test(test_other_state),
+        cmocka_unit_test(test_references),      cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_frozen),          cmocka_unit_test(test_ema_warmup),
+        cmocka_unit_test(test_two_programs),    cmocka_unit_test(test_two_kinds),
+        cmocka_unit_test(test_sentences),       cmocka_unit_test(test_other_state),
         cmocka_unit_test(test_state_of_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,7 +41,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, s->rows, s->run->width});
     ckpt_tensor h = ckpt_cast(t, x, CKPT_BF16);
     for (int i = 0; i < LAYERS; i++)
-        h = ckpt_dropout(t, ckpt_gelu(t, ckpt_linear(t, h, s->run->layer[i], CKPT_NONE)), 0.1f);
+        h = ckpt_dropout(t, ckpt_gelu_tanh(t, ckpt_linear(t, h, s->run->layer[i], CKPT_NONE)),
+                         0.1f);
     return ckpt_mse(t, h, x, CKPT_NONE);
 }
 

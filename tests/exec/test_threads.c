@@ -29,7 +29,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct model *m = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, WIDTH});
-    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, x, m->w[0], CKPT_NONE));
+    ckpt_tensor h = ckpt_gelu_tanh(t, ckpt_linear(t, x, m->w[0], CKPT_NONE));
     return ckpt_mse(t, ckpt_linear(t, h, m->w[1], CKPT_NONE), x, CKPT_NONE);
 }
 
@@ -234,7 +234,7 @@ static ckpt_tensor record_kept(ckpt_tape *t, int64_t batch, void *user)
 {
     (void)user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, WIDTH});
-    ckpt_tensor y = ckpt_gelu(t, kept.id ? kept : x);
+    ckpt_tensor y = ckpt_gelu_tanh(t, kept.id ? kept : x);
     kept = x;
     return y;
 }

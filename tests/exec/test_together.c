@@ -25,7 +25,7 @@ static ckpt_tensor train(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, WIDTH});
     ckpt_tensor h = ckpt_cast(t, x, CKPT_BF16);
     for (int i = 0; i < LAYERS; i++)
-        h = ckpt_gelu(t, ckpt_linear(t, h, r->layer[i], CKPT_NONE));
+        h = ckpt_gelu_tanh(t, ckpt_linear(t, h, r->layer[i], CKPT_NONE));
     return ckpt_mse(t, h, x, CKPT_NONE);
 }
 

@@ -38,7 +38,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor x = ckpt_randn(t, CKPT_F32, 3, (int64_t[]){batch, s->rows, WIDTH});
     ckpt_tensor h = ckpt_cast(t, x, CKPT_BF16);
     for (int i = 0; i < LAYERS; i++)
-        h = ckpt_gelu(t, ckpt_linear(t, h, s->run->layer[i], CKPT_NONE));
+        h = ckpt_gelu_tanh(t, ckpt_linear(t, h, s->run->layer[i], CKPT_NONE));
     return ckpt_mse(t, h, x, CKPT_NONE);
 }
 

@@ -33,8 +33,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     for (int i = 0; i < w->pieces; i++) {
         int64_t rows = ROWS / w->pieces;
         ckpt_tensor h = ckpt_slice(t, x, 1, i * rows, (i + 1) * rows);
-        h = ckpt_gelu(t, ckpt_linear(t, h, w->m->in, CKPT_NONE));
-        y[i] = ckpt_linear(t, ckpt_gelu(t, h), w->m->out, CKPT_NONE);
+        h = ckpt_gelu_tanh(t, ckpt_linear(t, h, w->m->in, CKPT_NONE));
+        y[i] = ckpt_linear(t, ckpt_gelu_tanh(t, h), w->m->out, CKPT_NONE);
     }
     return ckpt_mse(t, w->pieces > 1 ? ckpt_concat(t, 1, w->pieces, y) : y[0], x, CKPT_NONE);
 }
@@ -157,7 +157,7 @@ static ckpt_tensor record_other(ckpt_tape *t, int64_t batch, void *user)
     const struct variant *w = user;
     const int64_t shape[] = {batch, w->pieces == 2 ? ROWS / 2 : ROWS, WIDTH};
     ckpt_tensor x = ckpt_input(t, w->pieces == 1 ? "z" : "x", CKPT_F32, 3, shape);
-    ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, x, w->m->in, CKPT_NONE));
+    ckpt_tensor h = ckpt_gelu_tanh(t, ckpt_linear(t, x, w->m->in, CKPT_NONE));
     if (w->pieces == 3)
         ckpt_output(t, "h", h);
     return ckpt_mse(t, ckpt_linear(t, h, w->m->out, CKPT_NONE), x, CKPT_NONE);

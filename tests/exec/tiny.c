@@ -63,8 +63,8 @@ static ckpt_tensor block(ckpt_tape *t, const struct tiny *m, int b, ckpt_tensor 
     ckpt_tensor u =
         ckpt_modulate(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), row[0], row[1]);
     x = ckpt_gated_residual(t, x, row[2], attend(t, m, p, u, batch));
-    u = ckpt_gelu(t,
-                  ckpt_linear(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), p[5], p[6]));
+    u = ckpt_gelu_tanh(
+        t, ckpt_linear(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), p[5], p[6]));
     return ckpt_add(t, x, ckpt_linear(t, u, p[7], p[8]));
 }
 

@@ -56,7 +56,7 @@ static void draw_rows(struct op_case *c, struct rng *r, int trial)
 static ckpt_tensor record_fan_out(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     ckpt_tensor x = ckpt_affine(t, in[0], 0.5f, 0.f); /* an activation, not the parameter itself */
-    ckpt_tensor sum = ckpt_add(t, ckpt_gelu(t, x), ckpt_silu(t, x));
+    ckpt_tensor sum = ckpt_add(t, ckpt_gelu_tanh(t, x), ckpt_silu(t, x));
     sum = ckpt_add(t, sum, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, (float)c->attr.eps));
     return ckpt_add(t, sum, x);
 }
@@ -153,7 +153,7 @@ static void draw_layer(struct op_case *c, struct rng *r, int trial)
 static ckpt_tensor record_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     (void)c;
-    return ckpt_gelu(t, ckpt_linear(t, in[0], in[1], in[2]));
+    return ckpt_gelu_tanh(t, ckpt_linear(t, in[0], in[1], in[2]));
 }
 
 static void ref_layer(const struct array *in, struct array *out, const struct op_attr *a)
@@ -169,8 +169,8 @@ static ckpt_tensor record_shared_layer(ckpt_tape *t, const ckpt_tensor *in, cons
 {
     (void)c;
     ckpt_tensor y = ckpt_linear(t, in[0], in[1], in[2]);
-    ckpt_tensor z = ckpt_gelu(t, ckpt_linear(t, in[0], in[1], in[2]));
-    return ckpt_add(t, ckpt_add(t, ckpt_gelu(t, y), y), z);
+    ckpt_tensor z = ckpt_gelu_tanh(t, ckpt_linear(t, in[0], in[1], in[2]));
+    return ckpt_add(t, ckpt_add(t, ckpt_gelu_tanh(t, y), y), z);
 }
 
 static void ref_shared_layer(const struct array *in, struct array *out, const struct op_attr *a)
@@ -362,7 +362,7 @@ static ckpt_tensor record_reorder(ckpt_tape *t, const ckpt_tensor *in, const str
     ckpt_tensor part[3];
     (void)c;
     ckpt_split(t, in[0], 1, 3, part);
-    return ckpt_concat(t, 1, 3, (ckpt_tensor[]){part[2], ckpt_gelu(t, part[0]), part[2]});
+    return ckpt_concat(t, 1, 3, (ckpt_tensor[]){part[2], ckpt_gelu_tanh(t, part[0]), part[2]});
 }
 
 static void ref_reorder(const struct array *in, struct array *out, const struct op_attr *a)
@@ -545,7 +545,8 @@ static void draw_squares(struct op_case *c, struct rng *r, int trial)
 static ckpt_tensor record_joined_transpose(ckpt_tape *t, const ckpt_tensor *in,
                                            const struct op_case *c)
 {
-    ckpt_tensor part[] = {ckpt_permute(t, ckpt_gelu(t, in[0]), c->attr.axes), ckpt_gelu(t, in[1])};
+    ckpt_tensor part[] = {ckpt_permute(t, ckpt_gelu_tanh(t, in[0]), c->attr.axes),
+                          ckpt_gelu_tanh(t, in[1])};
     return ckpt_concat(t, 0, 2, part);
 }
 

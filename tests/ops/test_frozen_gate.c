@@ -26,7 +26,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     int64_t shape[] = {batch, ROWS, WIDTH};
     ckpt_tensor x = ckpt_cast(t, ckpt_input(t, "x", CKPT_F32, 3, shape), m->dtype), part[2];
     ckpt_tensor y = ckpt_linear(t, x, m->in, CKPT_NONE);
-    ckpt_tensor a = ckpt_linear(t, ckpt_gelu(t, y), m->out, CKPT_NONE);
+    ckpt_tensor a = ckpt_linear(t, ckpt_gelu_tanh(t, y), m->out, CKPT_NONE);
     ckpt_tensor gate = ckpt_reshape(t, m->gate, 3, (int64_t[]){1, 2, WIDTH});
     for (int i = 0; i < 2; i++) {
         int64_t from = i ? 2 : 0, to = i ? ROWS : 2;

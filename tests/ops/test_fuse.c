@@ -200,7 +200,7 @@ static ckpt_tensor chain_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
     ckpt_tensor u = ckpt_add(t, ckpt_mul(t, w[0], w[1]), w[2]);
     (void)user;
-    u = ckpt_gelu(t, ckpt_affine(t, u, 0.5f, 0.25f));
+    u = ckpt_gelu_tanh(t, ckpt_affine(t, u, 0.5f, 0.25f));
     u = ckpt_dropout(t, ckpt_tanh(t, u), 0.25f);
     return ckpt_where(t, ckpt_lt(t, u, w[0]), u, ckpt_silu(t, w[0]));
 }
@@ -426,7 +426,7 @@ static int pairs(const ckpt_tape *t)
 
 static void check_pairs(void)
 {
-    ckpt_tensor (*acts[])(ckpt_tape *, ckpt_tensor) = {ckpt_silu, ckpt_gelu, ckpt_tanh,
+    ckpt_tensor (*acts[])(ckpt_tape *, ckpt_tensor) = {ckpt_silu, ckpt_gelu_tanh, ckpt_tanh,
                                                        ckpt_sigmoid};
     struct rng r = {.state = 5, .scale = 1};
     double x[PARAMS][SIZE];
@@ -548,7 +548,7 @@ static ckpt_tensor call(ckpt_tape *t, int function, ckpt_tensor a, ckpt_tensor b
     case 16:
         return ckpt_exp(t, ckpt_tanh(t, a));
     case 17:
-        return ckpt_gelu(t, a);
+        return ckpt_gelu_tanh(t, a);
     case 18:
         return ckpt_silu(t, a);
     case 19:

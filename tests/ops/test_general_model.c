@@ -51,7 +51,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     for (int i = 0; i < BLOCKS; i++) {
         const ckpt_tensor *w = m->block[i].w;
         h = ckpt_add(t, h, attend(t, ckpt_layer_norm(t, h, w[4], w[5], 1e-5f), w, n));
-        ckpt_tensor u = ckpt_gelu(t, ckpt_linear(t, h, w[6], CKPT_NONE));
+        ckpt_tensor u = ckpt_gelu_tanh(t, ckpt_linear(t, h, w[6], CKPT_NONE));
         h = ckpt_linear_add(t, u, w[7], CKPT_NONE, h);
     }
     h = ckpt_layer_norm(t, h, m->w, m->b, 1e-5f);

@@ -111,7 +111,7 @@ static void draw_activation(struct op_case *c, struct rng *r, int trial)
 static ckpt_tensor record_gelu(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     (void)c;
-    return ckpt_gelu(t, in[0]);
+    return ckpt_gelu_tanh(t, in[0]);
 }
 
 static ckpt_tensor record_silu(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)

@@ -110,7 +110,7 @@ static ckpt_tensor record_rms_norm(ckpt_tape *t, const ckpt_tensor *in)
 
 static ckpt_tensor record_gelu(ckpt_tape *t, const ckpt_tensor *in)
 {
-    return ckpt_gelu(t, in[0]);
+    return ckpt_gelu_tanh(t, in[0]);
 }
 
 static ckpt_tensor record_silu(ckpt_tape *t, const ckpt_tensor *in)
@@ -153,7 +153,7 @@ static ckpt_tensor record_critic(ckpt_tape *t, const ckpt_tensor *in)
         spec.before[i] = spec.after[i] = 1;
     ckpt_tensor h = ckpt_conv(t, in[0], in[1], CKPT_NONE, &spec);
     h = ckpt_group_norm_silu(t, h, in[2], ckpt_affine(t, in[2], 0, 0), 2, 1e-6f, false);
-    h = ckpt_gelu(t, h);
+    h = ckpt_gelu_tanh(t, h);
     h = record_pool(t, &h);
     return ckpt_linear(t, ckpt_reshape(t, h, 2, (int64_t[]){2, 36}), in[3], CKPT_NONE);
 }

@@ -40,7 +40,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
     ckpt_tensor mask = ckpt_input(t, "mask", CKPT_I32, 2, (int64_t[]){n, FRAMES});
     ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 2, (int64_t[]){n, IN});
     ckpt_tensor h = ckpt_linear(t, ckpt_add(t, x, noise), m->param[0], m->param[1]);
-    h = ckpt_layer_norm(t, ckpt_dropout(t, ckpt_gelu(t, h), 0.25f), CKPT_NONE, CKPT_NONE, 1e-6f);
+    h = ckpt_layer_norm(t, ckpt_dropout(t, ckpt_gelu_tanh(t, h), 0.25f), CKPT_NONE, CKPT_NONE,
+                        1e-6f);
     ckpt_tensor pred = ckpt_linear(t, h, m->param[2], m->param[3]);
     pred = ckpt_reshape(t, pred, 3, (int64_t[]){n, CHANNELS, FRAMES});
     ckpt_output(t, "noise", noise);

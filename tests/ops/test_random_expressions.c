@@ -96,7 +96,7 @@ static ckpt_tensor of_one(ckpt_tape *t, char op, ckpt_tensor x)
     case 'L':
         return ckpt_logsumexp(t, x, last_axis(t, x));
     case 'g':
-        return ckpt_gelu(t, x);
+        return ckpt_gelu_tanh(t, x);
     default: /* v */
         return ckpt_silu(t, x);
     }

@@ -36,7 +36,7 @@ enum call_kind { CALLS(X) CALL_KINDS };
     X(softplus, log1p(exp(x)), 1 / (1 + exp(-x)))                                                  \
     X(neg, -x, -1.)                                                                                \
     X(silu, x / (1 + exp(-x)), (1 + exp(-x) + x * exp(-x)) / ((1 + exp(-x)) * (1 + exp(-x))))      \
-    X(gelu, gelu(x), gelu_slope(x))
+    X(gelu_tanh, gelu(x), gelu_slope(x))
 #define X(name, f, d) UNARY_##name,
 enum unary { UNARY(X) UNARIES };
 #undef X

@@ -27,7 +27,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct model *m = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, WIDTH}), h = x;
     for (int i = 0; i < LAYERS; i++)
-        h = ckpt_gelu(t, ckpt_linear(t, h, m->weight[i], m->bias[i]));
+        h = ckpt_gelu_tanh(t, ckpt_linear(t, h, m->weight[i], m->bias[i]));
     return ckpt_mean(t, ckpt_mul(t, ckpt_sub(t, h, x), ckpt_sub(t, h, x)), 3);
 }
 

@@ -59,8 +59,8 @@ static ckpt_tensor chain(ckpt_tape *t)
     ckpt_tensor start = operand(t, SHAPE(2, ROWS / 2, WIDTH)), x = layer(t, start, true);
     ckpt_tensor row[] = {operand(t, SHAPE(2, 1, WIDTH)), operand(t, SHAPE(2, 1, WIDTH))};
     ckpt_tensor one[] = {operand(t, SHAPE(WIDTH)), operand(t, SHAPE(WIDTH))};
-    x = layer(t, ckpt_gelu(t, x), false);
-    x = layer(t, ckpt_gelu(t, x), false);
+    x = layer(t, ckpt_gelu_tanh(t, x), false);
+    x = layer(t, ckpt_gelu_tanh(t, x), false);
     x = layer(t, ckpt_mul(t, ckpt_silu(t, x), start), false);
     x = layer(t, ckpt_modulate(t, x, row[0], row[1]), true);
     x = layer(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), true);

@@ -63,9 +63,9 @@ static ckpt_tensor record_mlp(ckpt_tape *t, enum ckpt_dtype dtype, const struct 
 /* The gradient of GELU also computes the gradient of the bias. */
 static ckpt_tensor record_mlp_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
-    return ckpt_gelu(t, ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
-                                    operand(t, dtype, SHAPE(MLP, WIDTH)),
-                                    operand(t, dtype, SHAPE(MLP))));
+    return ckpt_gelu_tanh(t, ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                                         operand(t, dtype, SHAPE(MLP, WIDTH)),
+                                         operand(t, dtype, SHAPE(MLP))));
 }
 
 /* One of `parts` groups of heads in a projection [..., parts WIDTH]; shape holds the leading
@@ -273,7 +273,7 @@ static ckpt_tensor record_gated_residual(ckpt_tape *t, enum ckpt_dtype dtype,
 
 static ckpt_tensor record_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
-    return ckpt_gelu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
+    return ckpt_gelu_tanh(t, operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
 /* GELU in the epilogue of a product and of its input gradient. */

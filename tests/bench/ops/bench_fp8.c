@@ -47,8 +47,8 @@ static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struc
         row[i] = operand(t, dtype, SHAPE(2, 1, WIDTH));
         one[i] = operand(t, dtype, SHAPE(WIDTH));
     }
-    x = layer_fp8(t, ckpt_gelu(t, x), false);
-    x = layer_fp8(t, ckpt_gelu(t, x), false);
+    x = layer_fp8(t, ckpt_gelu_tanh(t, x), false);
+    x = layer_fp8(t, ckpt_gelu_tanh(t, x), false);
     x = layer_fp8(t, ckpt_tanh(t, x), false);
     x = layer_fp8(t, ckpt_modulate(t, x, row[0], row[1]), true);
     x = layer_fp8(t, ckpt_layer_norm_modulate(t, x, row[0], row[1], 1e-6f), true);
