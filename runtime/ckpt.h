@@ -78,11 +78,13 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define CKPT_API          __attribute__((visibility("default")))
-#define CKPT_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define CKPT_API           __attribute__((visibility("default")))
+#define CKPT_PRINTF(f, a)  __attribute__((format(printf, f, a)))
+#define CKPT_DEPRECATED(s) __attribute__((deprecated(s)))
 #else
 #define CKPT_API
 #define CKPT_PRINTF(f, a)
+#define CKPT_DEPRECATED(s)
 #endif
 
 #define CKPT_VERSION_MAJOR 0

@@ -202,7 +202,8 @@ enum ckpt_nn_activation {
     CKPT_NN_GELU_ERF,
     CKPT_NN_SILU,
     CKPT_NN_RELU,
-    CKPT_NN_GELU = CKPT_NN_GELU_TANH /* its older name, which goes with the release after 0.3 */
+    /* Its older name, which goes with the release after 0.3. */
+    CKPT_NN_GELU CKPT_DEPRECATED("use CKPT_NN_GELU_TANH") = CKPT_NN_GELU_TANH
 };
 
 struct ckpt_nn_mlp_spec {

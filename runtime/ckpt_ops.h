@@ -136,7 +136,7 @@ CKPT_API ckpt_tensor ckpt_dropout(ckpt_tape *t, ckpt_tensor x, float p);
  * gelu(approximate="tanh"); its gelu() is ckpt_gelu_erf(). */
 CKPT_API ckpt_tensor ckpt_gelu_tanh(ckpt_tape *t, ckpt_tensor x);
 /* ckpt_gelu_tanh() under its older name, which goes with the release after 0.3. */
-CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x) CKPT_DEPRECATED("use ckpt_gelu_tanh");
 /* x / (1 + exp(-x)). */
 CKPT_API ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x);
 

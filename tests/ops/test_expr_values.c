@@ -481,10 +481,13 @@ struct gelu {
 
 FUNCTION(gelu_tanh)
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static ckpt_tensor do_gelu(ckpt_tape *t, ckpt_tensor x)
 {
     return ckpt_gelu(t, x);
 }
+#pragma GCC diagnostic pop
 
 static const float gelu_x[N] = {-6, -3, -1.5f, -0.75f, -0.5f, 0, 0.25f, 0.5f, 1, 2, 3, 6};
 static const float gelu_tanh_y[N] = {

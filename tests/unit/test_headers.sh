@@ -3,7 +3,7 @@
 # The public headers compile with all warnings as errors: each alone, as the oldest and the newest C
 # and C++ that they are for, and in a program that uses every macro of them, in all standards between
 # C11 and C23, C++11 and C++20 that the compiler knows.  With gcc, clang and $CC, as far as they are
-# there.  Skipped without a C++ compiler, after the C part.
+# there.  Deprecated names warn.  Skipped without a C++ compiler, after the C part.
 set -eu
 
 runtime=${srcdir:-.}/runtime
@@ -49,6 +49,16 @@ all() {
 for cc in "${CC:-cc}" gcc clang; do
     all "$cc" c c11 c17 c2x c23 || [ "$cc" != "${CC:-cc}" ] || exit 1
 done
+
+# deprecated NAME EXPRESSION: $CC says what to use in its place.
+deprecated() {
+    printf '#include <ckpt.h>\nint main(void) { ckpt_tape *t = 0; (void)t; (void)%s; return 0; }\n' "$2" |
+        LC_ALL=C ${CC:-cc} -I"$runtime" -fsyntax-only -x c - 2>&1 | grep -q "use $1" ||
+        { echo "FAIL: no warning that says to use $1" && exit 1; }
+}
+deprecated ckpt_gelu_tanh 'ckpt_gelu(t, CKPT_NONE)'
+deprecated CKPT_NN_GELU_TANH CKPT_NN_GELU
+
 found=no
 for cxx in "${CXX:-c++}" g++ clang++; do
     if all "$cxx" c++ c++11 c++14 c++17 c++20; then
