@@ -88,14 +88,14 @@ extern "C" {
 #endif
 
 #define CKPT_VERSION_MAJOR 0
-#define CKPT_VERSION_MINOR 2
+#define CKPT_VERSION_MINOR 3
 #define CKPT_VERSION_PATCH 0
 
 /* Of the header, and of the library at run time: 10000 major + 100 minor + patch. */
 #define CKPT_VERSION_NUMBER                                                                        \
     (CKPT_VERSION_MAJOR * 10000 + CKPT_VERSION_MINOR * 100 + CKPT_VERSION_PATCH)
 CKPT_API int ckpt_version_number(void);
-/* The version of the library as text, such as "0.2.0". */
+/* The version of the library as text, such as "0.3.0". */
 CKPT_API const char *ckpt_version(void);
 
 /* ---- errors -------------------------------------------------------------------------------- */
