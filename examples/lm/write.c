@@ -133,7 +133,8 @@ int lm_write_text(struct lm_run *r, FILE *f)
     char **bytes = calloc((size_t)samples, sizeof *bytes);
     size_t *size = calloc((size_t)samples, sizeof *size);
     bool *ended = calloc((size_t)samples, sizeof *ended);
-    int rc = prompt ? 0 : -1;
+    bool whole = text && bytes && size && ended;
+    int rc = !prompt ? -1 : whole ? 0 : say_fail("no memory for text");
 
     for (int64_t s = 0; s < samples && !rc; s++) {
         text[s] = open_memstream(&bytes[s], &size[s]);
