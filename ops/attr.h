@@ -194,7 +194,7 @@ struct cross_attention_attr {
 
 /*
  * A gradient of attention (dq, dk, dv) can write largest magnitudes of its results as extra outputs
- * (ops/largest.c).  `left` lists them: for each extra output two bits with the index of the result
+ * (largest.c).  `left` lists them: for each extra output two bits with the index of the result
  * plus 1, lowest bits first.
  */
 enum { ATTENTION_RESULTS = 3 };

@@ -26,7 +26,7 @@
  * model), and no ckpt_full_precision (used for the last layers).
  *
  * The largest magnitude of an operand is an output of the op that produced it, or of to_fp8_largest
- * (ops/largest.c).  It is a tensor of four bytes, and is kept where a plan recomputes copies.
+ * (passes/largest.c).  It is a tensor of four bytes, and is kept where a plan recomputes copies.
  */
 #include <stdlib.h>
 #include "fp8.h"
@@ -82,7 +82,7 @@ static void call_fp8_sums(struct ckpt_call *call, int n, const struct ckpt_desc 
                                                    fp8_sums_workspace(call->backend, down, cols));
 }
 
-/* {x [..., K], the largest magnitude (added by ops/largest.c), shift, scale and statistics of a
+/* {x [..., K], the largest magnitude (added by passes/largest.c), shift, scale and statistics of a
  * norm or none} -> {scale, the requested copies [..., K] and [K, M'], the column sums} */
 static int to_fp8_shape(struct ckpt_call *call)
 {

@@ -20,7 +20,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/workspace.h"
 #include "fp8.h"
-#include "epilogue.h"
+#include "passes/epilogue.h"
 
 /* {qdy, scale, transposed qw, scale, pre} -> {dpre, its column sums if requested} */
 static int linear_fp8_dx_gelu_shape(struct ckpt_call *call)

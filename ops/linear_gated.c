@@ -20,7 +20,7 @@
 #include "kernels/cpu/linear.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/workspace.h"
-#include "epilogue.h"
+#include "passes/epilogue.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The counts that the means of a step divide by (tape/means.c), computed by the host from the bytes
+ * The counts that the means of a step divide by (ops/means.c), computed by the host from the bytes
  * that were fed, before the step is submitted.
  */
 #ifndef CKPT_HOST_COUNTS_H

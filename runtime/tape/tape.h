@@ -116,10 +116,10 @@ struct fetch {
     X(IN_PLACE) /* a kernel adds to the sum of a parameter's gradient (differentiate.c) */         \
     X(VALUES)   /* a bf16 gradient takes the place of the value (differentiate.c) */               \
     X(SUMS)     /* a kernel also sums the columns of a gradient, for a bias (ops/linear.c) */      \
-    X(PRODUCTS) /* GELU and gates in products (ops/epilogue.c) */                                  \
-    X(LOSSES)   /* losses at the start of the backward pass (ops/loss_at_turn.c) */                \
-    X(FUSION)   /* chains of expressions (ops/expr/fuse.c) */                                      \
-    X(PAIRS)    /* two expressions with the same operands (ops/expr/pair.c) */
+    X(PRODUCTS) /* GELU and gates in products (passes/epilogue.c) */                               \
+    X(LOSSES)   /* losses at the start of the backward pass (passes/loss_at_turn.c) */             \
+    X(FUSION)   /* chains of expressions (passes/fuse.c) */                                      \
+    X(PAIRS)    /* two expressions with the same operands (passes/pair.c) */
 #define X(name) REWRITE_##name,
 enum rewrite { TAPE_REWRITES(X) REWRITES };
 #undef X

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Largest magnitudes that come from the ops that make them (ops/largest.c): a chain of 8-bit layers
+ * Largest magnitudes that come from the ops that make them (largest.c): a chain of 8-bit layers
  * behind every op that can, and its gradients, run op by op on the CPU, with them and without, has
  * the same bytes in every storage; what is left or found is the largest by its definition; and
  * which operand of to_fp8 has one left.  The same of attention, whose gradients lie side by side in

@@ -31,7 +31,7 @@ static ckpt_tensor layer_fp8(ckpt_tape *t, ckpt_tensor x, bool bias)
                       bias ? operand(t, CKPT_BF16, SHAPE(WIDTH)) : CKPT_NONE, CKPT_NONE);
 }
 
-/* Such layers after every op that outputs the largest magnitude of its result (ops/largest.c), and
+/* Such layers after every op that outputs the largest magnitude of its result (largest.c), and
  * with gradients that do. */
 static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
                                 enum matmul_dtype matmul)

@@ -10,7 +10,7 @@
 #include "decompose.h"
 #include "expr/expr.h"
 #include "ops.h"
-#include "quotients.h"
+#include "passes/quotients.h"
 
 enum growth quotient_count(const struct coupling *u, const struct op *o)
 {

@@ -21,7 +21,7 @@
 #include "collective.h"
 #include "expr/expr.h"
 #include "ops.h"
-#include "quotients.h"
+#include "passes/quotients.h"
 #include "tape/tape.h"
 
 /* Sizes of a tensor on the two tapes. */

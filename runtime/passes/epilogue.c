@@ -13,7 +13,7 @@
 #include "kernels/cpu/linear.h"
 #include "kernels/cuda/workspace.h"
 #include "expr/expr.h"
-#include "epilogue.h"
+#include "passes/epilogue.h"
 
 /* For both matrix sizes of a layer: bulk tensor copies (TMA) need multiples of SIDE_UNIT; below
  * MIN_SIDE fusion does not pay. */
