@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON files, of other programs and of other versions of these.  A format has a table of the keys that this program knows: a key of
- * the file that is in no row, or has another value than its row allows, is refused by name, for it
- * may be a setting that changes the result.
+ * JSON files, of other programs and of other versions of these.  A format has a table of the keys
+ * that this program knows: a key of the file that is in no row, or has another value than its row
+ * allows, is refused by name, for it may be a setting that changes the result.
  *
  *     static const struct json_keys rope[] = {
  *         JSON_READ("rope_theta"), JSON_ONLY("rope_type type", "default"), JSON_END};
