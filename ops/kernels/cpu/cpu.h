@@ -5,23 +5,9 @@
 
 #include <math.h>
 #include <string.h>
-#include "core/bits.h"
+#include "core/bf16.h"
 #include "core/clones.h"
 #include "ops.h"
-
-/* bf16 to fp32, and back with rounding to nearest even; NaN stays NaN. */
-static inline float bf16_load(uint16_t h)
-{
-    return float_of_bits((uint32_t)h << 16);
-}
-
-static inline uint16_t bf16_round(float f)
-{
-    uint32_t u = float_bits(f);
-    uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-    uint32_t nan = (u >> 16) | 0x40;
-    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-}
 
 /* Convert rows of n values between a float buffer and memory of a floating dtype. */
 void cpu_load(float *dst, const void *src, enum ckpt_dtype dtype, int64_t n);
