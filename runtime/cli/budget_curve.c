@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include "cli/cli.h"
 
+int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
+                     struct plan **plans)
+{
+    return frontier_sweep(job->search, &job->machine, &job->budgets, job->machine.process, budgets,
+                          n, plans);
+}
+
 void budget_curve_free(struct budget_curve *c)
 {
     for (int32_t i = 0; i < c->n; i++)

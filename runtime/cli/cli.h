@@ -8,7 +8,8 @@
  * The exit status is 0, 1 for a failure, 2 for a wrong command line.
  *
  * It may use every room, and no room may use it.  Computations belong in the room of their subject;
- * this room holds texts and tables.
+ * this room holds texts and tables.  It is part of the library, which calls it only for the ckpt
+ * program (command.h).
  */
 #ifndef CKPT_CLI_H
 #define CKPT_CLI_H

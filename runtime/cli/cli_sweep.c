@@ -4,13 +4,6 @@
 #include "cli/cli.h"
 #include "report/sweep_svg.h"
 
-int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
-                     struct plan **plans)
-{
-    return frontier_sweep(job->search, &job->machine, &job->budgets, job->machine.process, budgets,
-                          n, plans);
-}
-
 static void print_row(int64_t budget, const struct plan *p)
 {
     double compute = plan_compute_seconds(p);
