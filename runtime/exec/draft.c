@@ -396,12 +396,6 @@ static int search(struct ckpt_program *p, const struct budgets *b)
     return rc ? rc : plan_by_option(p, pf, b);
 }
 
-void programs_forget_searches(struct programs *ps)
-{
-    frontiers_free(ps->searched);
-    ps->searched = NULL;
-}
-
 /* Whether the plan has to report everything; a plan written to a file does. */
 static bool needs_full_report(const struct ckpt_program *p)
 {

@@ -9,15 +9,6 @@
 #include "exec/program.h"
 #include "measure/timing.h"
 
-int64_t program_placed_bytes(const struct ckpt_program *p)
-{
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < p->graph->n_storages; i++)
-        if (p->graph->storages[i].backing == BACKING_DEVICE)
-            bytes += p->graph->storages[i].bytes;
-    return bytes;
-}
-
 /* Plans a new graph of the same recording: the context now has addresses for its parameters. */
 static int plan_again(struct ckpt_program *o, int64_t below)
 {

@@ -53,39 +53,6 @@ void program_place(struct ckpt_program *p)
     }
 }
 
-int64_t programs_arena_bytes(const struct programs *ps)
-{
-    int64_t transient = 0;
-    for (const struct ckpt_program *p = ps->first; p; p = p->next)
-        transient = max_i64(transient, p->plan->transient);
-    return ps->memory->persistent + transient;
-}
-
-static int64_t plan_end(const struct plan *p, int tier)
-{
-    int64_t bytes = tier == TIER_HOST ? p->host_bytes : p->nvme_bytes;
-    return bytes ? p->budgets.tier_base[tier] + bytes : 0;
-}
-
-/* Bytes of a tier that parameters and plans use. */
-static int64_t programs_tier_bytes(const struct programs *ps, int tier)
-{
-    int64_t end = memory_tier_bytes(ps->params, tier);
-    for (const struct ckpt_program *p = ps->first; p; p = p->next)
-        end = p->plan ? max_i64(end, plan_end(p->plan, tier)) : end;
-    return end;
-}
-
-/* Bytes that a program keeps in a tier within a step may be overwritten by the next program.
- * Backing residences that are still to be placed must lie where no program has anything. */
-int64_t program_tier_base(const struct ckpt_program *p, int tier)
-{
-    for (int32_t s = 0; s < p->graph->n_storages; s++)
-        if (p->graph->storages[s].persistent && p->graph->storages[s].backing == BACKING_ANY)
-            return programs_tier_bytes(p->programs, tier);
-    return memory_tier_bytes(p->programs->params, tier);
-}
-
 /* Makes the tiers long enough for all plans. */
 static int reserve(struct programs *ps)
 {

@@ -253,6 +253,9 @@ int program_store_algorithms(struct ckpt_program *p);
  * longer uses them, and those measured to be faster than the library's first proposal. */
 int program_list_algorithms(const struct ckpt_program *p, struct pins *list);
 
+/* Steps in flight of the optimizer, which p has. */
+int64_t program_under_way(const struct ckpt_program *p);
+
 /* Fills the struct ckpt_run of each micro-step of the next step.  Seed and micro-steps are the same
  * in all steps: a recorded step keeps the values it was recorded with. */
 void program_set_runs(struct ckpt_program *p, int slot);

@@ -71,6 +71,9 @@ bool programs_only_plan(const struct programs *ps);
  */
 int64_t programs_arena_bytes(const struct programs *ps);
 
+/* Bytes of a tier that parameters and plans use. */
+int64_t programs_tier_bytes(const struct programs *ps, int tier);
+
 /* Sets the sentence of a failure that the device returned, in program p if that is known; from now
  * on the weights count as lost.  Returns rc. */
 int programs_fail_device(struct programs *ps, const struct ckpt_program *p, int rc);

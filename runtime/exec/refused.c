@@ -8,11 +8,6 @@
  */
 #include "exec/program.h"
 
-bool programs_only_plan(const struct programs *ps)
-{
-    return ps->options->plan_only || ps->n_refused;
-}
-
 int program_plan_asked(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;

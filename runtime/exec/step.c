@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
+#include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "exec/host_counts.h"
 #include "exec/program.h"
@@ -204,27 +205,6 @@ static int check_fed(struct ckpt_program *p)
     return 0;
 }
 
-/* Steps in flight of the program's optimizer. */
-static int64_t under_way(const struct ckpt_program *p)
-{
-    return p->optimizer->submitted - p->optimizer->waited;
-}
-
-void program_set_runs(struct ckpt_program *p, int slot)
-{
-    for (int32_t m = 0; m < p->tape->n_micro; m++)
-        p->runs[slot * p->tape->n_micro + m] = (struct ckpt_run){
-            .seed = (uint64_t)p->programs->options->seed,
-            .step = program_random_step(p),
-            .micro = (p->explicit_step ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
-            .n_micro = p->tape->n_micro,
-            .lr = p->lr,
-            .opt_step = p->optimizer ? p->optimizer->updates + under_way(p) : 0,
-            .halt = p->halt,
-            .bad_index = &p->bad_index[slot]};
-    p->bad_index[slot] = (struct index_report){.first = UINT64_MAX};
-}
-
 /* An input that was not fed again keeps its value: copies it from the other in-flight slot. */
 static void refresh_feeds(struct ckpt_program *p, int slot)
 {
@@ -421,7 +401,7 @@ static int compare_ranks(struct ckpt_program *p)
 static int check_in_flight(const struct ckpt_program *p)
 {
     bool own = p->submitted - p->steps == DEVICE_IN_FLIGHT;
-    if (!own && (!p->optimizer || under_way(p) < DEVICE_IN_FLIGHT))
+    if (!own && (!p->optimizer || program_under_way(p) < DEVICE_IN_FLIGHT))
         return 0;
     return error_fail(p->programs->error, CKPT_EINVAL,
                       "%d steps are under way%s: call ckpt_wait before the next",
@@ -525,11 +505,32 @@ int ckpt_step(ckpt_program *p, float *loss)
     int rc = 0;
     while (p->submitted > p->steps && !rc)
         rc = ckpt_wait(p, NULL);
-    if (!rc && p->optimizer && under_way(p))
+    if (!rc && p->optimizer && program_under_way(p))
         rc = error_fail(p->programs->error, CKPT_EINVAL,
                         "a step of another program with this optimizer is under way: call "
                         "ckpt_wait before");
     if (!rc)
         rc = ckpt_submit(p);
     return rc ? rc : ckpt_wait(p, loss);
+}
+
+int ckpt_set_random_step(ckpt_program *p, int64_t step)
+{
+    NOT_NULL(NULL, p);
+    if (p->trains)
+        return error_fail(p->programs->error, CKPT_EINVAL,
+                          "the random numbers of a program that trains follow from its steps");
+    if (step < 0 || step >= INT64_C(1) << 52)
+        return error_fail(p->programs->error, CKPT_EINVAL, "step %lld is not in [0, 2^52)",
+                          (long long)step);
+    bool anew = !p->explicit_step && p->programs->ranks->rank;
+    if (anew && p->submitted != p->steps)
+        return error_fail(p->programs->error, CKPT_EINVAL, "a step of the program is under way");
+    program_draw_as(p, step);
+    if (!anew)
+        return CKPT_OK;
+    p->explicit_step = true;
+    /* A recorded step keeps its micro-step numbers, which were those of the rank. */
+    int rc = program_record(p);
+    return rc ? programs_fail_device(p->programs, p, rc) : CKPT_OK;
 }

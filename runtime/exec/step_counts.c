@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Step and update counts of the programs of a context, for states of training. */
-#include "ckpt_files.h"
 #include "exec/program.h"
 #include "optim/optimizer.h"
 
@@ -93,23 +92,22 @@ void program_draw_as(struct ckpt_program *p, int64_t step)
     p->random_offset += step - program_random_step(p);
 }
 
-int ckpt_set_random_step(ckpt_program *p, int64_t step)
+int64_t program_under_way(const struct ckpt_program *p)
 {
-    NOT_NULL(NULL, p);
-    if (p->trains)
-        return error_fail(p->programs->error, CKPT_EINVAL,
-                          "the random numbers of a program that trains follow from its steps");
-    if (step < 0 || step >= INT64_C(1) << 52)
-        return error_fail(p->programs->error, CKPT_EINVAL, "step %lld is not in [0, 2^52)",
-                          (long long)step);
-    bool anew = !p->explicit_step && p->programs->ranks->rank;
-    if (anew && p->submitted != p->steps)
-        return error_fail(p->programs->error, CKPT_EINVAL, "a step of the program is under way");
-    program_draw_as(p, step);
-    if (!anew)
-        return CKPT_OK;
-    p->explicit_step = true;
-    /* A recorded step keeps its micro-step numbers, which were those of the rank. */
-    int rc = program_record(p);
-    return rc ? programs_fail_device(p->programs, p, rc) : CKPT_OK;
+    return p->optimizer->submitted - p->optimizer->waited;
+}
+
+void program_set_runs(struct ckpt_program *p, int slot)
+{
+    for (int32_t m = 0; m < p->tape->n_micro; m++)
+        p->runs[slot * p->tape->n_micro + m] = (struct ckpt_run){
+            .seed = (uint64_t)p->programs->options->seed,
+            .step = program_random_step(p),
+            .micro = (p->explicit_step ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
+            .n_micro = p->tape->n_micro,
+            .lr = p->lr,
+            .opt_step = p->optimizer ? p->optimizer->updates + program_under_way(p) : 0,
+            .halt = p->halt,
+            .bad_index = &p->bad_index[slot]};
+    p->bad_index[slot] = (struct index_report){.first = UINT64_MAX};
 }
