@@ -277,6 +277,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = memory_set_budget(&c->memory, &c->programs.machine, c->programs.backend,
                                !c->ranks.comm);
+    c->programs.budget = c->memory.budget;
     if (rc) {
         ranks_close(&c->ranks, rc);
         close_all(c);

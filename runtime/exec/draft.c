@@ -315,10 +315,9 @@ static int read_plan(struct ckpt_program *p)
     if (plan_reprice(p->graph, &ps->machine, p->plan))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
-    if (needs > ps->memory->budget)
+    if (needs > ps->budget)
         return error_fail(ps->error, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
-                          ps->options->plan_in, human_bytes(needs),
-                          human_bytes(ps->memory->budget));
+                          ps->options->plan_in, human_bytes(needs), human_bytes(ps->budget));
     return ps->options->plan_only ? 0 : check_tiers(p);
 }
 

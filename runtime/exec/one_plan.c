@@ -21,8 +21,8 @@ static struct capacity capacity_of(const struct ckpt_program *p)
 {
     const struct programs *ps = p->programs;
     struct capacity r = {
-        .budget = ps->memory->budget,
-        .left = ps->memory->budget == INT64_MAX ? INT64_MAX : ps->memory->budget - p->reserved,
+        .budget = ps->budget,
+        .left = ps->budget == INT64_MAX ? INT64_MAX : ps->budget - p->reserved,
         .tier = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes}};
     for (int i = 0; i < TIER_COUNT; i++)
         r.base[i] = program_tier_base(p, i);
@@ -67,9 +67,9 @@ static void use_smallest(struct ckpt_program *p, const struct capacity *all, str
     bool reported = *ps->memory->least != '\0'; /* the plan of an earlier program has set it */
     rank = smallest(all, n, offsetof(struct capacity, budget), &differ);
     report_smallest(ps, "--vram", rank, differ && !reported);
-    ps->memory->budget = all[rank].budget;
-    p->reserved = ps->memory->budget == INT64_MAX ? p->reserved : ps->memory->budget - left;
-    b->device = ps->memory->budget;
+    ps->budget = all[rank].budget;
+    p->reserved = ps->budget == INT64_MAX ? p->reserved : ps->budget - left;
+    b->device = ps->budget;
     for (int i = 0; i < TIER_COUNT; i++) {
         rank = smallest(all, n, offsetof(struct capacity, tier) + (size_t)i * sizeof(int64_t),
                         &differ);

@@ -42,7 +42,7 @@ int program_fit_others(struct ckpt_program *p)
     int64_t below = p->reserved + p->plan->persistent; /* the same on all ranks */
     int rc = 0;
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
-        if (below > ps->memory->budget - o->plan->transient)
+        if (below > ps->budget - o->plan->transient)
             rc = program_plan_anyway(o, refuse(ps, plan_again(o, below)));
     return rc;
 }

@@ -23,7 +23,7 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
         .n_micro = p->tape->n_micro,
         .steps = p->before + p->steps,
         .grad_norm = p->grad_norm,
-        .budget = p->programs->memory->budget,
+        .budget = p->programs->budget,
         .planned_peak = persistent + plan->transient,
         .arena_bytes = programs_only_plan(p->programs) ? 0 : programs_arena_bytes(p->programs),
         .overhead_bytes = p->programs->memory->overhead,

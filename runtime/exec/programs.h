@@ -46,6 +46,8 @@ struct programs {
     struct frontiers *searched; /* Pareto frontiers, kept until the first step, or NULL */
     bool gathers;               /* refused programs are planned anyway: see ckpt_gather_refusals */
     int n_refused;              /* of these; nothing is mapped after the first */
+    int64_t budget;             /* device bytes to plan for: the smallest of all ranks', and the
+                                   smallest that holds them once programs were refused */
     int64_t asked;              /* the budget before it rose for them */
     struct plan_watch watch;    /* of these searches */
     unsigned without;           /* see struct tape_env; only tests set it */

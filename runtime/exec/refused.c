@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One refusal for all programs of a run.  A program that no plan fits is planned within its
- * smallest budget instead, and the budget of the context rises to that.  So the programs compiled
+ * smallest budget instead, and the budget of the programs rises to that.  So the programs compiled
  * after it are planned beside its parameters, and so are those before it.  A program that does not
  * fit this budget either raises it again.  The last sentence then names a budget that is enough for
  * all of them.  Nothing is mapped any more, and nothing runs.
@@ -11,13 +11,13 @@
 int program_plan_asked(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    int64_t raised = ps->memory->budget;
+    int64_t raised = ps->budget;
     int rc = program_plan(p);
     if (rc != CKPT_EBUDGET || !ps->n_refused)
         return rc;
-    ps->memory->budget = ps->asked;
+    ps->budget = ps->asked;
     rc = program_plan(p);
-    ps->memory->budget = raised;
+    ps->budget = raised;
     return rc;
 }
 
@@ -32,8 +32,8 @@ int program_plan_anyway(struct ckpt_program *p, int rc)
     snprintf(sentence, sizeof sentence, "%s", ps->error->text);
     int failed = program_least_budget(p, &least);
     if (!failed && least < INT64_MAX) {
-        ps->asked = ps->n_refused++ ? ps->asked : ps->memory->budget;
-        ps->memory->budget = least;
+        ps->asked = ps->n_refused++ ? ps->asked : ps->budget;
+        ps->budget = least;
         failed = program_plan(p);
     }
     if (failed)

@@ -462,8 +462,7 @@ static int map_scratch(struct warmer *w)
             need = max_i64(need, lay_out(w, tape_op(w, i)));
             smallest = max_i64(smallest, min_bytes(w, tape_op(w, i)));
         }
-    int64_t left =
-        ps->memory->budget - ps->memory->device->ops->overhead(w->d) - ps->memory->persistent;
+    int64_t left = ps->budget - ps->memory->device->ops->overhead(w->d) - ps->memory->persistent;
     if (left < smallest) /* no plan can fit either; the planner reports that in more detail */
         return CKPT_EBUDGET;
     w->bytes = min_i64(need, left / CKPT_ALIGN * CKPT_ALIGN);

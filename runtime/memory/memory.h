@@ -45,7 +45,7 @@ struct memory {
     int64_t slot;     /* bytes of each */
     bool staged;      /* it takes memory */
     void *rounding;   /* ROUNDING bytes to round bf16 values in; NULL until needed */
-    int64_t budget;   /* bytes of the device; INT64_MAX: none */
+    int64_t budget;   /* bytes of the device; INT64_MAX: none.  Set once, when it opens */
     int64_t overhead; /* bytes of the process outside the arena, inside the budget */
     int64_t asked;    /* the requested budget, if the device has less; else 0 */
     int64_t margin;   /* --vram auto: bytes that were free and are left to others; else 0 */
