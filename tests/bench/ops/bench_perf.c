@@ -131,8 +131,8 @@ static int time_op(void *user, const struct bench_op *op)
     if (!rc)
         return 0;
     return bench_fail("%s: %s does not run on %s: %s", op->family,
-                    ops_name(op->op->def, op->op->attr), p->b->device->ops->name,
-                    bench_reason(&j, rc));
+                      ops_name(op->op->def, op->op->attr), p->b->device->ops->name,
+                      bench_reason(&j, rc));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

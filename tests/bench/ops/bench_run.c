@@ -235,7 +235,7 @@ static int run_ops(struct bench *b, struct bench_op *op, struct bench_scaffold s
             rc = visit(user, op);
     }
     return failed ? bench_fail("%s: operands cannot be made on %s: %s", op->family, d->ops->name,
-                             *d->reason ? d->reason : ckpt_error_name(failed))
+                               *d->reason ? d->reason : ckpt_error_name(failed))
                   : rc;
 }
 

@@ -135,7 +135,7 @@ static int compare_op(void *user, const struct bench_op *op)
     int failed = bench_run(&cpu);
     if (failed)
         return bench_fail("%s: %s does not run on the CPU: %s", op->family,
-                        ops_name(op->op->def, op->op->attr), bench_reason(&cpu, failed));
+                          ops_name(op->op->def, op->op->attr), bench_reason(&cpu, failed));
     for (int i = 0; i < cpu.args.n_out && compared && !rc; i++) {
         double error = NAN;
         if (!cpu.args.out[i].data)
