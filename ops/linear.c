@@ -289,16 +289,16 @@ const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
 static const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)
 {
     const struct param *p = t && t->env.params ? params_at(t->env.params, w) : NULL;
-    return p && p->lora.b ? p : NULL;
+    return p && p->training.lora.b ? p : NULL;
 }
 
 /* Adds the adapter to y: scale (x A^T) B^T. */
 static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor x, ckpt_tensor y)
 {
-    ckpt_tensor a = params_handle(t->env.params, p->lora.a);
-    ckpt_tensor b = params_handle(t->env.params, p->lora.b);
+    ckpt_tensor a = params_handle(t->env.params, p->training.lora.a);
+    ckpt_tensor b = params_handle(t->env.params, p->training.lora.b);
     ckpt_tensor h = ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, a, CKPT_NONE}, NULL, 0);
-    h = ckpt_affine(t, h, p->lora.scale, 0.f);
+    h = ckpt_affine(t, h, p->training.lora.scale, 0.f);
     return ops_record1(t, &op_linear, 4, (ckpt_tensor[]){h, b, CKPT_NONE, y}, NULL, 0);
 }
 

@@ -84,9 +84,9 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
         param_desc(&p.desc, dtype, ndim, shape))
         return param_fail(c, CKPT_ESHAPE, name, "its shape has too many axes, or an empty one");
     for (int s = 0; s < SLOT_COUNT; s++)
-        p.offset[s] = -1;
-    p.half_state = c->params.half_state && dtype == CKPT_BF16;
-    p.byte_state = c->params.byte_state && dtype == CKPT_BF16;
+        p.place.offset[s] = -1;
+    p.training.half_state = c->params.half_state && dtype == CKPT_BF16;
+    p.training.byte_state = c->params.byte_state && dtype == CKPT_BF16;
     p.name = strdup(name);
     if (!p.name || ARRAY_RESERVE(&c->params, c->params.n)) {
         free(p.name);

@@ -27,7 +27,7 @@ void params_free(struct params *ps)
 {
     for (int32_t i = 0; i < ps->n; i++) {
         free(ps->data[i].name);
-        free(ps->data[i].initial);
+        free(ps->data[i].place.initial);
     }
     free(ps->data);
 }
@@ -51,8 +51,8 @@ int params_take_failure(struct params *ps, struct error *e)
 const char *params_small_state(const struct params *ps)
 {
     for (int32_t i = 0; i < ps->n; i++)
-        if (ps->data[i].half_state)
-            return ps->data[i].byte_state ? "8bit" : "bf16";
+        if (ps->data[i].training.half_state)
+            return ps->data[i].training.byte_state ? "8bit" : "bf16";
     return NULL;
 }
 
@@ -61,7 +61,7 @@ const char *params_frozen(const struct params *ps)
     bool has[FROZEN_NF4 + 1] = {false};
 
     for (int32_t i = 0; i < ps->n; i++)
-        has[ps->data[i].codes] = true;
+        has[ps->data[i].training.codes] = true;
     if (has[FROZEN_INT8] && has[FROZEN_NF4])
         return "int8 and nf4";
     return has[FROZEN_INT8]  ? frozen_name(FROZEN_INT8)
@@ -89,13 +89,14 @@ static bool is_mean(int slot)
 
 bool param_slot_is_coded(const struct param *p, int slot)
 {
-    return slot == SLOT_VALUE ? p->codes != FROZEN_PLAIN : p->byte_state && is_mean(slot);
+    return slot == SLOT_VALUE ? p->training.codes != FROZEN_PLAIN
+                              : p->training.byte_state && is_mean(slot);
 }
 
 void param_slot_encode(const struct param *p, int slot, const float *src, int64_t n, void *words)
 {
     if (slot == SLOT_VALUE)
-        frozen_encode(src, n, p->codes, words);
+        frozen_encode(src, n, p->training.codes, words);
     else
         mean8_to(src, n, slot == SLOT_EXP_AVG_SQ, words);
 }
@@ -103,7 +104,7 @@ void param_slot_encode(const struct param *p, int slot, const float *src, int64_
 void param_slot_decode(const struct param *p, int slot, const void *words, int64_t n, float *dst)
 {
     if (slot == SLOT_VALUE)
-        frozen_decode_as(words, n, p->codes, p->desc.dtype, dst);
+        frozen_decode_as(words, n, p->training.codes, p->desc.dtype, dst);
     else
         mean8_from((void *)(uintptr_t)words, n, slot == SLOT_EXP_AVG_SQ, dst);
 }
@@ -141,9 +142,9 @@ static bool fits_bf16(const float *x, int64_t n)
 
 void param_drop_initial(struct param *p)
 {
-    free(p->initial);
-    p->initial = NULL;
-    p->initial_narrow = false;
+    free(p->place.initial);
+    p->place.initial = NULL;
+    p->place.initial_narrow = false;
 }
 
 void params_trim_heap(void)
@@ -156,32 +157,32 @@ void params_trim_heap(void)
 int param_keep_initial(struct param *p, const float *src)
 {
     const int64_t n = desc_numel(&p->desc);
-    const bool codes = p->codes != FROZEN_PLAIN;
+    const bool codes = p->training.codes != FROZEN_PLAIN;
     const bool bf16 = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, n);
     const int64_t bytes = codes ? param_slot_bytes(p, SLOT_VALUE) : n * (bf16 ? 2 : 4);
 
     param_drop_initial(p);
-    p->initial = malloc((size_t)bytes);
-    if (!p->initial)
+    p->place.initial = malloc((size_t)bytes);
+    if (!p->place.initial)
         return CKPT_ENOMEM;
-    p->initial_narrow = bf16;
+    p->place.initial_narrow = bf16;
     if (codes)
-        param_slot_encode(p, SLOT_VALUE, src, n, p->initial);
+        param_slot_encode(p, SLOT_VALUE, src, n, p->place.initial);
     else if (bf16)
-        ckpt_to_bf16(src, p->initial, n);
+        ckpt_to_bf16(src, p->place.initial, n);
     else
-        memcpy(p->initial, src, (size_t)bytes);
+        memcpy(p->place.initial, src, (size_t)bytes);
     return 0;
 }
 
 void param_read_initial(const struct param *p, int64_t first, int64_t n, float *dst)
 {
-    if (p->codes)
-        param_slot_decode(p, SLOT_VALUE, p->initial, n, dst);
-    else if (p->initial_narrow)
-        ckpt_from_bf16((const uint16_t *)p->initial + first, dst, n);
+    if (p->training.codes)
+        param_slot_decode(p, SLOT_VALUE, p->place.initial, n, dst);
+    else if (p->place.initial_narrow)
+        ckpt_from_bf16((const uint16_t *)p->place.initial + first, dst, n);
     else
-        memcpy(dst, (const float *)p->initial + first, (size_t)n * sizeof *dst);
+        memcpy(dst, (const float *)p->place.initial + first, (size_t)n * sizeof *dst);
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
@@ -192,10 +193,10 @@ static struct ckpt_desc values_desc(const struct param *p, int slot)
     struct ckpt_desc d = p->desc;
     bool row = slot == SLOT_EXP_AVG_SQ_ROW, col = slot == SLOT_EXP_AVG_SQ_COL;
 
-    if (slot != SLOT_VALUE && (!p->half_state || p->byte_state || !is_mean(slot)))
+    if (slot != SLOT_VALUE && (!p->training.half_state || p->training.byte_state || !is_mean(slot)))
         d.dtype = CKPT_F32;
-    if (slot != SLOT_VALUE && p->part)
-        d.shape[0] = p->part;
+    if (slot != SLOT_VALUE && p->place.part)
+        d.shape[0] = p->place.part;
     if ((row || col) && d.ndim > 0)
         d = (struct ckpt_desc){.dtype = CKPT_F32,
                                .ndim = 1,
@@ -214,7 +215,7 @@ struct ckpt_desc param_slot_desc(const struct param *p, int slot)
     return (struct ckpt_desc){
         .dtype = CKPT_I32,
         .ndim = 1,
-        .shape = {slot == SLOT_VALUE ? frozen_words(p->codes, n) : mean8_words(n)},
+        .shape = {slot == SLOT_VALUE ? frozen_words(p->training.codes, n) : mean8_words(n)},
         .stride = {1}};
 }
 

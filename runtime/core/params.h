@@ -21,35 +21,47 @@ enum {
     SLOT_COUNT
 };
 
-struct param {
-    char *name;
-    struct ckpt_desc desc;
-    struct ckpt_init init;
-    bool trainable;
-    bool cache;      /* written by programs while they run (ckpt_cache): it is in no file */
-    bool bucket;     /* several ranks: holds several parameters, which are trained as one */
+/* How its values are kept and trained: decided by options and by the calls of the train room,
+ * before the first program is compiled. */
+struct param_training {
     bool half_state; /* state in bf16: it has no master, and its element-wise means are bf16 */
     bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */
     int codes;       /* enum frozen_format: its value is kept in codes (frozen.h), never trained */
-    void *initial;   /* the value set on the host, until a slot holds it: fp32, bf16 or codes */
-    bool initial_narrow;              /* initial is bf16, because that loses no bit */
-    bool set_narrow;                  /* initial was bf16 and is dropped: VALUE has every bit */
+    struct {
+        int32_t a, b; /* LoRA: parameters [rank, in] and [out, rank]; 0, 0: none */
+        float alpha, scale;
+    } lora;
+    bool adapter; /* it is a LoRA parameter itself */
+};
+
+/* Where its values lie: decided by the memory and the ranks of a context. */
+struct param_place {
+    bool bucket;         /* several ranks: holds several parameters, which are trained as one */
+    void *initial;       /* the value set on the host, until a slot holds it: fp32, bf16 or codes */
+    bool initial_narrow; /* initial is bf16, because that loses no bit */
+    bool set_narrow;     /* initial was bf16 and is dropped: VALUE has every bit */
     enum backing backing[SLOT_COUNT]; /* memory of a slot between steps */
     int64_t offset[SLOT_COUNT];       /* in the arena or the tier; -1: it has no place yet */
     bool crosses[SLOT_COUNT];         /* its copy out of the arena runs into the next step, at */
     int64_t crossing[SLOT_COUNT];     /* this address above the persistent bytes */
     bool filled[SLOT_COUNT];          /* its bytes hold a value */
-    uint64_t set[CKPT_EXP_AVG_SQ_COL +
-                 1];          /* several ranks: a digest of the value that was set; 0: none */
-    int64_t part, part_first; /* part > 0: slots but VALUE hold these elements only */
-    struct {
-        int32_t a, b; /* LoRA: parameters [rank, in] and [out, rank]; 0, 0: none */
-        float alpha, scale;
-    } lora;
-    bool adapter;                 /* it is a LoRA parameter itself */
+    uint64_t set[CKPT_EXP_AVG_SQ_COL + 1]; /* several ranks: a digest of the value that was set;
+                                              0: none */
+    int64_t part, part_first;              /* part > 0: slots but VALUE hold these elements only */
+};
+
+/* What the program said of it, and what was decided since. */
+struct param {
+    char *name;
+    struct ckpt_desc desc;
+    struct ckpt_init init;
+    bool trainable;
+    bool cache;                   /* written by programs while they run (ckpt_cache): in no file */
     bool reordered;               /* files have its axes in another order: */
     int file_axes[CKPT_MAX_DIMS]; /* axis i of a file is this axis of file_view */
     struct ckpt_desc file_view;   /* view of the parameter; ndim 0: its own desc */
+    struct param_training training;
+    struct param_place place;
 };
 
 /* A load stopped midway: some values, or parts of a state, are from the file and some are old. */
@@ -113,13 +125,14 @@ void param_slot_decode(const struct param *p, int slot, const void *words, int64
 /* Whether it has an fp32 master beside its value once it is trained. */
 static inline bool param_has_master(const struct param *p)
 {
-    return p->desc.dtype == CKPT_BF16 && !p->half_state;
+    return p->desc.dtype == CKPT_BF16 && !p->training.half_state;
 }
 
 /* Whether its value is bf16 and nothing more exact is ever kept. */
 static inline bool param_is_narrow(const struct param *p)
 {
-    return p->desc.dtype == CKPT_BF16 && (p->half_state || (!p->trainable && !p->bucket));
+    return p->desc.dtype == CKPT_BF16 &&
+           (p->training.half_state || (!p->trainable && !p->place.bucket));
 }
 
 /* Rounds x to bf16. */

@@ -119,14 +119,14 @@ static int make_layout(struct ranks *job)
 /* A bucket is trained like a parameter, but it is hidden from callers. */
 static int add_bucket(struct ranks *job, const struct layout_bucket *b)
 {
-    struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}, .bucket = true};
+    struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}, .place.bucket = true};
     p.desc.shape[0] = job->sharing.zero > 1 ? b->share : b->padded;
-    p.half_state = job->params->half_state && b->dtype == CKPT_BF16;
-    p.byte_state = job->params->byte_state && b->dtype == CKPT_BF16;
-    p.part = job->sharing.zero == 1 ? b->share : 0;
-    p.part_first = job->sharing.place * p.part;
+    p.training.half_state = job->params->half_state && b->dtype == CKPT_BF16;
+    p.training.byte_state = job->params->byte_state && b->dtype == CKPT_BF16;
+    p.place.part = job->sharing.zero == 1 ? b->share : 0;
+    p.place.part_first = job->sharing.place * p.place.part;
     for (int s = 0; s < SLOT_COUNT; s++)
-        p.offset[s] = -1;
+        p.place.offset[s] = -1;
     p.name = strdup(b->name);
     if (!p.name || ARRAY_RESERVE(job->params, job->params->n)) {
         free(p.name);
@@ -261,7 +261,7 @@ struct param *ranks_bucket_of(const struct ranks *job, const struct param *p)
     struct param *b =
         &job->params
              ->data[job->params->n - job->params->n_hidden + job->sharing.layout->places[i].bucket];
-    return b->filled[SLOT_VALUE] ? b : NULL;
+    return b->place.filled[SLOT_VALUE] ? b : NULL;
 }
 
 bool ranks_is_whole(const struct ranks *job, int slot)
@@ -289,9 +289,9 @@ void ranks_initial(const struct ranks *job, const struct param *bucket, float *d
         const struct param *p = &job->params->data[l->order[k]];
         int64_t at = 0, in_bucket = 0,
                 n = ranks_own_part(job, l->order[k], SLOT_VALUE, &at, &in_bucket);
-        if (!n || (bucket->filled[SLOT_VALUE] && !p->initial && p->set_narrow))
+        if (!n || (bucket->place.filled[SLOT_VALUE] && !p->place.initial && p->place.set_narrow))
             continue;
-        if (p->initial)
+        if (p->place.initial)
             param_read_initial(p, at, n, dst + in_bucket);
         else
             param_initialize(p, (uint64_t)job->options->seed, at, n, dst + in_bucket);
@@ -300,7 +300,7 @@ void ranks_initial(const struct ranks *job, const struct param *bucket, float *d
 
 static int exact_slot(const struct param *bucket, int slot)
 {
-    return slot == SLOT_VALUE && bucket->filled[SLOT_MASTER] ? SLOT_MASTER : slot;
+    return slot == SLOT_VALUE && bucket->place.filled[SLOT_MASTER] ? SLOT_MASTER : slot;
 }
 
 /* A slot of a bucket as far as this rank holds it, as fp32. The caller frees it. */
@@ -360,7 +360,7 @@ static const struct param *find_nonfinite(struct ranks *job, const struct layout
                                           const struct param *bucket)
 {
     int slot = exact_slot(bucket, SLOT_VALUE);
-    float *own = bucket->filled[slot] ? read_bucket(job, bucket, slot) : NULL;
+    float *own = bucket->place.filled[slot] ? read_bucket(job, bucket, slot) : NULL;
     const struct param *found = NULL;
     for (int32_t k = b->first; own && k < b->first + b->n && !found; k++) {
         int32_t i = job->sharing.layout->order[k];
@@ -400,9 +400,9 @@ int ranks_set(struct ranks *job, const struct param *p, int slot, const float *s
 {
     const struct param *bucket = ranks_bucket_of(job, p);
     int rc = write_part(job, p, bucket, slot, src);
-    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_MASTER])
+    if (!rc && slot == SLOT_VALUE && bucket->place.filled[SLOT_MASTER])
         rc = write_part(job, p, bucket, SLOT_MASTER, src);
-    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_EMA] && job->params->updates == 0)
+    if (!rc && slot == SLOT_VALUE && bucket->place.filled[SLOT_EMA] && job->params->updates == 0)
         rc = write_part(job, p, bucket, SLOT_EMA, src);
     return rc;
 }

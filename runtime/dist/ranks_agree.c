@@ -68,7 +68,7 @@ static uint64_t codes_signature(const struct params *ps)
 {
     uint64_t h = HASH_START;
     for (int32_t i = 0; i < ps->n; i++)
-        h = hash_mix(h, ps->data[i].codes);
+        h = hash_mix(h, ps->data[i].training.codes);
     return h;
 }
 
@@ -136,7 +136,7 @@ void ranks_note_set(struct ranks *job, struct param *p, enum ckpt_slot slot, con
 {
     if (!job->comm)
         return;
-    p->set[slot] =
+    p->place.set[slot] =
         hash_mix(hash_mix(HASH_START, job->params->updates), (int64_t)checksum(src, n * 4));
     job->values_agreed = false;
 }
@@ -154,10 +154,10 @@ static int add_set(struct terms *t, const struct param *p)
 {
     int rc = 0;
     for (int s = CKPT_VALUE; s <= CKPT_EXP_AVG_SQ_COL && !rc; s++) {
-        bool initial = s == CKPT_VALUE && !p->set[s];
+        bool initial = s == CKPT_VALUE && !p->place.set[s];
         rc = add(t, (struct comm_term){.name = slot_names[s],
                                        .of = p->name,
-                                       .value = initial ? initial_signature(p) : p->set[s]});
+                                       .value = initial ? initial_signature(p) : p->place.set[s]});
     }
     return rc;
 }
@@ -235,7 +235,7 @@ static int add_param(struct ranks *job, struct terms *t, int32_t i, float *buffe
     int rc = 0;
     for (int s = 0; s < SLOT_COUNT && !rc; s++) {
         bool bucket = ranks_is_bucket(job, p);
-        if (!p->filled[s] || p->cache ||
+        if (!p->place.filled[s] || p->cache ||
             (bucket && !ranks_is_whole(job, s) && job->sharing.replicas < 2))
             continue;
         rc = memory_read(job->memory, p, s, buffer, param_slot_numel(p, s));
@@ -253,7 +253,7 @@ static float *make_buffer(const struct ranks *job)
     int64_t largest = 1;
     for (int32_t i = 0; i < job->params->n; i++)
         for (int s = 0; s < SLOT_COUNT; s++)
-            if (job->params->data[i].filled[s])
+            if (job->params->data[i].place.filled[s])
                 largest = max_i64(largest, param_slot_numel(&job->params->data[i], s));
     return malloc((size_t)largest * sizeof(float));
 }

@@ -7,12 +7,12 @@
 /* Index of the slot's first element in the whole parameter, which callers pass. */
 static int64_t slot_first(const struct param *p, int slot)
 {
-    return slot == SLOT_VALUE ? 0 : p->part_first;
+    return slot == SLOT_VALUE ? 0 : p->place.part_first;
 }
 
 static int write_slot(struct ranks *job, struct param *p, int slot, const float *value)
 {
-    p->filled[slot] = true;
+    p->place.filled[slot] = true;
     return memory_write(job->memory, p, slot, value + slot_first(p, slot),
                         param_slot_numel(p, slot));
 }
@@ -27,19 +27,20 @@ static int read_slot(struct ranks *job, const struct param *p, int slot, float *
  * program it may hold bf16 of an fp32 value, whereas a master created later starts from fp32. */
 static bool has_exact(const struct param *in)
 {
-    return in->filled[SLOT_VALUE] && (in->filled[SLOT_MASTER] || in->desc.dtype == CKPT_F32 ||
-                                      in->codes || param_is_narrow(in));
+    return in->place.filled[SLOT_VALUE] &&
+           (in->place.filled[SLOT_MASTER] || in->desc.dtype == CKPT_F32 || in->training.codes ||
+            param_is_narrow(in));
 }
 
 /* The slot of `in` (p or its bucket) that holds the most exact value of p.  SLOT_COUNT if only the
  * host has that value: it was set, or follows from the seed. */
 static int exact_slot(const struct param *p, const struct param *in)
 {
-    if (in->filled[SLOT_MASTER])
+    if (in->place.filled[SLOT_MASTER])
         return SLOT_MASTER;
-    if (p->initial || !in->filled[SLOT_VALUE])
+    if (p->place.initial || !in->place.filled[SLOT_VALUE])
         return SLOT_COUNT;
-    return has_exact(in) || p->set_narrow ? SLOT_VALUE : SLOT_COUNT;
+    return has_exact(in) || p->place.set_narrow ? SLOT_VALUE : SLOT_COUNT;
 }
 
 static int fail_memory(struct ranks *job, const struct param *p)
@@ -65,7 +66,7 @@ static int read_coded(struct ranks *job, const struct param *p, float *dst)
 static int read_bucket(struct ranks *job, const struct param *bucket, float *dst)
 {
     int rc = 0;
-    if (bucket->filled[SLOT_VALUE])
+    if (bucket->place.filled[SLOT_VALUE])
         rc = read_slot(job, bucket, SLOT_VALUE, dst);
     else
         memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
@@ -78,15 +79,15 @@ static int read_host(struct ranks *job, const struct param *p, float *dst)
 {
     const int64_t n = desc_numel(&p->desc);
     int rc = 0;
-    if (p->codes && !p->initial)
+    if (p->training.codes && !p->place.initial)
         return read_coded(job, p, dst);
     if (ranks_is_bucket(job, p))
         rc = read_bucket(job, p, dst);
-    else if (p->initial)
+    else if (p->place.initial)
         param_read_initial(p, 0, n, dst);
     else
         param_initialize(p, (uint64_t)job->options->seed, 0, n, dst);
-    if (param_is_narrow(p) && !p->codes)
+    if (param_is_narrow(p) && !p->training.codes)
         param_narrow(dst, n);
     return rc;
 }
@@ -100,7 +101,7 @@ static int read_value(struct ranks *job, const struct param *p, float *dst)
 static bool is_full(const struct param *p)
 {
     for (int s = 0; s < SLOT_COUNT; s++)
-        if (p->offset[s] >= 0 && !p->filled[s])
+        if (p->place.offset[s] >= 0 && !p->place.filled[s])
             return false;
     return true;
 }
@@ -117,14 +118,14 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
         return 0;
     int rc = read_value(job, p, value);
     for (int s = 0; s < SLOT_COUNT && !rc; s++) {
-        if (p->offset[s] < 0 || p->filled[s] || is_mean(s))
+        if (p->place.offset[s] < 0 || p->place.filled[s] || is_mean(s))
             continue;
         rc = write_slot(job, p, s, value); /* the EMA starts as the value */
     }
     for (int s = 0; s < SLOT_COUNT && !rc; s++) {
-        if (p->offset[s] < 0 || p->filled[s] || !is_mean(s))
+        if (p->place.offset[s] < 0 || p->place.filled[s] || !is_mean(s))
             continue;
-        p->filled[s] = true;
+        p->place.filled[s] = true;
         rc = memory_clear(job->memory, p, s);
     }
     return rc;
@@ -142,10 +143,11 @@ static const struct param *place_of(const struct ranks *job, const struct param 
 static bool drop_copy(struct ranks *job, struct param *p)
 {
     const struct param *in = place_of(job, p);
-    bool drop = p->initial && (has_exact(in) || (in->filled[SLOT_VALUE] && p->initial_narrow));
+    bool drop = p->place.initial &&
+                (has_exact(in) || (in->place.filled[SLOT_VALUE] && p->place.initial_narrow));
     if (!drop)
         return false;
-    p->set_narrow = p->initial_narrow;
+    p->place.set_narrow = p->place.initial_narrow;
     param_drop_initial(p);
     return true;
 }
@@ -213,7 +215,7 @@ struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot)
     if (values_are_coded(p, slot))
         return kept;
     struct ckpt_desc d = values_file_desc(p, slot);
-    d.dtype = param_is_narrow(p) || p->half_state ? kept.dtype : CKPT_F32;
+    d.dtype = param_is_narrow(p) || p->training.half_state ? kept.dtype : CKPT_F32;
     return d;
 }
 
@@ -221,21 +223,21 @@ struct ckpt_desc values_state_desc(const struct param *p, enum ckpt_slot slot)
  * the slots that an optimizer keeps per whole parameter, such as factors. */
 static const struct param *bucket_with(const struct ranks *job, const struct param *p, int slot)
 {
-    return p->filled[slot] && slot != SLOT_VALUE ? NULL : ranks_bucket_of(job, p);
+    return p->place.filled[slot] && slot != SLOT_VALUE ? NULL : ranks_bucket_of(job, p);
 }
 
 bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot)
 {
     const struct param *bucket = bucket_with(job, p, slot_of[slot]);
-    return slot == CKPT_VALUE || (bucket ? bucket : p)->filled[slot_of[slot]];
+    return slot == CKPT_VALUE || (bucket ? bucket : p)->place.filled[slot_of[slot]];
 }
 
 static int write_value(struct ranks *job, struct param *p, const float *src)
 {
-    int rc = p->filled[SLOT_VALUE] ? write_slot(job, p, SLOT_VALUE, src) : 0;
-    if (!rc && p->filled[SLOT_MASTER])
+    int rc = p->place.filled[SLOT_VALUE] ? write_slot(job, p, SLOT_VALUE, src) : 0;
+    if (!rc && p->place.filled[SLOT_MASTER])
         rc = write_slot(job, p, SLOT_MASTER, src);
-    if (!rc && p->filled[SLOT_EMA] && job->params->updates == 0)
+    if (!rc && p->place.filled[SLOT_EMA] && job->params->updates == 0)
         rc = write_slot(job, p, SLOT_EMA, src);
     return rc;
 }
@@ -290,7 +292,7 @@ static int set_narrow(struct ranks *job, struct param *p, const float *src)
 int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
     ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
-    if (slot == CKPT_VALUE && p->half_state && !p->codes)
+    if (slot == CKPT_VALUE && p->training.half_state && !p->training.codes)
         return set_narrow(job, p, src);
     return set_slot(job, p, slot, src);
 }

@@ -101,7 +101,7 @@ static int64_t place_of(const struct lowering *w, const struct residence *r)
     if (r->offset != -1)
         return w->l->base + r->offset;
     const struct storage *s = &w->p->tape->storages.data[g->storages[r->storage].tape_storage];
-    return w->p->programs->params->data[s->param].offset[s->kind - STORAGE_VALUE];
+    return w->p->programs->params->data[s->param].place.offset[s->kind - STORAGE_VALUE];
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */

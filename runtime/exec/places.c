@@ -32,8 +32,8 @@ static void place_crossing(struct ckpt_program *p, const struct residence *r)
     const struct storage *s = &p->tape->storages.data[g->tape_storage];
     struct param *w = &p->programs->params->data[s->param];
     int slot = s->kind - STORAGE_VALUE;
-    w->crossing[slot] = w->crosses[slot] ? w->crossing[slot] : r->offset;
-    w->crosses[slot] = true;
+    w->place.crossing[slot] = w->place.crosses[slot] ? w->place.crossing[slot] : r->offset;
+    w->place.crosses[slot] = true;
 }
 
 /* Places storages in the order of residences, which is the order of addresses. */

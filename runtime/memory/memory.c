@@ -169,7 +169,7 @@ static const enum backing backing_of_tier[] = {
 
 static int64_t backing_bytes(const struct param *p, int slot)
 {
-    int64_t unit = p->backing[slot] == BACKING_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN;
+    int64_t unit = p->place.backing[slot] == BACKING_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN;
     return round_up(param_slot_bytes(p, slot), unit);
 }
 
@@ -179,8 +179,8 @@ int64_t memory_tier_bytes(const struct params *params, int tier)
     for (int32_t i = 0; i < params->n; i++) {
         const struct param *p = &params->data[i];
         for (int s = 0; s < SLOT_COUNT; s++)
-            if (p->backing[s] == backing_of_tier[tier])
-                end = max_i64(end, p->offset[s] + backing_bytes(p, s));
+            if (p->place.backing[s] == backing_of_tier[tier])
+                end = max_i64(end, p->place.offset[s] + backing_bytes(p, s));
     }
     return end;
 }
@@ -202,13 +202,13 @@ int memory_reserve(struct memory *m, const int64_t bytes[TIER_COUNT])
 void memory_place_slot(struct memory *m, struct param *p, int slot, enum backing backing,
                        int64_t offset)
 {
-    if (p->offset[slot] >= 0)
+    if (p->place.offset[slot] >= 0)
         return;
-    p->backing[slot] = backing;
-    p->offset[slot] = offset;
+    p->place.backing[slot] = backing;
+    p->place.offset[slot] = offset;
     if (backing != BACKING_DEVICE)
         return;
-    p->offset[slot] = m->persistent;
+    p->place.offset[slot] = m->persistent;
     m->persistent += round_up(param_slot_bytes(p, slot), CKPT_ALIGN);
 }
 
@@ -247,10 +247,10 @@ static int64_t stored(const struct param *p, int slot)
 static char *find_backing(struct memory *m, const struct param *p, int slot)
 {
     struct tier *host = m->tiers[TIER_HOST];
-    if (p->backing[slot] == BACKING_HOST)
-        return host->ops->base(host) + p->offset[slot];
-    if (p->backing[slot] == BACKING_DEVICE && m->device->ops->backend == CKPT_ON_CPU)
-        return m->device->ops->base(m->device) + p->offset[slot];
+    if (p->place.backing[slot] == BACKING_HOST)
+        return host->ops->base(host) + p->place.offset[slot];
+    if (p->place.backing[slot] == BACKING_DEVICE && m->device->ops->backend == CKPT_ON_CPU)
+        return m->device->ops->base(m->device) + p->place.offset[slot];
     return NULL;
 }
 
@@ -299,8 +299,8 @@ static int copy_pieces(struct memory *m, const struct param *p, int slot, float 
         int64_t count = min_i64(n - at, max_count);
         if (half && in)
             convert(s, count);
-        rc = copy_device(m, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
-                         in);
+        rc = copy_device(m, p->place.offset[slot] + at * size, half ? s.memory : s.values,
+                         count * size, in);
         if (half && !in && !rc)
             convert(s, count);
     }
@@ -322,7 +322,7 @@ static struct block block_of(struct memory *m, const struct param *p, int slot, 
     return (struct block){
         .span = {m->staging + i % 2 * m->slot, values ? values + at : NULL, half, false},
         .n = n,
-        .offset = p->offset[slot] + at * size,
+        .offset = p->place.offset[slot] + at * size,
         .bytes = round_up(n * size, PLAN_NVME_ALIGN)};
 }
 
@@ -367,7 +367,7 @@ static int copy_slot(struct memory *m, const struct param *p, int slot, float *v
     int rc = memory_sync(m); /* a step that failed may have left the values incomplete */
     if (rc)
         return rc;
-    if (p->backing[slot] == BACKING_NVME)
+    if (p->place.backing[slot] == BACKING_NVME)
         return copy_file(m, p, slot, values, in);
     if (!backing)
         return copy_pieces(m, p, slot, values, n, in);
@@ -407,8 +407,9 @@ int memory_read(struct memory *m, const struct param *p, int slot, float *dst, i
 int memory_clear(struct memory *m, const struct param *p, int slot)
 {
     struct device *d = m->device;
-    if (p->backing[slot] != BACKING_DEVICE || find_backing(m, p, slot))
+    if (p->place.backing[slot] != BACKING_DEVICE || find_backing(m, p, slot))
         return copy_slot(m, p, slot, NULL, stored(p, slot), true);
-    d->ops->fill(d, QUEUE_COPY_IN, d->ops->base(d) + p->offset[slot], 0, param_slot_bytes(p, slot));
+    d->ops->fill(d, QUEUE_COPY_IN, d->ops->base(d) + p->place.offset[slot], 0,
+                 param_slot_bytes(p, slot));
     return memory_sync(m);
 }

@@ -194,7 +194,7 @@ static void states_of(const struct appender *a, int32_t param, const struct upda
 static enum narrow_state narrow_state_of(const struct appender *a, int32_t param)
 {
     const struct param *p = &a->t->env.params->data[param];
-    return p->byte_state ? NARROW_8BIT : p->half_state ? NARROW_BF16 : NARROW_NOT;
+    return p->training.byte_state ? NARROW_8BIT : p->training.half_state ? NARROW_BF16 : NARROW_NOT;
 }
 
 /* The attribute without rounding parts. param: any of the op's parameters, which have state of one
@@ -482,7 +482,7 @@ static int check_param(const struct appender *a, int32_t i)
                          "program freeze it: with several ranks make every optimizer, and its "
                          "groups, before a program is compiled",
                          p->name);
-    if (p->byte_state && is_matrix_kind(r))
+    if (p->training.byte_state && is_matrix_kind(r))
         return tape_fail(t, CKPT_EINVAL,
                          "%s keeps no state in 8 bits: '%s' needs --state bf16, or AdamW, SGD or "
                          "Lion by a group",

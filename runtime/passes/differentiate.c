@@ -155,7 +155,7 @@ static bool can_add(const ckpt_tape *t, ckpt_tensor g)
 static bool sums_are_bf16(const ckpt_tape *t, int32_t x)
 {
     return t->grad_dtype == CKPT_BF16 && t->n_micro > 1 && tape_param_of(t, x) >= 0 &&
-           t->env.params->data[tape_param_of(t, x)].half_state;
+           t->env.params->data[tape_param_of(t, x)].training.half_state;
 }
 
 static ckpt_tensor new_gradient(ckpt_tape *t, int32_t x)

@@ -202,7 +202,7 @@ ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient)
 ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param)
 {
     ckpt_tensor value = tape_slot(t, param, STORAGE_VALUE);
-    return t->env.params->data[param].part ? own_share(t, param, value) : value;
+    return t->env.params->data[param].place.part ? own_share(t, param, value) : value;
 }
 
 ckpt_tensor tape_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole)
@@ -224,7 +224,7 @@ ckpt_tensor tape_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part)
 void tape_gather_updated(ckpt_tape *t, int32_t param)
 {
     struct collective_attr attr = {.ranks = t->env.sharing.group_ranks};
-    if (!t->env.params->data[param].part)
+    if (!t->env.params->data[param].place.part)
         return;
     int32_t label = label_bucket(t, tape_bucket_of(t, param));
     OPS_RECORD(t, &op_all_gather_in_place, &attr, tape_slot(t, param, STORAGE_VALUE));

@@ -134,7 +134,7 @@ enum { NOTE = 200 };
 static bool any_has(const struct params *ps, int slot)
 {
     for (int32_t i = 0; i < ps->n; i++)
-        if (ps->data[i].offset[slot] >= 0)
+        if (ps->data[i].place.offset[slot] >= 0)
             return true;
     return false;
 }
@@ -242,7 +242,7 @@ static void print_frozen(const ckpt_program *p, FILE *f)
     int n = 0;
     for (int32_t i = 0; i < p->tape->n_storages; i++) {
         const struct storage *s = &p->tape->storages.data[i];
-        if (s->kind != STORAGE_VALUE || !ps->data[s->param].codes)
+        if (s->kind != STORAGE_VALUE || !ps->data[s->param].training.codes)
             continue;
         bytes += s->bytes;
         n++;

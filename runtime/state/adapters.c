@@ -36,7 +36,8 @@ static const struct param *find_weight(const struct save_item *s)
     const struct params *ps = &s->c->params;
 
     for (int32_t i = 0; i < ps->n; i++)
-        if (ps->data[i].lora.b && params_handle(ps, ps->data[i].lora.a).id == s->param.id)
+        if (ps->data[i].training.lora.b &&
+            params_handle(ps, ps->data[i].training.lora.a).id == s->param.id)
             return &ps->data[i];
     return NULL;
 }
@@ -46,7 +47,7 @@ bool adapters_alone(const struct save_item *items, int n)
     bool found = false;
 
     for (int i = 0; i < n; i++) {
-        if (!params_at(&items[i].c->params, items[i].param)->adapter ||
+        if (!params_at(&items[i].c->params, items[i].param)->training.adapter ||
             (items[i].slot != CKPT_VALUE && items[i].slot != CKPT_EMA))
             return false;
         found = found || find_weight(&items[i]);
@@ -90,7 +91,7 @@ static int layers_find(struct layers *l, const struct save_item *items, int n)
         int all = (int)strlen(w->name), cut = before_end(w->name, all, ".weight");
         l->all[l->n++] = (struct layer){
             w->name, cut < 0 ? all : cut,
-            params_at(&items[i].c->params, items[i].param)->desc.shape[0], w->lora.alpha};
+            params_at(&items[i].c->params, items[i].param)->desc.shape[0], w->training.lora.alpha};
         rc = l->n == 1 ? find_prefix(l, &items[i]) : 0;
     }
     return l->all ? rc : CKPT_ENOMEM;

@@ -49,7 +49,7 @@ static int select_items(ckpt *c, const struct selection *by, struct save_item *i
     for (int i = 0; i < all && !rc; i++) {
         ckpt_tensor param = ckpt_param_at(c, i);
         const struct param *p = params_at(&c->params, param);
-        bool left_out = p->cache || (by->merged && p->adapter);
+        bool left_out = p->cache || (by->merged && p->training.adapter);
         if (left_out || (by->choose && !by->choose(by->user, p->name)))
             continue;
         items[n] = (struct save_item){.c = c,

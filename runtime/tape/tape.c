@@ -213,7 +213,7 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
 static ckpt_tensor decoded_value(ckpt_tape *t, int32_t param, ckpt_tensor codes)
 {
     const struct param *p = &t->env.params->data[param];
-    const struct dequantize_attr attr = {.format = p->codes,
+    const struct dequantize_attr attr = {.format = p->training.codes,
                                          .dtype = (int32_t)p->desc.dtype,
                                          .rows = p->desc.shape[0],
                                          .cols = p->desc.shape[1]};
@@ -240,7 +240,7 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
     bool trained = kind == STORAGE_VALUE && tape_trains(t, param);
     t->slots[param][slot] = add_tensor(t, s, &d, -1, 0, trained);
     ckpt_tensor x = tape_handle(t, t->slots[param][slot]);
-    return kind == STORAGE_VALUE && p->codes ? decoded_value(t, param, x) : x;
+    return kind == STORAGE_VALUE && p->training.codes ? decoded_value(t, param, x) : x;
 }
 
 /* What a model reads of a parameter after ckpt_read_ema.  Its ops do not change the random numbers
@@ -261,7 +261,7 @@ static ckpt_tensor averaged_value(ckpt_tape *t, int32_t param)
 static bool any_has_ema(const struct params *ps)
 {
     for (int32_t i = 0; i < ps->n; i++)
-        if (ps->data[i].offset[SLOT_EMA] >= 0)
+        if (ps->data[i].place.offset[SLOT_EMA] >= 0)
             return true;
     return false;
 }

@@ -267,7 +267,7 @@ struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x);
 /* Whether the model reads the moving average of a parameter, or of a bucket, here. */
 static inline bool tape_reads_ema(const ckpt_tape *t, int32_t param)
 {
-    return t->reads_ema && t->env.params->data[param].offset[SLOT_EMA] >= 0;
+    return t->reads_ema && t->env.params->data[param].place.offset[SLOT_EMA] >= 0;
 }
 
 /* The handle on this tape: a parameter's handle becomes that of its tensor here. */

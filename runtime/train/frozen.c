@@ -18,8 +18,8 @@ static int fail(ckpt *c, const char *pattern, const char *why)
 
 static bool may_be_coded(const struct param *p, const char *pattern)
 {
-    return !p->adapter && !p->cache && p->desc.ndim == 2 && frozen_takes(desc_numel(&p->desc)) &&
-           !fnmatch(pattern, p->name, 0);
+    return !p->training.adapter && !p->cache && p->desc.ndim == 2 &&
+           frozen_takes(desc_numel(&p->desc)) && !fnmatch(pattern, p->name, 0);
 }
 
 static const char *find_fault(const ckpt *c, const char *pattern, int format)
@@ -38,7 +38,7 @@ static const char *find_fault(const ckpt *c, const char *pattern, int format)
             continue;
         if (p->trainable)
             return "a weight of that name is trained: call ckpt_lora before, or create it frozen";
-        if (p->codes && p->codes != format)
+        if (p->training.codes && p->training.codes != format)
             return "a weight of that name has another format already";
         found++;
     }
@@ -51,13 +51,13 @@ static const char *find_fault(const ckpt *c, const char *pattern, int format)
 static int encode_initial(ckpt *c, struct param *p, int to)
 {
     const int64_t n = desc_numel(&p->desc);
-    float *values = p->initial ? malloc((size_t)n * sizeof *values) : NULL;
-    int rc = !p->initial || values ? 0 : CKPT_ENOMEM;
+    float *values = p->place.initial ? malloc((size_t)n * sizeof *values) : NULL;
+    int rc = !p->place.initial || values ? 0 : CKPT_ENOMEM;
 
     if (values)
         param_read_initial(p, 0, n, values);
     if (!rc)
-        p->codes = to;
+        p->training.codes = to;
     if (values)
         rc = param_keep_initial(p, values);
     free(values);
@@ -81,7 +81,7 @@ int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
         struct param *p = &c->params.data[i];
         if (!may_be_coded(p, pattern))
             continue;
-        if (!p->codes)
+        if (!p->training.codes)
             rc = encode_initial(c, p, to);
         n++;
     }

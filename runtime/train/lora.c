@@ -39,7 +39,7 @@ static int32_t add_parameter(ckpt *c, const struct ckpt_lora *s, const struct pa
     free(name);
     if (!x.id)
         return c->params.failed.code;
-    c->params.data[c->params.n - 1].adapter = true;
+    c->params.data[c->params.n - 1].training.adapter = true;
     return c->params.n - 1;
 }
 
@@ -54,16 +54,16 @@ static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
 
     if (b < 0)
         return b;
-    c->params.data[i].lora.a = a;
-    c->params.data[i].lora.b = b;
-    c->params.data[i].lora.alpha = s->alpha;
-    c->params.data[i].lora.scale = (float)((double)s->alpha / (double)s->rank);
+    c->params.data[i].training.lora.a = a;
+    c->params.data[i].training.lora.b = b;
+    c->params.data[i].training.lora.alpha = s->alpha;
+    c->params.data[i].training.lora.scale = (float)((double)s->alpha / (double)s->rank);
     return 0;
 }
 
 static bool matches(const struct param *w, const char *pattern)
 {
-    return !w->adapter && w->desc.ndim == 2 && !fnmatch(pattern, w->name, 0);
+    return !w->training.adapter && w->desc.ndim == 2 && !fnmatch(pattern, w->name, 0);
 }
 
 static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
@@ -78,7 +78,7 @@ static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
         return "add adapters before a program is compiled";
     for (int32_t i = 0; i < c->params.n; i++) {
         const struct param *w = &c->params.data[i];
-        if (matches(w, s->pattern) && w->lora.b)
+        if (matches(w, s->pattern) && w->training.lora.b)
             return "a weight of that name has an adapter already";
         found += matches(w, s->pattern);
     }
@@ -102,7 +102,7 @@ int ckpt_lora(ckpt *c, const struct ckpt_lora *settings)
         return fail(c, CKPT_EINVAL, fault, s.pattern);
     n = c->params.n;
     for (int32_t i = 0; i < n; i++)
-        if (!c->params.data[i].adapter)
+        if (!c->params.data[i].training.adapter)
             c->params.data[i].trainable = false;
     for (int32_t i = 0; i < n; i++)
         if (matches(&c->params.data[i], s.pattern)) {
@@ -142,20 +142,20 @@ static int fail_memory(ckpt *c, const struct param *w)
 int lora_add(ckpt *c, ckpt_tensor weight, float *values)
 {
     const struct param *w = params_at(&c->params, weight);
-    if (!w->lora.b)
+    if (!w->training.lora.b)
         return 0;
-    const int64_t size[] = {w->desc.shape[0], c->params.data[w->lora.a].desc.shape[0],
+    const int64_t size[] = {w->desc.shape[0], c->params.data[w->training.lora.a].desc.shape[0],
                             w->desc.shape[1]};
     const int64_t na = size[1] * size[2], nb = size[0] * size[1];
     float *a = malloc((size_t)(na + nb) * sizeof *a), *b = a + na;
 
     if (!a)
         return fail_memory(c, w);
-    int rc = ckpt_param_get(c, params_handle(&c->params, w->lora.a), CKPT_VALUE, a, na);
+    int rc = ckpt_param_get(c, params_handle(&c->params, w->training.lora.a), CKPT_VALUE, a, na);
     if (!rc)
-        rc = ckpt_param_get(c, params_handle(&c->params, w->lora.b), CKPT_VALUE, b, nb);
+        rc = ckpt_param_get(c, params_handle(&c->params, w->training.lora.b), CKPT_VALUE, b, nb);
     if (!rc)
-        add_product(values, b, a, size, w->lora.scale);
+        add_product(values, b, a, size, w->training.lora.scale);
     free(a);
     return rc;
 }
@@ -184,7 +184,7 @@ static int merge(ckpt *c, int32_t i)
     if (!rc)
         rc = ckpt_param_set(c, x, CKPT_VALUE, values, n);
     if (!rc)
-        rc = clear(c, w->lora.b);
+        rc = clear(c, w->training.lora.b);
     free(values);
     return rc;
 }
@@ -193,7 +193,7 @@ static int merge(ckpt *c, int32_t i)
 static const struct param *find_coded(const ckpt *c)
 {
     for (int32_t i = 0; i < c->params.n; i++)
-        if (c->params.data[i].lora.b && c->params.data[i].codes)
+        if (c->params.data[i].training.lora.b && c->params.data[i].training.codes)
             return &c->params.data[i];
     return NULL;
 }
@@ -209,7 +209,7 @@ int ckpt_lora_merge(ckpt *c)
                           "write merged weights with ckpt_save_params_merged",
                           coded->name);
     for (int32_t i = 0; i < ckpt_param_count(c) && !rc; i++)
-        if (c->params.data[i].lora.b)
+        if (c->params.data[i].training.lora.b)
             rc = merge(c, i);
     return rc;
 }

@@ -348,7 +348,7 @@ static void test_ranks(void **state)
         run_ranks(m, sizeof m[0], RANKS, 0, run_member);
         for (int i = 0; i < RANKS; i++) {
             for (int n = 0; n < m[i].c->params.n; n++)
-                if (m[i].c->params.data[n].initial)
+                if (m[i].c->params.data[n].place.initial)
                     fail_msg("zero %d, a file in %s, %s: '%s' stands on the host, too", m[i].zero,
                              k % 2 ? "bf16" : "fp32", m[i].adapted ? "adapters" : "all trained",
                              m[i].c->params.data[n].name);

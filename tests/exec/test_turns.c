@@ -58,7 +58,7 @@ static void write_machine(const char *path)
 static void forget_crossings(struct run *r)
 {
     for (int32_t i = 0; i < r->c->params.n; i++)
-        memset(r->c->params.data[i].crosses, 0, sizeof r->c->params.data[i].crosses);
+        memset(r->c->params.data[i].place.crosses, 0, sizeof r->c->params.data[i].place.crosses);
 }
 
 /* common: later programs are planned with the addresses that earlier ones use for such residences.

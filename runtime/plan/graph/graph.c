@@ -81,10 +81,11 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
                                .name = name};
     if (b->g->storages[b->g->n_storages].persistent) {
         const struct param *p = &b->t->env.params->data[from->param];
-        b->g->storages[b->g->n_storages].backing = p->backing[from->kind - STORAGE_VALUE];
-        b->g->storages[b->g->n_storages].backing_offset = p->offset[from->kind - STORAGE_VALUE];
-        b->g->storages[b->g->n_storages].crosses = p->crosses[from->kind - STORAGE_VALUE];
-        b->g->storages[b->g->n_storages].crossing = p->crossing[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].backing = p->place.backing[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].backing_offset =
+            p->place.offset[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].crosses = p->place.crosses[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].crossing = p->place.crossing[from->kind - STORAGE_VALUE];
     }
     b->index[s] = b->g->n_storages++;
     return b->index[s];
