@@ -241,6 +241,60 @@ int plan_tighten(const struct graph *g, struct plan *p, int64_t goal, int64_t wo
     return rc;
 }
 
+/* The residences of a plan on the device, those of each storage or workspace in a list. */
+struct on_device {
+    int32_t *first, *next; /* indices; -1: none */
+};
+
+static int32_t *list_of(const struct on_device *d, const struct graph *g, int32_t storage)
+{
+    return &d->first[storage >= 0 ? storage : g->n_storages - 1 - storage];
+}
+
+static int list_device(const struct graph *g, const struct plan *p, struct pool *m,
+                       struct on_device *d)
+{
+    d->first = pool_filled(m, (int64_t)g->n_storages + p->n_steps, -1);
+    d->next = pool_filled(m, p->n_residences, -1);
+    for (int32_t i = 0; i < p->n_residences && !m->failed; i++)
+        if (is_placed(g, p, &p->residences[i])) {
+            d->next[i] = *list_of(d, g, p->residences[i].storage);
+            *list_of(d, g, p->residences[i].storage) = i;
+        }
+    return pool_status(m);
+}
+
+/* Whether a residence lies within another one, which may run into the next step. */
+static bool lies_within(const struct residence *a, const struct residence *b, int32_t steps)
+{
+    return (b->first <= a->first && a->last <= b->last) || a->last + steps <= b->last;
+}
+
+int plan_share_offsets(const struct graph *g, struct plan *p, const struct plan *like)
+{
+    struct pool m = {NULL, false};
+    struct on_device d;
+    int64_t *offsets = pool_array(&m, p->n_residences, sizeof(*offsets)), end;
+    int rc = list_device(g, like, &m, &d);
+    end = p->n_steps == like->n_steps ? 0 : INT64_MAX;
+    for (int32_t i = 0; i < p->n_residences && !rc; i++) {
+        const struct residence *r = &p->residences[i];
+        if (!is_placed(g, p, r))
+            continue;
+        int32_t k = *list_of(&d, g, r->storage);
+        while (k >= 0 && !lies_within(r, &like->residences[k], p->n_steps))
+            k = d.next[k];
+        offsets[i] = k >= 0 ? like->residences[k].offset : INT64_MAX / 2;
+        end = max_i64(end, offsets[i] + residence_bytes(g, p, r));
+    }
+    for (int32_t i = 0; i < p->n_residences && !rc && end < p->transient; i++)
+        if (is_placed(g, p, &p->residences[i]))
+            p->residences[i].offset = offsets[i];
+    p->transient = rc ? p->transient : min_i64(p->transient, end);
+    pool_free(&m);
+    return rc;
+}
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 bool plan_is_backing(const struct graph *g, const struct plan *p, const struct residence *r)

@@ -28,5 +28,8 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
 /* Searches longer for addresses of a plan without copies, below its peak down to goal.  A million
  * of work takes 6 ms. */
 int plan_tighten(const struct graph *g, struct plan *p, int64_t goal, int64_t work);
+/* Takes the addresses of another plan if they need less than transient bytes.  Each residence on
+ * the device must lie within one of that plan; otherwise nothing changes. */
+int plan_share_offsets(const struct graph *g, struct plan *p, const struct plan *like);
 
 #endif

@@ -17,7 +17,8 @@
 #define COARSE    6   /* options tried first, spread over the frontier */
 #define PATTERNS  4   /* step sizes of the pattern search, each 1 / SMALLER of the previous one */
 #define SMALLER   3
-#define LOADED    8       /* options kept loaded, least recently used */
+#define LOADED    32      /* options kept loaded at most, the most recently used ones */
+#define KEPT      100000  /* ops of all options kept loaded: about 1 KB each */
 #define FEW       8       /* options of least load that may need the fewest bytes */
 #define LONG      4000000 /* work of the search for addresses of serial steps: 25 ms */
 #define TRIED     512     /* entries of the table of simulated selections */
@@ -55,6 +56,7 @@ struct offloader {
     struct tried tried[TRIED];
     /* of all searches */
     struct loaded loaded[LOADED]; /* the most recently used one comes first */
+    int n_loaded;                 /* entries in use */
 };
 
 static void unload(struct loaded *l)
@@ -70,7 +72,7 @@ static int load(struct offloader *x, int32_t option)
     const struct graph *g = x->frontier->p->g;
     struct loaded *l = x->loaded, found;
     int i = 0, rc = 0;
-    while (i < LOADED - 1 && l[i].t && l[i].option != option)
+    while (i < x->n_loaded - 1 && l[i].t && l[i].option != option)
         i++;
     if (!l[i].t || l[i].option != option || l[i].t->g != g) /* the frontier has another graph now */
         unload(&l[i]);
@@ -354,18 +356,9 @@ static int search_fewest(struct offloader *x, struct fewest *f)
 
 /* ---- with addresses ------------------------------------------------------------------------- */
 
-/* Gives the device residences of a plan the addresses of another plan of the same selection. */
-static void copy_offsets(struct plan *p, const struct plan *like)
+int offload_share(struct offloader *x, struct plan *p, const struct plan *like)
 {
-    int32_t k = 0;
-    for (int32_t i = 0; i < p->n_residences; i++) {
-        if (p->residences[i].tier != TIER_DEVICE)
-            continue;
-        while (like->residences[k].tier != TIER_DEVICE)
-            k++;
-        p->residences[i].offset = like->residences[k++].offset;
-    }
-    p->transient = like->transient;
+    return plan_share_offsets(x->frontier->p->g, p, like);
 }
 
 /* Builds the best point with addresses; *out is NULL if the tiers are too small. */
@@ -388,9 +381,11 @@ static int build(struct offloader *x, struct plan **out)
         rc = transfer_rewrite(x->loaded->t);
     if (!rc && fits)
         rc = plan_measure(x->frontier->p->g, x->loaded->p);
+    if (!rc && fits)
+        x->loaded->p->transient = INT64_MAX;
     if (!rc && fits && x->like)
-        copy_offsets(x->loaded->p, x->like);
-    else if (!rc && fits)
+        rc = offload_share(x, x->loaded->p, x->like);
+    if (!rc && fits && x->loaded->p->transient == INT64_MAX)
         rc = plan_set_offsets(x->frontier->p->g, x->loaded->p, x->wall - x->loaded->p->persistent,
                               x->common);
     if (!rc && fits && x->serial && !x->like)
@@ -627,6 +622,7 @@ int offloader_new(struct frontier *f, const struct machine *m, struct offloader 
         return CKPT_ENOMEM;
     (*out)->frontier = f;
     (*out)->m = m;
+    (*out)->n_loaded = (int)min_i64(LOADED, max_i64(COARSE + 2, KEPT / (f->p->g->n_ops + 1)));
     return 0;
 }
 

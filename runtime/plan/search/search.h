@@ -323,5 +323,7 @@ int offload_fewest(struct offloader *x, const struct budgets *b, struct fewest *
  */
 int offload_fixed(struct offloader *x, const struct budgets *b, const struct fewest *f, bool serial,
                   const struct plan *like, double limit, double *seconds, struct plan **plan);
+/* As plan_share_offsets. */
+int offload_share(struct offloader *x, struct plan *p, const struct plan *like);
 
 #endif
