@@ -484,8 +484,8 @@ static void bench_audit(const struct machine *m, char **paths, int n)
         if (audit_graph(name, g, m, &a, &error))
             fail(name, error.text);
         bench_row(name, "0 refused, 0 not true", a.refused + a.untrue == 0,
-                  "%d, %d (%.2f %%), %d slower, %.1f s, %d ops", a.refused, a.untrue,
-                  100 * a.excess, a.slower, a.seconds, (int)g->n_ops);
+                  "%d, %d (%.2f %%), %d slower, padding %.3f %%, %.1f s, %d ops", a.refused,
+                  a.untrue, 100 * a.excess, a.slower, 100 * a.padding, a.seconds, (int)g->n_ops);
         if (*a.first)
             printf("  %s\n", a.first);
         sum.budgets += a.budgets;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "plan/plan_record.h"
 #include "plan/search/search.h"
 
 enum { SIZES = 5, DEVICES = AUDIT_BUDGETS / SIZES };
@@ -58,6 +59,19 @@ static int64_t named(const char *sentence)
     return *end == 'G' ? n << 30 : *end == 'M' ? n << 20 : *end == 'K' ? n << 10 : n;
 }
 
+/* The end of the last address that a plan uses: it may be below its peak, which is no less than the
+ * smallest budget. */
+static int64_t end_of(const struct graph *g, const struct plan *p)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *t = &p->residences[i];
+        if (t->tier == TIER_DEVICE && !plan_is_backing(g, p, t))
+            end = max_i64(end, t->offset + residence_bytes(g, p, t));
+    }
+    return end;
+}
+
 /* Asks for one plan; the numbers of the answer are in *to. */
 static int ask(struct run *r, const struct budgets *b, struct answered *to)
 {
@@ -73,6 +87,8 @@ static int ask(struct run *r, const struct budgets *b, struct answered *to)
     if (!rc)
         rc = plan_check(r->f->p->g, p, r->error);
     if (!rc) {
+        int64_t end = end_of(r->f->p->g, p);
+        r->a->padding = fmax(r->a->padding, (double)p->transient / fmax(1, (double)end) - 1);
         to->takes = (struct budgets){.device = r->m->process + p->persistent + p->transient,
                                      .host = p->host_bytes,
                                      .nvme = p->nvme_bytes};

@@ -12,6 +12,7 @@ struct audit {
     int slower;      /* budgets with a slower plan than one of another budget that fits them */
     int untrue;      /* smallest budgets that are refused, or that a plan of another budget beats */
     double excess;   /* the largest part by which a smallest budget is beaten */
+    double padding;  /* the largest part by which a peak is above the last address in use */
     double seconds;  /* processor time of the slowest answer, with the search of its graph */
     char first[256]; /* the first fault, or "" */
 };

@@ -24,6 +24,7 @@ static void agree(const char *name, struct graph *g, const struct machine *m)
         fail_msg("%s: %s", name, error.text);
     if (a.refused || a.untrue)
         fail_msg("%d refused, %d not true; %s", a.refused, a.untrue, a.first);
+    assert_true(a.padding <= 0.001); /* a peak is what the plan takes, or the smallest budget */
     assert_true(a.budgets == AUDIT_BUDGETS && a.accepted >= AUDIT_BUDGETS / 2);
     graph_free(g);
 }
