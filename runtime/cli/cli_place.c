@@ -2,7 +2,7 @@
 /* ckpt plan --place: assigns addresses to the buffers of a list. */
 #include <stdlib.h>
 #include "cli/cli.h"
-#include "plan/place/place.h"
+#include "cli/place_csv.h"
 
 static void print_result(const struct place_file *file, const struct place_result *r,
                          int64_t capacity, double seconds)

@@ -3,6 +3,7 @@
  * a host tier. */
 #include <stdlib.h>
 #include <string.h>
+#include "cli/place_csv.h"
 #include "plan/models.h"
 #include "bench_plan.h"
 

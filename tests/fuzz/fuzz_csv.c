@@ -2,7 +2,7 @@
 /* Fuzz target of the reader of placement instances: every accepted instance can be placed. */
 #include <stdlib.h>
 #include "fuzz/fuzz.h"
-#include "plan/place/place.h"
+#include "cli/place_csv.h"
 
 /* No two items with a common step share bytes. */
 static void check_offsets(const struct place_item *items, int32_t n, int64_t peak)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "cli/place_csv.h"
 #include "plan/places.h"
 
 static char path[64];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "cli/place_csv.h"
 #include "plan/places.h"
 
 #define HARD 1048576 /* the capacity of the hard instances */

@@ -50,21 +50,4 @@ struct place_result {
 int plan_place(struct place_item *items, int32_t n, const struct place_request *request,
                struct place_result *result);
 
-/* A list of buffers from a file: half-open lifetimes in any unit of time. */
-struct place_file {
-    struct place_item *items; /* first and last are ranks of the times in the file */
-    char **ids;
-    int64_t *lower, *upper;
-    int32_t n;
-};
-
-/*
- * Reads "id,lower,upper,size" lines, with or without that header.  Returns 0, CKPT_EIO,
- * CKPT_EFORMAT or CKPT_ENOMEM with one sentence in error.
- */
-int place_file_read(const char *path, struct place_file *file, struct error *error);
-/* Writes "id,lower,upper,size,offset".  Returns 0 or CKPT_EIO with one sentence in error. */
-int place_file_write(const struct place_file *file, const char *path, struct error *error);
-void place_file_free(struct place_file *file);
-
 #endif

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/place_csv.h"
 #include "core/file.h"
 #include "plan/graph/lines.h"
-#include "plan/place/place.h"
 
 struct reader {
     struct {
