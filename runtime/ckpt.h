@@ -116,7 +116,8 @@ enum ckpt_code {
     CKPT_ECOMM = -11,     /* another rank failed, is gone or runs another program */
     CKPT_EINDEX = -12,    /* a step met an index or a label out of range */
     CKPT_EGRADIENT = -13, /* a gradient differs from central differences (ckpt_gradcheck) */
-    CKPT_ESTOP = -14      /* the search for a plan was stopped (ckpt_request_stop) */
+    CKPT_ESTOP = -14      /* the search for a plan was stopped (ckpt_request_stop), or a rank had no
+                             data for a step (ckpt_request_abandon) */
 };
 
 /* Opaque handles. */

@@ -86,6 +86,15 @@ CKPT_API bool ckpt_stop_requested(const ckpt *c);
 CKPT_API void ckpt_request_save(ckpt *c);
 CKPT_API bool ckpt_save_requested(ckpt *c);
 
+/*
+ * This rank has no data for the step of a training program that it submits next, and the other
+ * ranks would wait for it: that step changes nothing on any rank, nor does one submitted after it,
+ * and ckpt_wait returns CKPT_ESTOP on all ranks.  The weights and the state of the step before are
+ * whole and can be saved.  What is fed then does not matter.  With a single rank the call does
+ * nothing: it can just submit no step.
+ */
+CKPT_API void ckpt_request_abandon(ckpt *c);
+
 /* The location of a rank as text, such as "host 0, GPU at 0000:18:00.0, NUMA node 1, NVLink x18 to
  * others there".  It is known from the first compile on; before that and for a single rank it is
  * "". */

@@ -57,7 +57,7 @@ struct ckpt_view {
 };
 
 /* Requests of one rank to all (ckpt_dist.h). */
-enum ckpt_request { CKPT_REQUEST_STOP, CKPT_REQUEST_SAVE, CKPT_REQUESTS };
+enum ckpt_request { CKPT_REQUEST_STOP, CKPT_REQUEST_SAVE, CKPT_REQUEST_ABANDON, CKPT_REQUESTS };
 
 struct index_report;
 
@@ -74,7 +74,7 @@ struct ckpt_run {
     float lr;
     int64_t opt_step;             /* updates of the program's optimizer before this one */
     int32_t *halt;                /* not 0: a step or update before this one failed; may be NULL */
-    float request[CKPT_REQUESTS]; /* 1: requested by this rank; else 0 */
+    float request[CKPT_REQUESTS]; /* 1, or NaN to abandon: requested by this rank; else 0 */
     struct index_report *bad_index; /* of the library's own kernels; may be NULL */
 };
 

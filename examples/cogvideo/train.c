@@ -71,24 +71,24 @@ int cogvideo_compile(struct cogvideo_run *r)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static int submit(struct training *t, int64_t step)
+static ckpt_program *program(const struct training *t, int64_t step)
+{
+    (void)step;
+    return ((const struct cogvideo_batch *)t->user)->run->training;
+}
+
+static int feed(struct training *t, int64_t step)
 {
     struct cogvideo_batch *b = t->user;
-    struct cogvideo_run *r = b->run;
 
     if (cogvideo_batch_fill(b, step))
         return -1;
-    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || cogvideo_batch_feed(b) ||
-        ckpt_submit(r->training))
-        return say_fail("%s", ckpt_error(r->context));
-    return 0;
+    return cogvideo_batch_feed(b) ? say_fail("%s", ckpt_error(t->context)) : 0;
 }
 
 static int end(struct training *t, int64_t step)
 {
-    const struct cogvideo_batch *b = t->user;
-
-    return training_end(t, b->run->training, step, 0);
+    return training_end(t, program(t, step), step, 0);
 }
 
 static bool looks(const struct training *t, int64_t step)
@@ -147,7 +147,8 @@ int cogvideo_open_steps(void *run, struct training *t)
     t->saves = r->options.rank ? ckpt_lora_only : is_ours;
     t->alias = r->options.rank ? name_in_file : NULL;
     t->saves_user = r;
-    t->submit = submit;
+    t->feed = feed;
+    t->program = program;
     t->end = end;
     t->looks = looks;
     t->look = look;

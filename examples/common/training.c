@@ -98,10 +98,18 @@ static void log_step(const struct training *t, const ckpt_program *p, int64_t st
     log_step_end(t->log, &info);
 }
 
+int training_wait(struct training *t, ckpt_program *p, float *loss)
+{
+    int rc = ckpt_wait(p, loss);
+
+    t->abandoned |= rc == CKPT_ESTOP;
+    return rc;
+}
+
 int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t tokens)
 {
     float loss = NAN;
-    int rc = ckpt_wait(p, &loss);
+    int rc = training_wait(t, p, &loss);
     double ms = training_lap(t, p);
 
     if (!rc || rc == CKPT_ENAN)
@@ -153,7 +161,10 @@ static int end_one(struct training *t)
 {
     int rc = t->end(t, t->ended);
 
-    t->broken |= rc != 0;
+    if (t->abandoned)
+        t->submitted = t->ended; /* with the steps after it */
+    else
+        t->broken |= rc != 0;
     return rc;
 }
 
@@ -249,6 +260,33 @@ static bool looks(const struct training *t)
     return t->looks && t->submitted > t->first && t->looks(t, t->submitted);
 }
 
+/* Several ranks make a step together.  One whose data fail takes part in it, and in those that the
+ * others submit until they learn of it, so that no rank waits in vain and all are after the same
+ * step. */
+static int feed(struct training *t)
+{
+    if (t->turn && t->turn(t, t->submitted))
+        return -1;
+    if (!t->lacks && t->feed(t, t->submitted)) {
+        t->lacks = ckpt_ranks(t->context) > 1;
+        if (!t->lacks)
+            return -1;
+    }
+    if (t->lacks)
+        ckpt_request_abandon(t->context);
+    return 0;
+}
+
+static int submit(struct training *t)
+{
+    if (feed(t))
+        return -1;
+    ckpt_program *p = t->program(t, t->submitted);
+    return ckpt_set_lr(p, (float)training_rate(t, t->submitted)) || ckpt_submit(p)
+               ? say_fail("%s", ckpt_error(t->context))
+               : 0;
+}
+
 static int run_step(struct training *t)
 {
     int rc = looks(t) ? look(t) : 0;
@@ -257,7 +295,7 @@ static int run_step(struct training *t)
     if (!goes_on(t))
         return rc; /* asked to stop meanwhile */
     if (!rc)
-        rc = t->submit(t, t->submitted);
+        rc = submit(t);
     if (rc)
         return rc;
     t->submitted++;
@@ -322,14 +360,16 @@ static void start_clock(struct training *t)
 }
 
 /* Data, a look or a save failed, and no step: the steps so far are as good as they were.  Several
- * ranks save together, and the others are waiting for the step that this one cannot make. */
+ * ranks save together, so all must know of the failure: after a look or a save the others do not.
+ */
 static void rescue(struct training *t)
 {
     const struct resume_options *o = &t->options->state;
 
-    if (!o->save || t->broken || t->submitted == t->first || ckpt_ranks(t->context) > 1)
+    if (!o->save || t->broken || t->submitted == t->first ||
+        (ckpt_ranks(t->context) > 1 && !t->abandoned))
         return;
-    if (!save_all(t, false))
+    if (!save_all(t, false) && !ckpt_rank(t->context))
         say_note("state: %s, after %lld steps, for --resume", o->save, (long long)t->ended);
 }
 

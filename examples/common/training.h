@@ -46,10 +46,13 @@ struct training {
     ckpt_param_filter saves;
     ckpt_name_alias alias;
     void *saves_user;
-    /* submit feeds and submits a step.  end waits for a step: it calls training_end if the loss is
-     * the only result, otherwise training_ended and training_show.  Both return 0, or -1 after an
-     * error message. */
-    int (*submit)(struct training *t, int64_t step);
+    /* turn chooses what a step trains on, without reading it; NULL: that follows from its number.
+     * feed feeds its data to its program.  end waits for a step: it calls training_end if the loss
+     * is the only result, otherwise training_wait, training_ended and training_show.  All return 0,
+     * or -1 after an error message. */
+    int (*turn)(struct training *t, int64_t step);
+    int (*feed)(struct training *t, int64_t step);
+    ckpt_program *(*program)(const struct training *t, int64_t step); /* after turn */
     int (*end)(struct training *t, int64_t step);
     /* looks: whether to call look after `step` steps; NULL: never.  look examines the weights with
      * no step under way.  After the last step the trainer does this itself.  Returns 0, or -1 after
@@ -70,7 +73,9 @@ struct training {
     int64_t submitted, ended; /* steps */
     int64_t saved, written;   /* step numbers of the last state and weights; -1: none */
     bool broken;              /* a step failed, or a save: what is on the disk stays */
-    double last;              /* time in seconds from which the next step is measured */
+    bool lacks;               /* data of this rank failed: its steps are abandoned */
+    bool abandoned; /* a step was, as data of a rank failed: all ranks are after the step before */
+    double last;    /* time in seconds from which the next step is measured */
     struct run_clock clock;
     double ms, waited_ms; /* totals of all steps: duration, and waiting for data */
 };
@@ -95,6 +100,8 @@ bool training_is_stopped(const ckpt *c);
 /* The learning rate of a step. */
 double training_rate(const struct training *t, int64_t step);
 
+/* For end: ckpt_wait, whose result it returns; sets abandoned. */
+int training_wait(struct training *t, ckpt_program *p, float *loss);
 /* For end: waits for a step of p, writes its log line, updates the summary and shows the loss.
  * tokens: number over all ranks, for the log; 0: not logged. */
 int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t tokens);

@@ -230,17 +230,19 @@ static int look(struct training *t, int64_t step)
     return look_at(t->user, step, false);
 }
 
-static int submit(struct training *t, int64_t step)
+static ckpt_program *program(const struct training *t, int64_t step)
+{
+    (void)step;
+    return ((const struct lm_run *)t->user)->training;
+}
+
+static int feed_step(struct training *t, int64_t step)
 {
     struct lm_run *r = t->user;
     int64_t batch = r->options.train.batch;
     int64_t first = (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch;
 
-    if (feed(r, r->training, &r->data, first, batch))
-        return -1;
-    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || ckpt_submit(r->training))
-        return say_fail("%s", ckpt_error(r->context));
-    return 0;
+    return feed(r, r->training, &r->data, first, batch);
 }
 
 static int end(struct training *t, int64_t step)
@@ -258,7 +260,8 @@ static int write_directory(struct training *t)
 
 int lm_open_steps(void *run, struct training *t)
 {
-    t->submit = submit;
+    t->feed = feed_step;
+    t->program = program;
     t->end = end;
     t->looks = looks;
     t->look = look;

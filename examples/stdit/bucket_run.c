@@ -120,10 +120,9 @@ void stdit_print_buckets(const struct stdit_run *r)
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-int stdit_note_place(struct stdit_run *r)
+int stdit_note_place(struct stdit_run *r, const char *place)
 {
-    const char *place = stdit_turns_place(&r->turns);
-
+    place = place ? place : stdit_turns_place(&r->turns);
     if (!place)
         return say_fail("no memory for the place in the buckets");
     return ckpt_state_note(r->context, STDIT_PLACE, place) ? say_fail("%s", ckpt_error(r->context))

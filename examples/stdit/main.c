@@ -175,7 +175,7 @@ static int notes(void *run, struct resume_place *place)
     if (buckets && stdit_note_buckets(r))
         return -1;
     place->name = buckets ? STDIT_PLACE : NULL;
-    return buckets ? stdit_note_place(r) : 0;
+    return buckets ? stdit_note_place(r, NULL) : 0;
 }
 
 static int resumed(void *run, struct resume_place *place)

@@ -91,9 +91,9 @@ int stdit_note_buckets(const struct stdit_run *r);
 /* Name of the note of stdit_note_place. */
 #define STDIT_PLACE "place in the buckets"
 
-/* Notes the run's current place in its buckets in its states.  Returns 0, or -1 after a
- * sentence. */
-int stdit_note_place(struct stdit_run *r);
+/* Notes a place in the buckets, from stdit_turns_place, in the run's states; NULL: the current one.
+ * Returns 0, or -1 after a sentence. */
+int stdit_note_place(struct stdit_run *r, const char *place);
 
 /* ---- batches ------------------------------------------------------------------------------- */
 

@@ -99,47 +99,60 @@ int stdit_compile_training(struct stdit_run *r)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
+enum { FLIGHT = 2 };
+
 /* The state of the training loop beside the run. */
 struct course {
     struct stdit_run *run;
     struct stdit_batch batch;
     struct stdit_ahead ahead;
-    struct stdit_turn turn[2]; /* of the steps in flight, the even and the odd one */
+    struct stdit_turn turn[FLIGHT]; /* of the steps in flight, by the remainder of their number */
+    char *place[FLIGHT];            /* before each of these turns, with buckets */
+    int64_t turns;                  /* steps that have a turn */
 };
 
 static struct stdit_turn *turn_of(struct course *c, int64_t step)
 {
-    return &c->turn[step & 1];
+    return &c->turn[step % FLIGHT];
 }
 
-/* The turn of a step; the next saved state counts it as done. */
-static int take_turn(struct course *c, int64_t step)
+static int take_turn(struct training *t, int64_t step)
 {
+    struct course *c = t->user;
     struct stdit_run *r = c->run;
+    char **place = &c->place[step % FLIGHT];
 
-    if (stdit_turns_next(&r->turns, step, turn_of(c, step)))
-        return -1;
-    return r->data.buckets.n ? stdit_note_place(r) : 0;
+    if (r->data.buckets.n) {
+        const char *now = stdit_turns_place(&r->turns);
+        free(*place);
+        *place = now ? strdup(now) : NULL;
+        if (!*place)
+            return say_fail("no memory for the place in the buckets");
+    }
+    c->turns = step + 1;
+    return stdit_turns_next(&r->turns, step, turn_of(c, step));
 }
 
-static int submit(struct training *t, int64_t step)
+static ckpt_program *program(const struct training *t, int64_t step)
+{
+    return turn_of(t->user, step)->shape->training;
+}
+
+static int feed(struct training *t, int64_t step)
 {
     struct course *c = t->user;
     struct stdit_run *r = c->run;
     struct stdit_batch *b = &c->batch;
     const struct stdit_turn *turn = turn_of(c, step);
-
-    if (take_turn(c, step))
-        return -1;
     const struct stdit_shape *s = turn->shape;
+
     if (stdit_batch_fill(b, r, turn) ||
         (c->ahead.loader && stdit_batch_encode(b, r, turn, c->ahead.loader)))
         return -1;
     if (c->ahead.loader)
         t->data_ms = loader_waited(c->ahead.loader) * 1e3;
-    if (ckpt_set_lr(s->training, (float)training_rate(t, step)) ||
-        stdit_batch_feed(b, r, s->training, r->drops) ||
-        stdit_batch_feed_training(b, r, s->training) || ckpt_submit(s->training))
+    if (stdit_batch_feed(b, r, s->training, r->drops) ||
+        stdit_batch_feed_training(b, r, s->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -153,10 +166,15 @@ static int end(struct training *t, int64_t step)
     return training_end(t, s->training, step, 0);
 }
 
+/* The place before the first step that did not end: the data of one, whose turn was taken, may have
+ * failed. */
 static int notes(struct training *t)
 {
     const struct course *c = t->user;
+    const char *place = c->turns > t->ended ? c->place[t->ended % FLIGHT] : NULL;
 
+    if (c->run->data.buckets.n && stdit_note_place(c->run, place))
+        return -1;
     return c->ahead.loader ? loader_note_bad(c->ahead.loader, t->context) : 0;
 }
 
@@ -201,7 +219,9 @@ int stdit_open_steps(void *run, struct training *t)
         t->ahead = 0; /* the device encodes videos */
     t->reads = o->video_dir != NULL;
     t->saves = is_ours;
-    t->submit = submit;
+    t->turn = take_turn;
+    t->feed = feed;
+    t->program = program;
     t->end = end;
     t->looks = looks;
     t->look = look;
@@ -226,5 +246,7 @@ void stdit_close_steps(void *user)
 
     stdit_ahead_close(&c->ahead);
     stdit_batch_free(&c->batch);
+    for (int i = 0; i < FLIGHT; i++)
+        free(c->place[i]);
     free(c);
 }

@@ -113,7 +113,12 @@ static struct vae_run *run_of(const struct training *t)
     return t->user;
 }
 
-static int submit(struct training *t, int64_t step)
+static ckpt_program *program(const struct training *t, int64_t step)
+{
+    return vae_step_program(run_of(t), step)->program;
+}
+
+static int feed_step(struct training *t, int64_t step)
 {
     struct vae_run *r = run_of(t);
     struct vae_program *p = vae_step_program(r, step);
@@ -122,10 +127,7 @@ static int submit(struct training *t, int64_t step)
         return -1;
     if (r->ahead.loader)
         t->data_ms = loader_waited(r->ahead.loader) * 1e3;
-    if (ckpt_set_lr(p->program, (float)training_rate(t, step)) || feed(r, p, step) ||
-        ckpt_submit(p->program))
-        return say_fail("%s", ckpt_error(r->context));
-    return 0;
+    return feed(r, p, step) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }
 
 static int notes(struct training *t)
@@ -165,7 +167,7 @@ static int end(struct training *t, int64_t step)
     struct vae_run *r = run_of(t);
     struct vae_program *p = vae_step_program(r, step);
     struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, training_rate(t, step), 0, 0};
-    int rc = ckpt_wait(p->program, &result.loss);
+    int rc = training_wait(t, p->program, &result.loss);
 
     result.ms = training_lap(t, p->program);
     result.data_ms = t->data_ms;
@@ -192,7 +194,8 @@ int vae_open_steps(void *run, struct training *t)
     if (o->vq || o->video_dir)
         t->ahead = 0;
     t->reads = o->video_dir != NULL;
-    t->submit = submit;
+    t->feed = feed_step;
+    t->program = program;
     t->end = end;
     t->notes = notes;
     t->user = r;

@@ -75,7 +75,13 @@ static int feed(struct volume_run *r, int64_t first)
     return 0;
 }
 
-static int submit(struct training *t, int64_t step)
+static ckpt_program *program(const struct training *t, int64_t step)
+{
+    (void)step;
+    return ((const struct volume_run *)t->user)->training;
+}
+
+static int feed_step(struct training *t, int64_t step)
 {
     struct volume_run *r = t->user;
     int64_t batch = r->options.train.batch;
@@ -84,14 +90,12 @@ static int submit(struct training *t, int64_t step)
     if (feed(r, (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch))
         return -1;
     t->data_ms = 1e3 * (run_clock_now() - from);
-    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || ckpt_submit(r->training))
-        return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
 
 static int end(struct training *t, int64_t step)
 {
-    return training_end(t, ((const struct volume_run *)t->user)->training, step, 0);
+    return training_end(t, program(t, step), step, 0);
 }
 
 int volume_open_steps(void *run, struct training *t)
@@ -101,7 +105,8 @@ int volume_open_steps(void *run, struct training *t)
     const int64_t *p = o->draw.size;
 
     t->reads = true;
-    t->submit = submit;
+    t->feed = feed_step;
+    t->program = program;
     t->end = end;
     t->user = r;
     r->image = MEMORY_FOR(sizeof *r->image, o->train.batch, p[0], p[1], p[2]);

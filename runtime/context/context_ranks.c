@@ -44,6 +44,12 @@ void ckpt_request_save(ckpt *c)
         c->ranks.request[CKPT_REQUEST_SAVE] = 1;
 }
 
+void ckpt_request_abandon(ckpt *c)
+{
+    if (c && c->ranks.sharing.ranks > 1)
+        c->ranks.request[CKPT_REQUEST_ABANDON] = 1;
+}
+
 bool ckpt_save_requested(ckpt *c)
 {
     if (!c)

@@ -14,8 +14,9 @@
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */
 
 /* Recorded by optim_clip. */
-static const char *const requests[CKPT_REQUESTS] = {
-    [CKPT_REQUEST_STOP] = "ckpt.stop", [CKPT_REQUEST_SAVE] = "ckpt.save"};
+static const char *const requests[CKPT_REQUESTS] = {[CKPT_REQUEST_STOP] = "ckpt.stop",
+                                                    [CKPT_REQUEST_SAVE] = "ckpt.save",
+                                                    [CKPT_REQUEST_ABANDON] = "ckpt.abandon"};
 
 /* *micro becomes CKPT_AUTO if the size is to be selected.  --micro-batch is meant for programs that
  * train: another program with a smaller batch takes that batch whole. */

@@ -304,6 +304,23 @@ static int report_bad_index(struct ckpt_program *p, int slot, bool spread)
                       p->trains ? "; the weights of the step before are kept" : "");
 }
 
+/* A rank had no data.  Neither this step nor a step after it changed anything. */
+static int report_abandoned(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    struct device *d = ps->memory->device;
+    int rc = abandon(p, d->ops->sync(d));
+    if (rc)
+        return programs_fail_device(ps, p, rc);
+    *p->halt = 0;
+    ps->ranks->requested[CKPT_REQUEST_ABANDON] = false;
+    ps->ranks->request[CKPT_REQUEST_ABANDON] = 0; /* one for a step after it */
+    return error_fail(ps->error, CKPT_ESTOP,
+                      "step %lld: a rank had no data for it; the weights of the step before are "
+                      "kept",
+                      (long long)(p->before + p->steps) + 1);
+}
+
 static const struct param *find_broken(struct programs *ps)
 {
     for (int32_t i = 0; i < ps->params->n; i++) {
@@ -372,6 +389,8 @@ static void set_requests(struct ckpt_program *p, int slot)
 {
     for (int i = 0; i < CKPT_REQUESTS && program_is_shared(p); i++) {
         float asked = (float)ranks_take_request(p->programs->ranks, i);
+        if (asked > 0 && i == CKPT_REQUEST_ABANDON)
+            asked = NAN; /* makes the norm of the gradients NaN, on all ranks */
         for (int32_t m = 0; m < p->tape->n_micro; m++)
             p->runs[slot * p->tape->n_micro + m].request[i] = asked;
     }
@@ -383,7 +402,7 @@ static void read_requests(struct ckpt_program *p, int slot)
     for (int i = 0; i < CKPT_REQUESTS; i++)
         if (p->request[i] >= 0)
             p->programs->ranks->requested[i] |=
-                ((const float *)p->fetches[p->request[i]].data[slot])[0] > 0;
+                ((const float *)p->fetches[p->request[i]].data[slot])[0] != 0;
 }
 
 static int compare_ranks(struct ckpt_program *p)
@@ -426,7 +445,7 @@ int ckpt_submit(ckpt_program *p)
     if (programs_only_plan(p->programs))
         return refuse_plan_only(p);
     int rc = check_in_flight(p);
-    if (!rc)
+    if (!rc && !p->programs->ranks->request[CKPT_REQUEST_ABANDON])
         rc = check_fed(p);
     if (!rc)
         rc = params_check_whole(p->programs->params, p->programs->error);
@@ -458,6 +477,8 @@ static int finish_step(struct ckpt_program *p, int slot, float value)
     read_requests(p, slot);
     if (p->norm >= 0)
         p->grad_norm = without_nan_sign(((const float *)p->fetches[p->norm].data[slot])[0]);
+    if (p->programs->ranks->requested[CKPT_REQUEST_ABANDON])
+        return report_abandoned(p);
     const bool finite = !p->trains || (isfinite(value) && isfinite(p->grad_norm));
     if (p->bad_index[slot].call)
         return report_bad_index(p, slot, !finite);

@@ -115,7 +115,7 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
 
 ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr)
 {
-    ckpt_tensor *sums = calloc((size_t)t->n_params + CKPT_REQUESTS + 1, sizeof *sums);
+    ckpt_tensor *sums = calloc((size_t)t->n_params + CKPT_REQUESTS + 2, sizeof *sums);
     ckpt_tensor *own = sums ? sums + CKPT_REQUESTS : NULL;
     bool shared = t->env.sharing.ranks > 1;
     if (!sums) {
@@ -131,7 +131,9 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr)
         tape_sum_over_ranks(t, CKPT_REQUESTS + 1, CKPT_REQUESTS + n, sums);
         ckpt_output(t, "ckpt.stop", sums[CKPT_REQUEST_STOP]);
         ckpt_output(t, "ckpt.save", sums[CKPT_REQUEST_SAVE]);
+        ckpt_output(t, "ckpt.abandon", sums[CKPT_REQUEST_ABANDON]);
         ckpt_output(t, "ckpt.loss", own[0]);
+        own[n++] = sums[CKPT_REQUEST_ABANDON]; /* 0, or NaN: then nothing is updated */
     }
     ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, own, attr, sizeof *attr);
     free(sums);

@@ -101,6 +101,32 @@ two rest $stdit --sample-steps 0 --steps $((ran + 2)) --batch 1 --log "$work/gon
     --resume "$work/stopped"
 [ "$(losses "$work/gone" | grep -c .)" = 2 ] || fail "after $ran steps: $(cat "$work/gone")"
 
+# The data of one rank fail: the state of the last whole step is saved by all, and is that of a run
+# without the failure.
+programs=$(cd "$(dirname "${LM_TRAIN:-./lm-train}")" && pwd)
+words="$programs/lm-train $both --hidden 16 --heads 2 --layers 1 --mlp 16 --length 8 --vocabulary 256 --batch 1
+    --data text --save-state $work/failed"
+mkdir "$work/r0" "$work/r1"
+yes "the quick brown fox" | head -n 20000 | tee "$work/r0/text" >"$work/r1/text"
+(cd "$work/r1" && RANK=1 WORLD_SIZE=2 exec $words --ranks "file:$work/meet" --steps 100000000 --log "$work/fails" >"$work/fails.1.out" 2>&1) &
+fails=$!
+(cd "$work/r0" && RANK=0 WORLD_SIZE=2 exec $words --ranks "file:$work/meet" --steps 100000000 --log "$work/fails" >"$work/fails.0.out" 2>&1) &
+other=$!
+wait_steps "$work/fails" 3
+: >"$work/r1/text"
+wait $fails
+[ $? = 1 ] || fail "rank 1, whose data fail: not exit 1: $(tail -n 3 "$work/fails.1.out")"
+wait $other
+[ $? = 1 ] || fail "rank 0 beside it: not exit 1: $(tail -n 3 "$work/fails.0.out")"
+ran=$(losses "$work/fails" | grep -c .)
+grep -q "rank 1: .*text" "$work/fails.1.out" || fail "no sentence: $(tail -n 3 "$work/fails.1.out")"
+grep -q "step $((ran + 1)): a rank had no data" "$work/fails.0.out" || fail "not said: $(tail -n 3 "$work/fails.0.out")"
+grep -q "state: .*failed, after $ran steps" "$work/fails.0.out" || fail "no state: $(tail -n 3 "$work/fails.0.out")"
+cp "$work/r0/text" "$work/r1/text"
+mv "$work/failed" "$work/left"
+(cd "$work/r0" && two whole $words --steps "$ran"; exit $failures) || failures=1
+cmp -s "$work/failed" "$work/left" || fail "the state that was saved is not that of $ran steps"
+
 # options for one rank only are refused by all
 RANK=1 WORLD_SIZE=2 timeout 100 $vae --quantizer vq --ranks "file:$work/meet" 2>"$work/vq.1" &
 refuses 1 "rank 0: --quantizer vq is for one rank alone" env RANK=0 WORLD_SIZE=2 $vae \
