@@ -70,6 +70,14 @@ same bf16 half
 runs "video:" $small --text "$work/fp32.y" --output "$work/text.rgb" # no text stage
 same fp32 text
 
+# A video that cannot be written: the latents of both clips are kept, and are decoded later.
+(ulimit -f 32 && refuses 1 "full-00001-of-00002.rgb" $small --text "$work/fp32.y" --output "$work/full.rgb"; exit $failures) || failures=1
+for i in 1 2; do
+    runs "9 frames of 48 x 32" "$decode" $device --model "$dir" --dtype fp32 \
+        --latents "$work/full-0000$i-of-00002.rgb.latents.safetensors" --output "$work/full-0000$i-of-00002.rgb"
+done
+same fp32 full
+
 # One clip has the name that was asked for; latents are where no video is asked for.
 runs "video:" $small --prompt "a rabbit in a meadow." --output "$work/one.rgb" --fps 16
 [ "$(head -n 1 "$work/one.rgb")" = "RGBCLIP 48 32 9 16" ] || fail "$(head -n 1 "$work/one.rgb")"
