@@ -100,6 +100,22 @@ for round in 1 2 3 4 5 6; do
     matches "$code --model tiny --load $work/vae --threads 1 $work/clips/@.rgb $work/own.w && cmp $work/own.w $work/w"
 done
 
+# ---- a directory of --nvme, which runs share -------------------------------------------------------
+
+tiny="$lm --model tiny-qwen --data random --length 32 --batch 2 --threads 1 --lr 1e-3"
+refuses 1 "needs at least" $tiny --steps 1 --vram 16K --host 4M --nvme "$work:64M"
+mkdir "$work/nvme"
+tight="$tiny --vram $(needed) --host 4M --nvme $work/nvme:64M"
+for i in 1 2 3; do
+    $tiny --steps 12 --seed $i --save "$work/free.$i" >"$work/out" 2>&1 || fail "without a budget: $(tail -n 2 "$work/out")"
+done
+together 3 "exec $tight --steps 12 --seed @ --save $work/shared.@"
+[ "$winners" = " 1 2 3" ] || fail "of three runs on one --nvme, only$winners succeeded"
+for i in 1 2 3; do
+    cmp -s "$work/free.$i" "$work/shared.$i" || fail "run $i of three on one --nvme has other weights"
+done
+[ -z "$(ls -A "$work/nvme")" ] || fail "--nvme: files are left: $(ls -A "$work/nvme")"
+
 # ---- the owner -------------------------------------------------------------------------------------
 
 "$train" $model --steps 100000 --log "$work/log" --save-state "$work/killed" >"$work/out" 2>&1 &
