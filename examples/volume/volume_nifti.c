@@ -5,7 +5,9 @@
 #ifdef HAVE_NIFTI
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <nifti1_io.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "ckpt_tools.h"
@@ -99,6 +101,27 @@ static int unpack_file(struct volume *v, const char *path, const char *directory
     return rc;
 }
 
+/* What the library replaces without a word: voxels at another offset, an offset of values that is
+ * no number, as 0. */
+static int check_raw(const struct volume *v)
+{
+    nifti_1_header *h = nifti_read_header(v->path, NULL, 0);
+    const size_t least = sizeof *h + 4;
+    int rc = 0;
+
+    if (!h)
+        return say_fail("%s: is not a NIfTI-1 file, or its header is damaged", v->path);
+    if (!(h->vox_offset >= (float)least) || h->vox_offset != floorf(h->vox_offset))
+        rc = say_fail(
+            "%s: vox_offset is %g, and the voxels of a .nii begin at byte %zu or behind it",
+            v->path, (double)h->vox_offset, least);
+    else if (isfinite(h->scl_slope) && h->scl_slope != 0 && !isfinite(h->scl_inter))
+        rc = say_fail("%s: scl_slope is %g, and scl_inter is not finite", v->path,
+                      (double)h->scl_slope);
+    free(h);
+    return rc;
+}
+
 int volume_open_nifti(struct volume *v, const char *unpack)
 {
     FILE *there;
@@ -111,7 +134,7 @@ int volume_open_nifti(struct volume *v, const char *unpack)
     if (!n)
         return say_fail("%s: is not a NIfTI-1 file, or its header is damaged", v->path);
     v->header = n;
-    if (take_header(v, n))
+    if (check_raw(v) || take_header(v, n))
         return -1;
     if (nifti_is_gzfile(n->iname))
         return unpack_file(v, n->iname, unpack);

@@ -59,6 +59,19 @@ static void copy(const char *from, const char *to, size_t most)
     put(to, bytes, n);
 }
 
+/* A copy of swapped.nii with other bytes from an offset on. */
+static void changed(const char *to, size_t offset, const char *bytes, size_t n)
+{
+    char all[400];
+    FILE *f = fopen(data("swapped.nii"), "rb");
+
+    assert_non_null(f);
+    assert_int_equal(fread(all, 1, sizeof all, f), sizeof all);
+    fclose(f);
+    memcpy(all + offset, bytes, n);
+    put(to, all, sizeof all);
+}
+
 static void opened(struct volume *v, const char *path)
 {
     assert_int_equal(volume_open(v, path, work), 0);
@@ -404,6 +417,10 @@ static void test_nifti_refused(void **state)
     refused(data("four.nii"), "has 4 axes (4 x 3 x 2 x 2)");
     copy("swapped.nii", "cut.nii", 360);
     refused(made("cut.nii"), "is truncated: has 8 bytes of voxels, not 48");
+    changed("early.nii", 108, "\0\0\0\0", 4); /* vox_offset */
+    refused(made("early.nii"), "vox_offset is 0, and the voxels of a .nii begin at byte 352");
+    changed("nan.nii", 112, "\x40\0\0\0\x7f\xc0\0\0", 8); /* scl_slope, scl_inter */
+    refused(made("nan.nii"), "scl_slope is 2, and scl_inter is not finite");
     copy("swapped.nii", "head.nii", 300);
     refused(made("head.nii"), "is not a NIfTI-1 file");
     copy("oblique.nii.gz", "cut.nii.gz", 180);
