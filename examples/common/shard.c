@@ -29,6 +29,7 @@ void shard_close(struct shard *s)
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "ckpt_tools.h"
 #include "names.h"
 
@@ -39,9 +40,10 @@ struct reading {
     struct shard *shard;
     const char *path;
     struct archive *archive;
+    int fd;
     int64_t size; /* of the file */
     char **link;  /* [members]: the name that a link has for its content; NULL: no link */
-    struct names holes, lost;
+    struct names holes, lost, replaced;
 };
 
 static bool is_wanted(struct archive_entry *e, const char *name)
@@ -184,6 +186,20 @@ static int add(struct reading *r, struct archive_entry *e, const char *name)
     return 1;
 }
 
+/* Whether anything but zeros follows the end of the archive. */
+static bool has_more(const struct reading *r)
+{
+    char block[1 << 14];
+    ssize_t n;
+
+    for (off_t at = archive_filter_bytes(r->archive, 0);
+         (n = pread(r->fd, block, sizeof block, at)) > 0; at += n)
+        for (ssize_t i = 0; i < n; i++)
+            if (block[i])
+                return true;
+    return false;
+}
+
 static int read_members(struct reading *r)
 {
     struct archive_entry *e;
@@ -201,6 +217,10 @@ static int read_members(struct reading *r)
         return say_fail("%s: not a tar file: %s", r->path, archive_error_string(r->archive));
     if (rc != ARCHIVE_EOF)
         say_note("%s: is truncated after %lld members", r->path, (long long)r->shard->n);
+    else if (has_more(r))
+        say_note("%s: has more behind its end, as tar files that were joined by cat, which is left "
+                 "out: tar --concatenate joins them",
+                 r->path);
     return 0;
 }
 
@@ -220,21 +240,58 @@ static int find(const void *name, const void *member)
     return strcmp(name, (*(struct shard_member *const *)member)->name);
 }
 
+/* Sorts the members by name.  A member replaces those of its name before it, as tar -r adds it and
+ * tar -x extracts them.  Returns the number that is left. */
+static int64_t sort(struct reading *r, struct shard_member **sorted)
+{
+    struct shard *s = r->shard;
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        sorted[i] = &s->member[i];
+    qsort(sorted, (size_t)s->n, sizeof *sorted, by_name);
+    for (int64_t i = 0; i < s->n; i++) {
+        struct shard_member *m = sorted[i];
+        if (i + 1 < s->n && !strcmp(m->name, sorted[i + 1]->name)) {
+            m->start = -1;
+            free(r->link[m - s->member]);
+            r->link[m - s->member] = NULL;
+        } else {
+            sorted[n++] = m;
+        }
+    }
+    return n;
+}
+
+/* Removes links to nothing, which still have their target, and members that were replaced. */
+static void remove_lost(struct reading *r)
+{
+    struct shard *s = r->shard;
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < s->n; i++) {
+        if (s->member[i].start >= 0) {
+            s->member[kept++] = s->member[i];
+            continue;
+        }
+        names_add(r->link[i] ? &r->lost : &r->replaced, s->member[i].name);
+        free(s->member[i].name);
+    }
+    s->n = kept;
+}
+
 /* Gives links the bytes of the members that they name.  A link may name a link before it. */
 static int follow_links(struct reading *r)
 {
     struct shard *s = r->shard;
     struct shard_member **sorted = malloc(((size_t)s->n + 1) * sizeof *sorted);
-    int64_t kept = 0;
 
     if (!sorted)
         return say_fail("%s: no memory to find links", r->path);
-    for (int64_t i = 0; i < s->n; i++)
-        sorted[i] = &s->member[i];
-    qsort(sorted, (size_t)s->n, sizeof *sorted, by_name);
+    int64_t n = sort(r, sorted);
     for (int64_t i = 0; i < s->n; i++) {
         struct shard_member **to =
-            r->link[i] ? bsearch(r->link[i], sorted, (size_t)s->n, sizeof *sorted, find) : NULL;
+            r->link[i] ? bsearch(r->link[i], sorted, (size_t)n, sizeof *sorted, find) : NULL;
         if (!to)
             continue;
         char *name = s->member[i].name;
@@ -242,15 +299,7 @@ static int follow_links(struct reading *r)
         s->member[i].name = name;
     }
     free(sorted);
-    for (int64_t i = 0; i < s->n; i++) {
-        if (s->member[i].start >= 0) {
-            s->member[kept++] = s->member[i];
-            continue;
-        }
-        names_add(&r->lost, s->member[i].name);
-        free(s->member[i].name);
-    }
-    s->n = kept;
+    remove_lost(r);
     return 0;
 }
 
@@ -265,6 +314,7 @@ static int read_shard(struct reading *r)
     names_report(&r->holes, r->path,
                  "left out, because their holes are stored in a way that is not known here (make "
                  "it without --sparse)");
+    names_report(&r->replaced, r->path, "replaced by later members of the same name");
     names_report(&r->lost, r->path, "left out, because they are links to nothing in it");
     return rc;
 }
@@ -278,7 +328,8 @@ int shard_open(struct shard *s, const char *path)
     *s = (struct shard){.n = 0};
     if (ckpt_input_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
-    r.size = fstat(fileno(f), &st) ? 0 : st.st_size;
+    r.fd = fileno(f);
+    r.size = fstat(r.fd, &st) ? 0 : st.st_size;
     r.archive = archive_read_new();
     int rc;
     if (!r.size)

@@ -26,9 +26,9 @@ struct shard {
 
 /*
  * Lists the regular members of a tar file, and links to them, which have the bytes of the member
- * that they name.  Skips names like __this__, as webdataset does.  Links that lead nowhere are left
- * out with a note; a truncated file gives the complete members and a note.  Returns 0, or -1 after
- * an error message; close s in either case.
+ * that they name.  Skips names like __this__, as webdataset does.  Of members of one name the last
+ * counts.  Links that lead nowhere are left out with a note; a truncated file gives the complete
+ * members and a note.  Returns 0, or -1 after an error message; close s in either case.
  */
 int shard_open(struct shard *s, const char *path);
 void shard_close(struct shard *s);

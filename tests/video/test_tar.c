@@ -116,6 +116,19 @@ static void test_links(void **state)
     assert_string_equal(members_of("late.tar"), "l/d.mp4=one l/a.mp4=one ");
 }
 
+/* A member that was added again, and a file behind the end. */
+static void test_twice(void **state)
+{
+    (void)state;
+    run("mkdir w; echo -n old >w/a; echo -n b >w/b; tar cf w.tar w/a w/b; echo -n new >w/a;"
+        "tar rf w.tar w/a; tar cf x.tar w/b; cat w.tar x.tar >wx.tar");
+    assert_string_equal(members_of("w.tar"), "w/b=b w/a=new ");
+    assert_non_null(strstr(said, "replaced by later members of the same name: w/a"));
+    assert_null(strstr(said, "behind its end"));
+    assert_string_equal(members_of("wx.tar"), "w/b=b w/a=new ");
+    assert_non_null(strstr(said, "has more behind its end"));
+}
+
 /* The content of a member, holes included, as FFmpeg gets it. */
 static void check_content(const struct shard_member *m, const char *tar)
 {
@@ -297,8 +310,8 @@ static void test_captions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_links), cmocka_unit_test(test_sparse),   cmocka_unit_test(test_names),
-        cmocka_unit_test(test_cut),   cmocka_unit_test(test_captions),
+        cmocka_unit_test(test_links), cmocka_unit_test(test_twice), cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_cut),   cmocka_unit_test(test_captions),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder) ? 1 : 0;
 }
