@@ -384,10 +384,13 @@ static int ensure_prepared(struct ckpt_program *p)
     return rc ? programs_fail_device(p->programs, p, rc) : program_prepare(p);
 }
 
-/* This rank's requests to all ranks are sent with the step. */
+/* This rank's requests to all ranks are sent with the step, if it trains: others carry none, and
+ * requests wait for one that does. */
 static void set_requests(struct ckpt_program *p, int slot)
 {
     for (int i = 0; i < CKPT_REQUESTS && program_is_shared(p); i++) {
+        if (p->request[i] < 0)
+            continue;
         float asked = (float)ranks_take_request(p->programs->ranks, i);
         if (asked > 0 && i == CKPT_REQUEST_ABANDON)
             asked = NAN; /* makes the norm of the gradients NaN, on all ranks */
