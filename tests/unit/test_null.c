@@ -300,7 +300,6 @@ static void other_cases(void)
     HARMLESS(ckpt_request_stop(NULL));
     GIVES(false, ckpt_stop_requested(NULL));
     HARMLESS(ckpt_request_save(NULL));
-    HARMLESS(ckpt_request_abandon(NULL));
     GIVES(false, ckpt_save_requested(NULL));
     REFUSED(ckpt_agree(NULL, &(struct ckpt_fact){"x", buffer, 4}, 1));
     REFUSED(ckpt_agree(context, NULL, 1));
