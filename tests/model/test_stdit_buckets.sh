@@ -126,6 +126,26 @@ runs "5 in 4 buckets" "$train" $videos "$work/videos" --steps 5 --log "$work/vlo
 runs "state" "$train" $videos "$work/videos" --steps 2 --save-state "$work/vstate"
 runs "after 2 steps" "$train" $videos "$work/videos" --steps 5 --resume "$work/vstate" --save "$work/v2"
 cmp -s "$work/v" "$work/v2" || fail "videos, resumed: other weights"
+# A clip that cannot be read ends the run: the next one begins with the bucket whose step failed.
+buckets() { steps "$1" | cut -d' ' -f1-4; }
+echo "path,num_frames,height,width" >"$work/all.csv"
+printf 'videos/%s\n' a.rgb,19,144,256 b.rgb,18,200,200 c.rgb,20,256,144 d.rgb,1,144,256 e.rgb,1,146,260 >>"$work/all.csv"
+whole=0
+for name in a b c d; do
+    rm -f "$work/fails" "$work/failed" "$work/again"
+    mv "$work/videos/$name.rgb" "$work/away"
+    refuses 1 "more than --max-bad 0" "$train" $videos "$work/all.csv" --max-bad 0 --steps 5 --save-state "$work/fails" --log "$work/failed"
+    mv "$work/away" "$work/videos/$name.rgb"
+    [ -e "$work/fails" ] || continue
+    runs "resumed" "$train" $videos "$work/all.csv" --steps 5 --resume "$work/fails" --log "$work/again"
+    {
+        buckets "$work/failed"
+        buckets "$work/again"
+    } >"$work/out"
+    buckets "$work/vlog" | cmp -s - "$work/out" || fail "without $name.rgb for a while: other buckets: $(cat "$work/out")"
+    whole=$((whole + 1))
+done
+[ $whole -ge 2 ] || fail "of runs whose data fail $whole saved a state"
 # A list of them, one of which is not there: named, and another takes its place.
 {
     echo "path,num_frames,height,width,text"
