@@ -75,6 +75,8 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
+/* The lock of the directory is taken later, by each rank (video_encode.c), so it is only compared
+ * with the inputs here. */
 static int check_files(const struct encode_options *o)
 {
     const struct stdit_options *s = &o->stdit;
@@ -103,6 +105,8 @@ static const char *encoder_in(const char *model)
                : NULL;
 }
 
+/* --check alone needs no option of the run that made the cache.  The numbers of tokens are those
+ * with which CogVideoX and Open-Sora were trained. */
 static int check(struct encode_options *o)
 {
     struct stdit_options *s = &o->stdit;
@@ -146,7 +150,7 @@ int encode_options_parse(struct encode_options *o, int argc, char **argv)
     struct stdit_options *s = &o->stdit;
 
     *o = (struct encode_options){.stdit = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
-    s->dtype = "bf16";
+    s->dtype = "bf16"; /* nothing is trained, so no error of rounding adds up */
     s->vae_model = "v1.2";
     s->train.batch = 1;
     if (ckpt_options_parse(&s->library, &argc, argv) ||

@@ -123,6 +123,8 @@ struct option_table cogvideo_options_table(const struct cogvideo_options *o)
     return (struct option_table){table, o};
 }
 
+/* A cache and a file of features record their sizes and prompts: options beside them would be
+ * ignored, so they are refused. */
 static int check_data(struct cogvideo_options *o)
 {
     bool listed = o->csv || o->videos || o->prompts || o->latents || o->text;
@@ -143,6 +145,8 @@ static int check_data(struct cogvideo_options *o)
     return 0;
 }
 
+/* rank is that of --lora-rank or of the file.  Only weights that are not trained can be stored as
+ * int8 or nf4: an update is smaller than a step of these codes. */
 static int check_adapters(const struct cogvideo_options *o)
 {
     bool own_format = cogvideo_lora_format(o) != COGVIDEO_DIFFUSERS;
@@ -172,6 +176,7 @@ static int check_adapters(const struct cogvideo_options *o)
     return 0;
 }
 
+/* The noise is added to pictures before they are encoded, so encoded ones cannot have it. */
 static int check_images(struct cogvideo_options *o)
 {
     bool noised = o->image_noise_mean != COGVIDEO_NOISE_MEAN ||
@@ -188,6 +193,7 @@ static int check_images(struct cogvideo_options *o)
     return 0;
 }
 
+/* Prompts are encoded before the first step, by one process alone; features come from any. */
 static int check_sampling(struct cogvideo_options *o)
 {
     int n = !!o->sample_text + !!o->prompt + !!o->sample_prompts;
@@ -223,6 +229,8 @@ static int check_sampling(struct cogvideo_options *o)
     return cogvideo_check_drawing(o);
 }
 
+/* Adapters of a file keep their alpha and layers.  New ones begin with the scale 1, and at a higher
+ * rate than all weights, because few numbers are trained. */
 static void fill_defaults(struct cogvideo_options *o)
 {
     if (o->rank && !o->lora.n && o->alpha < 0)
@@ -258,7 +266,7 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         cogvideo_lora_options(o) || check_adapters(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
         return -1;
-    fill_defaults(o);
+    fill_defaults(o); /* after the checks, which ask what was given */
     char path[COGVIDEO_PATH];
     if (dtype_settle(&o->dtype, &o->train.state, cogvideo_weights(o, path), o->train.dtype_note) ||
         training_check(&o->train, &o->library, o->dtype, o->train.batch))

@@ -195,6 +195,7 @@ static void fill_recipe(struct lm_options *o)
         o->data = "random";
 }
 
+/* With --micro-batch auto the size is not known yet: anything from one sample to the batch. */
 int64_t lm_options_tokens(const struct lm_options *o, bool largest)
 {
     int64_t micro = o->library.micro_batch;
@@ -213,6 +214,7 @@ static bool divides(int64_t tokens, int64_t chunk)
     return false;
 }
 
+/* A chunk must fit every micro-batch that may be chosen, and plans record its size. */
 static int check_chunk(const struct lm_options *o)
 {
     int64_t chunk = o->loss_chunk, largest = lm_options_tokens(o, true),
@@ -231,6 +233,7 @@ static int check_chunk(const struct lm_options *o)
     return 0;
 }
 
+/* Positions beyond those of the model would be read without an error where they are rotary. */
 static int check(struct lm_options *o)
 {
     if (o->length > o->config.positions)

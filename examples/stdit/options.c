@@ -168,6 +168,8 @@ static int check_buckets(const struct stdit_options *o, bool batch)
     return 0;
 }
 
+/* A cache, features and latents record their sizes: options beside them would be ignored, so they
+ * are refused. */
 static int check_data(struct stdit_options *o)
 {
     bool clip_options = o->size || o->frames || (o->stride && !o->buckets) || o->clips;

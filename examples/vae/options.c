@@ -137,6 +137,7 @@ static const struct preset presets[] = {
     {"tiny", {"5", "5", "5"}, {0.2, 0.2, 0.1}, 600, 20, 3e-3},
 };
 
+/* Clips of --tensors and --random have one length, so a mixture of lengths cannot be drawn. */
 static int fill_preset(struct vae_options *o)
 {
     const struct preset *p = strcmp(o->model.model, "v1.2") ? &presets[1] : &presets[0];
@@ -156,6 +157,8 @@ static int fill_preset(struct vae_options *o)
 
 /* ---- checks -------------------------------------------------------------------------------- */
 
+/* Without data the large preset gets noise, because it is tried for its plan and its times, and the
+ * small one the included clip. */
 static int check_data(struct vae_options *o)
 {
     bool clip_options = o->size || o->frames || o->stride || o->clips;
@@ -181,6 +184,8 @@ static int check_data(struct vae_options *o)
     return o->random ? add_length(o, o->frames) : 0;
 }
 
+/* Pictures are clips of one frame.  Each length is a program of its own, so what describes one
+ * program is refused for several. */
 static int check_lengths(struct vae_options *o)
 {
     int64_t longest = o->n_lengths ? o->length[o->n_lengths - 1] : 0;
@@ -198,6 +203,7 @@ static int check_lengths(struct vae_options *o)
     return 0;
 }
 
+/* The defaults are those of VQ-VAE: a decay of 0.99 and a commitment of 0.25. */
 static int fill_quantizer(struct vae_options *o)
 {
     o->vq = !strcmp(o->quantizer, "vq");
@@ -233,6 +239,7 @@ struct training_files vae_files(const struct vae_options *o)
                                    .out = o->library.plan_only || o->train.dump ? NULL : o->out};
 }
 
+/* A default directory is no request; a named one, where nothing comes, is a mistake. */
 static int check_files(const struct vae_options *o)
 {
     struct training_files files = vae_files(o);
