@@ -37,7 +37,7 @@ refuse() {
     shift 2
     run "$expected" "$@"
     grep -q "$pattern" err || fail "$*: said '$(cat err)', not '$pattern'"
-    lines=$(wc -l <err)
+    lines=$(grep -vc '^planning: ' err || true) # on a busy machine the search says that it goes on
     grep -q "no plan fits" err && [ "$lines" = 3 ] && return
     [ "$lines" = 1 ] || fail "$*: not one line: $(cat err)"
 }
