@@ -445,8 +445,8 @@ CKPT_API void ckpt_read_ema(ckpt_tape *t);
  * reason in a few words ("experts have a capacity"): statistics over the batch, experts that share
  * a capacity, contrastive losses.  micro_batch CKPT_AUTO then keeps the batch whole, and the plan
  * table shows the reason.  The library notes it itself for ckpt_batch_norm(), ckpt_update_buffer(),
- * and for a loss that it sees is not a sum of means over samples: a product, a quotient or a root
- * of means, or a count that depends on a parameter.  Of several reasons the first is shown.
+ * and for a loss that it does not see to be a sum of means over samples: a product, a quotient or a
+ * root of means, or a count that depends on a parameter.  Of several reasons the first is shown.
  * CKPT_EINVAL without a reason.
  */
 CKPT_API void ckpt_couple_samples(ckpt_tape *t, const char *reason);

@@ -123,8 +123,9 @@ static int open_tape(struct ckpt_program *p, int64_t micro, ckpt_tape **t)
     return 0;
 }
 
-/* The size of micro-steps of a second recording that shows whether samples are coupled, a smaller
- * one if there is one; 0 where that makes no difference. */
+/* The size of micro-steps of a second recording that shows whether samples are coupled; 0 where
+ * that makes no difference.  Rather not 1: a sample alone has no neighbours, and axes of size 1 are
+ * left out of some ops. */
 static int64_t other_size(const struct ckpt_program *p, int64_t micro)
 {
     const int64_t n = micro > 1 ? micro : p->batch;
@@ -134,7 +135,9 @@ static int64_t other_size(const struct ckpt_program *p, int64_t micro)
         return 0;
     while (n % divisor)
         divisor++;
-    return micro > 1 ? micro / divisor : divisor;
+    if (micro == 1)
+        return divisor;
+    return micro > divisor || micro == p->batch ? micro / divisor : p->batch;
 }
 
 /* Records one variant and makes its loss an output.  The update of several ranks outputs the loss
@@ -181,8 +184,12 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
     ckpt_tensor again = CKPT_NONE;
     const int32_t n_params = ps->params->n;
     int failed = other ? open_tape(p, other, &second) : 0;
-    if (!failed && other) /* first: what the recorder stores stays that of the step */
+    if (!failed && other) {
+        /* Means over parts are recorded in other ops, so both have parts if the step has. */
+        second->n_micro = (int32_t)max_i64(second->n_micro, micro < p->batch ? 2 : 1);
+        /* first: what the recorder stores stays that of the step */
         again = variant->record(second, other, variant->user);
+    }
     if (!failed)
         failed = open_tape(p, micro, &p->tape);
     if (failed) {

@@ -12,16 +12,19 @@
  * One quotient is a mean: by a count, a sum (or mean) over inputs alone, or a function of counts.
  * All parts get the count of the whole step (quotients.c), so it is a constant of the step here.
  *
- * Where the two recordings differ in more than sizes, nothing is said.  Samples that meet in a
- * tensor of the right size (experts with a capacity) are not seen: ckpt_couple_samples().
+ * A loss is divided only if it is seen to be such a sum: one that both tapes do not compute alike,
+ * or from a few of the samples, couples them.  Samples that meet in a tensor of the right size
+ * (experts with a capacity, an index over the batch) are not seen: ckpt_couple_samples().
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "attr.h"
 #include "collective.h"
 #include "expr/expr.h"
 #include "ops.h"
 #include "passes/quotients.h"
+#include "scan.h"
 #include "tape/tape.h"
 
 /* Sizes of a tensor on the two tapes. */
@@ -72,6 +75,12 @@ static bool in_depends(const struct coupling *u, const struct op *o, int k)
     return op_in(u->t, o, k) > 0 && u->depends[op_in(u->t, o, k)];
 }
 
+/* Whether operand k is a value of samples, or a function of counts. */
+static bool reads(const struct coupling *u, const struct op *o, int k)
+{
+    return in_depends(u, o, k) || (op_in(u->t, o, k) > 0 && u->count[op_in(u->t, o, k)] != ANY);
+}
+
 /* Whether a program is linear in the operands that depend on the samples. */
 static bool is_linear_expr(const struct coupling *u, const struct op *o)
 {
@@ -82,7 +91,7 @@ static bool is_linear_expr(const struct coupling *u, const struct op *o)
         const bool leaf = n->code <= EXPR_UNIFORM;
         const bool a = !leaf && depends[n->arg[0]], b = !leaf && depends[n->arg[1]],
                    c = n->code == EXPR_WHERE && depends[n->arg[2]];
-        depends[i] = leaf ? n->code == EXPR_INPUT && in_depends(u, o, n->arg[0]) : a;
+        depends[i] = leaf ? n->code == EXPR_INPUT && reads(u, o, n->arg[0]) : a;
         if (n->code == EXPR_ADD || n->code == EXPR_SUB || n->code == EXPR_MUL)
             depends[i] = a || b;
         else if (n->code == EXPR_WHERE)
@@ -107,11 +116,11 @@ static bool is_linear(const struct coupling *u, const struct op *o)
     if (o->def == &op_expr)
         return is_linear_expr(u, o);
     for (int k = 0; k < o->n_in; k++)
-        n += in_depends(u, o, k);
+        n += reads(u, o, k);
     if (o->def == &op_mul || o->def == &op_linear || o->def == &op_matmul)
         return n == 1;
     if (o->def == &op_where)
-        return !in_depends(u, o, 0);
+        return !reads(u, o, 0);
     for (int i = 0; linear[i]; i++)
         if (o->def == linear[i])
             return true;
@@ -145,55 +154,80 @@ static float number_of(const ckpt_tape *t, int32_t x)
     return e && e->n_nodes == 1 && e->node[0].code == EXPR_CONSTANT ? e->node[0].p : NAN;
 }
 
-/* The growth of a quotient or product of `from` and operand k, which does not depend on samples: a
- * number, or else a count of the step. */
+/* The growth of a quotient or product of `from` and operand k, which does not depend on samples. */
 static enum growth by_factor(const struct coupling *u, const struct op *o, int k, enum growth from)
 {
     const int32_t x = op_in(u->t, o, k);
     const float a = number_of(u->t, x), b = number_of(u->other, u->pair[x]);
     const bool div = o->def != &op_mul;
-    if (isnan(a) || isnan(b))
+    if (!isnan(a) && !isnan(b))
+        return div ? scaled(u, from, 1 / a, 1 / b) : scaled(u, from, a, b);
+    if (u->factor[x] == OF_STEP)
         return div && from == SUM ? MEAN : ANY;
-    return div ? scaled(u, from, 1 / a, 1 / b) : scaled(u, from, a, b);
+    return u->factor[x] == EQUAL ? from : ANY;
 }
 
-/* The growth of a sum or difference. */
+/* The growth of a linear function of operands that grow, and of others. */
 static enum growth joined(const struct coupling *u, const struct op *o)
 {
-    const enum growth a = in_depends(u, o, 0) ? u->growth[op_in(u->t, o, 0)] : ANY,
-                      b = in_depends(u, o, 1) ? u->growth[op_in(u->t, o, 1)] : ANY;
-    if (!in_depends(u, o, 0) || !in_depends(u, o, 1))
-        return in_depends(u, o, 0) ? a : b;
-    return a == MIXED || b == MIXED ? MIXED : a == ANY || b == ANY ? ANY : a == b ? a : MIXED;
+    int all = -1;
+    for (int k = 0; k < o->n_in; k++) {
+        const int32_t x = op_in(u->t, o, k);
+        const int one = x > 0 ? u->growth[x] : ANY;
+        if (x > 0 && !reads(u, o, k) && u->factor[x] != EQUAL)
+            return ANY;
+        if (!reads(u, o, k))
+            continue;
+        all = all < 0 || all == one ? one : all == ANY || one == ANY ? ANY : MIXED;
+    }
+    return all < 0 ? ANY : (enum growth)all;
+}
+
+static bool is_same(const struct op *o, const struct op *p)
+{
+    return o->def == p->def && o->attr_size == p->attr_size &&
+           (!o->attr_size || !memcmp(o->attr, p->attr, (size_t)o->attr_size));
+}
+
+/* Op o on the other tape; NULL without one of the same kind. */
+static const struct op *on_other(const struct coupling *u, const struct op *o)
+{
+    const int32_t y = u->pair[op_out(u->t, o, 0)], at = y ? u->other->tensors.data[y].op : -1;
+    const struct op *p = at >= 0 ? &u->other->ops.data[at] : NULL; /* negative: a parameter */
+    return p && p->def == o->def ? p : NULL;
+}
+
+/* The growth of a sum of elements of `from`. */
+static enum growth summed(const struct coupling *u, int32_t from)
+{
+    return u->count[from] != ANY || is_of_batch(u, from) ? u->growth[from]
+           : size_of(u, from) == PER_SAMPLE              ? SUM
+                                                         : ANY;
 }
 
 static enum growth growth_of(const struct coupling *u, const struct op *o)
 {
-    const int32_t x = op_out(u->t, o, 0), from = o->n_in ? op_in(u->t, o, 0) : 0;
-    const int32_t at = u->other->tensors.data[u->pair[x]].op; /* negative: a parameter */
-    const struct op *p = at >= 0 ? &u->other->ops.data[at] : NULL;
-    const enum growth a = from > 0 ? u->growth[from] : ANY;
-    if (!p || p->def != o->def)
-        return ANY;
-    if (o->def == &op_sum) {
-        const struct sum_attr *s = o->attr, *r = p->attr;
-        return scaled(u, from > 0 && !is_of_batch(u, from) ? SUM : a, s->scale, r->scale);
-    }
-    if (o->def == &op_affine)
-        return scaled(u, a, ((const struct affine_attr *)o->attr)->a,
-                      ((const struct affine_attr *)p->attr)->a);
-    if (o->def == &op_add || o->def == &op_sub)
-        return joined(u, o);
-    if (o->def == &op_mul || quotient_is_div(o))
-        for (int k = 0; k < 2; k++)
-            if (in_depends(u, o, k) && op_in(u->t, o, 1 - k) > 0 && !in_depends(u, o, 1 - k))
-                return by_factor(u, o, 1 - k, u->growth[op_in(u->t, o, k)]);
+    const struct op *p = on_other(u, o);
+    const int32_t from = o->n_in ? op_in(u->t, o, 0) : 0;
     if (o->def == &op_cross_entropy)
         return ((const struct cross_entropy_attr *)o->attr)->reduction == CKPT_REDUCE_SUM ? SUM
                                                                                           : MEAN;
     if (o->def == &op_mse)
         return MEAN;
-    return o->def->flags & CKPT_OP_VIEW ? a : ANY;
+    if (!p)
+        return ANY;
+    if (o->def == &op_sum)
+        return scaled(u, summed(u, from), ((const struct sum_attr *)o->attr)->scale,
+                      ((const struct sum_attr *)p->attr)->scale);
+    if (o->def == &op_affine) {
+        const struct affine_attr *s = o->attr, *r = p->attr;
+        return s->b == r->b ? scaled(u, u->growth[from], s->a, r->a) : ANY;
+    }
+    if (o->def == &op_mul || quotient_is_div(o))
+        for (int k = 0; k < 2; k++)
+            if (reads(u, o, k) && op_in(u->t, o, 1 - k) > 0 && !reads(u, o, 1 - k))
+                return by_factor(u, o, 1 - k, u->growth[op_in(u->t, o, k)]);
+    return is_linear(u, o) && is_same(o, p) ? joined(u, o) : ANY;
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -214,6 +248,27 @@ static bool op_depends(const struct coupling *u, const struct op *o)
     return any && o->def != &op_all_reduce;
 }
 
+/* Whether op o computes along an axis on which samples lie.  Of a row of another size than on the
+ * other tape they meet; a part of the samples that is not as many times smaller there is some of
+ * them, as in a roll. */
+static bool relates_samples(const struct coupling *u, const struct op *o)
+{
+    static const struct ckpt_op_def *const of_rows[] = {&op_softmax, &op_argsort, &op_layer_norm,
+                                                        &op_rms_norm, NULL};
+    const int32_t x = o->n_in ? op_in(u->t, o, 0) : 0, y = x > 0 ? u->pair[x] : 0;
+    int axis = o->def == &op_cumsum ? ((const struct cumsum_attr *)o->attr)->axis : -1;
+    for (int k = 0; k < o->n_in; k++)
+        if (in_depends(u, o, k) && u->pair[op_in(u->t, o, k)] &&
+            size_of(u, op_in(u->t, o, k)) == UNKNOWN)
+            return true;
+    if (!y)
+        return false;
+    const struct ckpt_desc *d = &u->t->tensors.data[x].desc;
+    for (int i = 0; of_rows[i]; i++)
+        axis = o->def == of_rows[i] ? d->ndim - 1 : axis;
+    return axis >= 0 && d->shape[axis] != u->other->tensors.data[y].desc.shape[axis];
+}
+
 /* Sets the reason if op i couples samples.  The scales of 8-bit products are common to the samples
  * of a part: with others a value is rounded differently, and stays the same value. */
 static void judge(struct coupling *u, int32_t i)
@@ -228,7 +283,7 @@ static void judge(struct coupling *u, int32_t i)
     for (int k = 0; k < o->n_in; k++)
         reads_batch |= is_of_batch(u, op_in(t, o, k));
     tape_op_name(t, i, name, sizeof name);
-    if (size == PER_PAIR)
+    if (size == PER_PAIR || (size == PER_SAMPLE && relates_samples(u, o)))
         tape_couple(u->t, "%s relates samples to each other", name);
     else if (reads_batch && size == PER_SAMPLE)
         tape_couple(u->t, "in %s samples read a value of the whole batch", name);
@@ -248,21 +303,51 @@ static bool makes_count(const struct coupling *u, const struct op *o)
 }
 
 /* Op i, which depends on the samples, reads a function of counts.  Sets the reason if that is no
- * quotient or product that quotients.c makes one of the step. */
+ * quotient or product that quotients.c makes one of the step, and not linear either. */
 static void judge_quotient(struct coupling *u, int32_t i, enum growth count)
 {
     const struct op *o = &u->t->ops.data[i];
     const int32_t x = op_out(u->t, o, 0);
     const int by = quotient_operand(u, o);
     const enum growth from = by >= 0 ? u->growth[max_i64(0, op_in(u->t, o, 1 - by))] : ANY;
+    const bool of_batch = size_of(u, x) == OF_BATCH;
     char name[100];
-    if (size_of(u, x) == OF_BATCH && (from == count || (from == SUM && count == MEAN)) &&
+    if (of_batch && (from == count || (from == SUM && count == MEAN)) &&
         (count == SUM || count == MEAN) && !quotient_note(u, i, by)) {
         u->growth[x] = (uint8_t)(count == SUM ? MEAN : from);
         return;
     }
+    u->growth[x] = (uint8_t)(of_batch ? growth_of(u, o) : ANY);
+    if (u->growth[x] != ANY)
+        return;
     tape_op_name(u->t, i, name, sizeof name);
     tape_couple(u->t, "%s is no mean over samples", name);
+}
+
+/* What op o, which does not depend on samples, makes. */
+static enum factor factor_of(const struct coupling *u, const struct op *o)
+{
+    const struct op *p = on_other(u, o);
+    enum factor all = p && is_same(o, p) ? EQUAL : DIFFERENT;
+    for (int k = 0; k < o->n_in; k++)
+        if (op_in(u->t, o, k) > 0 && u->factor[op_in(u->t, o, k)] > all)
+            all = u->factor[op_in(u->t, o, k)];
+    return all;
+}
+
+/* Op o makes x of parameters, numbers and counts. */
+static void visit_constant(struct coupling *u, const struct op *o, int32_t x)
+{
+    const enum growth count = quotient_count(u, o);
+    if (u->t->tensors.data[x].of_step) {
+        u->factor[x] = OF_STEP;
+        return;
+    }
+    u->factor[x] = (uint8_t)factor_of(u, o);
+    if (count == ANY)
+        return;
+    u->growth[x] = (uint8_t)growth_of(u, o);
+    u->count[x] = (uint8_t)(u->factor[x] == EQUAL ? count : MIXED);
 }
 
 static void visit(struct coupling *u, int32_t i)
@@ -275,30 +360,46 @@ static void visit(struct coupling *u, int32_t i)
     for (int k = 0; k < o->n_out; k++)
         if (op_out(t, o, k) > 0)
             u->depends[op_out(t, o, k)] = depends && !t->tensors.data[op_out(t, o, k)].of_step;
-    if (x > 0 && !u->depends[x] && !t->tensors.data[x].of_step)
-        u->count[x] = (uint8_t)count;
+    if (x > 0 && !u->depends[x])
+        visit_constant(u, o, x);
     if (x <= 0 || !u->depends[x] || !u->pair[x])
         return;
     if (makes_count(u, o)) {
-        u->count[x] = (uint8_t)growth_of(u, o);
+        u->count[x] = u->growth[x] = (uint8_t)growth_of(u, o);
         u->depends[x] = false;
-    } else if (count != ANY) {
+        return;
+    }
+    if (count != ANY) {
         judge_quotient(u, i, count);
     } else {
         judge(u, i);
         if (size_of(u, x) == OF_BATCH)
             u->growth[x] = (uint8_t)growth_of(u, o);
     }
+    if (!u->lost && size_of(u, x) == OF_BATCH && u->growth[x] == ANY)
+        u->lost = i + 1;
+}
+
+/* The reason that lies in the loss. */
+static void judge_loss(struct coupling *u, int32_t loss)
+{
+    char name[100] = "the loss";
+    if (u->growth[loss] == SUM)
+        tape_couple(u->t, "the loss is a sum over the batch, not a mean");
+    if (u->growth[loss] == MIXED)
+        tape_couple(u->t, "the loss adds a sum over the batch to a mean");
+    if (u->growth[loss] != ANY || !u->depends[loss])
+        return;
+    if (u->lost)
+        tape_op_name(u->t, u->lost - 1, name, sizeof name);
+    tape_couple(u->t, "%s is not seen to be a mean over samples", name);
 }
 
 static int walk(struct coupling *u, int32_t loss)
 {
     for (int32_t i = 0; i < u->t->n_ops; i++)
         visit(u, i);
-    if (u->growth[loss] == SUM)
-        tape_couple(u->t, "the loss is a sum over the batch, not a mean");
-    if (u->growth[loss] == MIXED)
-        tape_couple(u->t, "the loss adds a sum over the batch to a mean");
+    judge_loss(u, loss);
     return *u->t->coupled ? 0 : quotients_of_step(u);
 }
 
@@ -313,7 +414,8 @@ int ops_find_coupling(ckpt_tape *t, ckpt_tensor loss, const ckpt_tape *other, ck
     u.depends = calloc((size_t)t->n_tensors, sizeof *u.depends);
     u.growth = calloc((size_t)t->n_tensors, sizeof *u.growth);
     u.count = calloc((size_t)t->n_tensors, sizeof *u.count);
-    if (!u.pair || !u.depends || !u.growth || !u.count) {
+    u.factor = calloc((size_t)t->n_tensors, sizeof *u.factor);
+    if (!u.pair || !u.depends || !u.growth || !u.count || !u.factor) {
         tape_fail(t, CKPT_ENOMEM, "no memory to compare two recordings");
     } else {
         u.pair[loss.id] = again.id;
@@ -324,6 +426,7 @@ int ops_find_coupling(ckpt_tape *t, ckpt_tensor loss, const ckpt_tape *other, ck
     free(u.depends);
     free(u.growth);
     free(u.count);
+    free(u.factor);
     free(u.quotients.data);
     return t->error.code;
 }

@@ -13,13 +13,19 @@
  * count a function of counts of both kinds. */
 enum growth { ANY, MEAN, SUM, MIXED };
 
+/* A value that does not depend on samples: equal on both tapes; a function of a count of the whole
+ * step; or different, as the number of samples itself. */
+enum factor { EQUAL, OF_STEP, DIFFERENT };
+
 struct coupling {
     ckpt_tape *t;
     const ckpt_tape *other;
     int32_t *pair;   /* per tensor of t: the same one on the other tape, or 0 */
     bool *depends;   /* per tensor of t: its value depends on the samples of a part */
-    uint8_t *growth; /* enum growth of a value of the batch */
+    uint8_t *growth; /* enum growth of a value of the batch, a count, or a linear function of one */
     uint8_t *count;  /* enum growth of a count, or of the counts that a value is a function of */
+    uint8_t *factor; /* enum factor, if it does not depend on samples */
+    int32_t lost;    /* 1 + the first op whose result has no growth that the library knows; or 0 */
     struct {
         struct quotient {
             int32_t op, by; /* the operand that is a function of counts */

@@ -14,10 +14,10 @@
 
 enum { BATCH = 12, WIDTH = 6, HIDDEN = 96 };
 
-/* What a loss is made of: h [n, HIDDEN] depends on the weights, x [n, WIDTH] and mask [n, 1] are
+/* What a loss is made of: h [n, HIDDEN] depends on the weights w, x [n, WIDTH] and mask [n, 1] are
  * inputs. */
 struct parts {
-    ckpt_tensor h, x, mask, square; /* square: h^2 */
+    ckpt_tensor h, x, mask, square, w; /* square: h^2 */
 };
 
 typedef ckpt_tensor (*loss_of)(ckpt_tape *t, const struct parts *p);
@@ -66,6 +66,21 @@ static ckpt_tensor sum_by_n(ckpt_tape *t, const struct parts *p)
     ckpt_tensor sum = ckpt_sum(t, p->square, CKPT_ALL_AXES), a = mean(t, p->h);
     a = ckpt_add(t, a, ckpt_div(t, sum, scalar(t, (float)n)));
     return ckpt_add(t, scalar(t, 1), a);
+}
+
+/* The squared error in single ops: one of its terms follows from inputs alone. */
+static ckpt_tensor expanded(ckpt_tape *t, const struct parts *p)
+{
+    ckpt_tensor y = ckpt_slice(t, p->x, 1, 0, 1), b = mean(t, ckpt_mul(t, p->h, y));
+    ckpt_tensor a = ckpt_add(t, mean(t, p->square), ckpt_affine(t, b, -2, 0));
+    return ckpt_add(t, a, ckpt_affine(t, mean(t, ckpt_mul(t, y, y)), .5f, 1));
+}
+
+/* By a number that is trained, and beside a penalty on weights. */
+static ckpt_tensor trained_scale(ckpt_tape *t, const struct parts *p)
+{
+    ckpt_tensor penalty = mean(t, ckpt_mul(t, p->w, p->w)), a = mean(t, p->square);
+    return ckpt_add(t, penalty, ckpt_mul(t, a, ckpt_exp(t, ckpt_neg(t, mean(t, p->w)))));
 }
 
 /* Products, quotients and roots of each sample. */
@@ -146,6 +161,75 @@ static ckpt_tensor sum_by_mean(ckpt_tape *t, const struct parts *p)
     return ckpt_div(t, sum(t, p), mean(t, ckpt_exp(t, p->x)));
 }
 
+static ckpt_tensor mean_by_n(ckpt_tape *t, const struct parts *p)
+{
+    const int64_t n = ckpt_desc_of(t, p->h).shape[0];
+    return ckpt_affine(t, mean(t, p->square), 1 / (float)n, 0);
+}
+
+/* By a mean of inputs that is divided once more by the number of samples. */
+static ckpt_tensor by_mean_by_n(ckpt_tape *t, const struct parts *p)
+{
+    const int64_t n = ckpt_desc_of(t, p->h).shape[0];
+    return ckpt_mul(t, mean(t, p->h), ckpt_affine(t, mean(t, p->x), 1 / (float)n, 0));
+}
+
+/* A sum by something that is trained stays a sum. */
+static ckpt_tensor sum_by_weight(ckpt_tape *t, const struct parts *p)
+{
+    return ckpt_div(t, sum(t, p), ckpt_exp(t, mean(t, p->w)));
+}
+
+/* Of inputs, but no mean. */
+static ckpt_tensor constant_term(ckpt_tape *t, const struct parts *p)
+{
+    return ckpt_add(t, mean(t, p->h), ckpt_sqrt(t, mean(t, ckpt_mul(t, p->x, p->x))));
+}
+
+static ckpt_tensor first_sample(ckpt_tape *t, const struct parts *p)
+{
+    return mean(t, ckpt_slice(t, p->square, 0, 0, 1));
+}
+
+static ckpt_tensor gram(ckpt_tape *t, const struct parts *p)
+{
+    return mean(t, ckpt_matmul(t, p->h, p->h, true, false));
+}
+
+/* Each sample beside the next one. */
+static ckpt_tensor neighbours(ckpt_tape *t, const struct parts *p)
+{
+    return mean(t, ckpt_mul(t, p->h, ckpt_roll(t, p->h, 0, 1)));
+}
+
+/* A mean, but in ops whose number depends on the samples. */
+static ckpt_tensor loop(ckpt_tape *t, const struct parts *p)
+{
+    const int64_t n = ckpt_desc_of(t, p->h).shape[0];
+    ckpt_tensor all = mean(t, ckpt_slice(t, p->square, 0, 0, 1));
+    for (int64_t i = 1; i < n; i++)
+        all = ckpt_add(t, all, mean(t, ckpt_slice(t, p->square, 0, i, i + 1)));
+    return ckpt_affine(t, all, 1 / (float)n, 0);
+}
+
+/* The logits of a sample against all, and against a queue of others. */
+static ckpt_tensor queue(ckpt_tape *t, const struct parts *p)
+{
+    const ckpt_tensor all[] = {p->h, ckpt_full(t, .5f, CKPT_F32, 2, (int64_t[]){3, HIDDEN})};
+    ckpt_tensor logits = ckpt_matmul(t, p->h, ckpt_concat(t, 0, 2, all), false, true);
+    return mean(t, ckpt_logsumexp(t, logits, 2));
+}
+
+static ckpt_tensor softmax_over_batch(ckpt_tape *t, const struct parts *p)
+{
+    return mean(t, ckpt_mul(t, p->h, ckpt_softmax(t, p->h, 0)));
+}
+
+static ckpt_tensor running_sum(ckpt_tape *t, const struct parts *p)
+{
+    return mean(t, ckpt_cumsum(t, p->h, 0));
+}
+
 /* Every sample is normalised by the batch. */
 static ckpt_tensor moments(ckpt_tape *t, const struct parts *p)
 {
@@ -188,6 +272,19 @@ static const struct {
              {"sum by n", sum_by_n, NULL},
              {"ratios", ratios, NULL},
              {"by hand", by_hand, NULL},
+             {"expanded", expanded, NULL},
+             {"trained scale", trained_scale, NULL},
+             {"mean by n", mean_by_n, "not seen to be a mean"},
+             {"by mean by n", by_mean_by_n, "no mean over"},
+             {"sum by weight", sum_by_weight, "not a mean"},
+             {"constant term", constant_term, "no mean over"},
+             {"first sample", first_sample, "not seen to be a mean"},
+             {"loop", loop, "not seen to be a mean"},
+             {"gram", gram, "not seen to be a mean"},
+             {"neighbours", neighbours, "relates samples"},
+             {"queue", queue, "relates samples"},
+             {"softmax", softmax_over_batch, "relates samples"},
+             {"running sum", running_sum, "relates samples"},
              {"sum by mean", sum_by_mean, "not a mean"},
              {"root", root, "sqrt"},
              {"product", product, "mul"},
@@ -211,6 +308,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
                       .mask = ckpt_input(t, "mask", CKPT_I32, 2, (int64_t[]){n, 1})};
     p.h = ckpt_gelu_tanh(t, ckpt_linear(t, p.x, m->w, CKPT_NONE));
     p.square = ckpt_mul(t, p.h, p.h);
+    p.w = m->w;
     ckpt_tensor loss = m->loss(t, &p);
     ckpt_output(t, "scalar", ckpt_reshape(t, ckpt_mean(t, p.square, 3), 0, NULL));
     return ckpt_reshape(t, loss, 0, NULL);
