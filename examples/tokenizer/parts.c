@@ -348,8 +348,7 @@ static int read_pair(struct tokenizer_parts *p, const char *path, const json_t *
         append(&p->added, path,
                (struct added){.text = strdup(end), .bytes = sizeof end - 1, .id = token}))
         return -1;
-    return tokenizer_config_open(p, path) || tokenizer_config_tokens(p) ? -1
-                                                                        : make_texts(p, path, true);
+    return tokenizer_config_tokens(p) ? -1 : make_texts(p, path, true);
 }
 
 int parts_read_pair(struct tokenizer_parts *p, const char *path)
