@@ -2,8 +2,6 @@
 /* Activations: GELU in its tanh approximation and SiLU, with their derivatives. */
 #include "decompose.h"
 #include "ops.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 
 static int shape_activation(struct ckpt_call *call)
 {
@@ -63,8 +61,6 @@ const struct ckpt_op_def op_gelu = {
     .shape = shape_activation,
     .grad = grad_gelu,
     .cost = cost_activation,
-    .cpu = cpu_gelu,
-    .cuda = CUDA_KERNEL(cuda_gelu),
 };
 
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
@@ -91,8 +87,6 @@ const struct ckpt_op_def op_gelu_dx = {
     .shape = shape_activation_dx,
     .grad = grad_gelu_dx,
     .cost = cost_activation,
-    .cpu = cpu_gelu_dx,
-    .cuda = CUDA_KERNEL(cuda_gelu_dx),
 };
 
 const struct ckpt_op_def op_gelu_dx_sums = {
@@ -100,8 +94,6 @@ const struct ckpt_op_def op_gelu_dx_sums = {
     .name = "gelu_dx_sums",
     .shape = shape_gelu_dx_sums,
     .cost = cost_activation,
-    .cpu = cpu_gelu_dx_sums,
-    .cuda = CUDA_KERNEL(cuda_gelu_dx_sums),
 };
 
 ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x)
@@ -122,8 +114,6 @@ const struct ckpt_op_def op_silu = {
     .shape = shape_activation,
     .grad = grad_silu,
     .cost = cost_activation,
-    .cpu = cpu_silu,
-    .cuda = CUDA_KERNEL(cuda_silu),
 };
 
 static void decompose_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
@@ -146,6 +136,4 @@ const struct ckpt_op_def op_silu_dx = {
     .shape = shape_activation_dx,
     .grad = grad_silu_dx,
     .cost = cost_activation,
-    .cpu = cpu_silu_dx,
-    .cuda = CUDA_KERNEL(cuda_silu_dx),
 };

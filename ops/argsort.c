@@ -2,9 +2,6 @@
 /* Sorting along the last axis.  The kernel computes only the sorted indices (argsort).  sort and
  * topk gather the elements by these indices, so the gradient is the adjoint of the gather. */
 #include "call.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/sort.h"
 #include "ops.h"
 #include "argsort.h"
 
@@ -17,9 +14,6 @@ static int argsort_rule(struct ckpt_call *call)
         return ckpt_call_fail(call, "x must have a last axis of 1 to %d elements", INT32_MAX);
     call_like(call, 0, 0);
     call->out[0].dtype = CKPT_I32;
-    int64_t n = x->shape[x->ndim - 1], rows = desc_numel(x) / n;
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_argsort_workspace(rows, n)
-                                                    : cpu_argsort_workspace(rows, n);
     return 0;
 }
 
@@ -33,8 +27,6 @@ const struct ckpt_op_def op_argsort = {
     .name = "argsort",
     .shape = argsort_rule,
     .cost = argsort_cost,
-    .cpu = cpu_argsort,
-    .cuda = CUDA_KERNEL(cuda_argsort),
 };
 
 ckpt_tensor ckpt_argsort(ckpt_tape *t, ckpt_tensor x, bool descending)

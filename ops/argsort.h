@@ -27,13 +27,6 @@ SORT_INLINE uint32_t sort_key(uint32_t bits, bool descending)
     return descending ? ~key : key;
 }
 
-enum { SORT_SLOTS = 16 };
-
-/* Bytes: two buffers of (key, index) pairs for each of the SORT_SLOTS groups of rows that threads
- * sort at once. */
-static inline int64_t cpu_argsort_workspace(int64_t rows, int64_t n)
-{
-    return min_i64(rows, SORT_SLOTS) * 2 * n * (int64_t)sizeof(uint64_t);
-}
+enum { SORT_SLOTS = 16 }; /* CPU: groups of rows that threads sort at once */
 
 #endif

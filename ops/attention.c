@@ -2,15 +2,11 @@
 /* Attention: shapes, gradients and costs of softmax(scale q k^T + bias) v per head. */
 #include <math.h>
 #include <string.h>
-#include "kernels/cuda/attention/attention_workspace.h"
 #include "decompose.h"
 #include "attention.h"
 #include "attention_decompose.h"
 #include "attention_fold.h"
 #include "core/sized.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 
 static bool last_axis_dense(const struct ckpt_desc *d)
 {
@@ -125,7 +121,7 @@ static int check_heads(struct ckpt_call *call)
 
 static int attention_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
+    const struct ckpt_desc *q = &call->in[ATTENTION_Q];
     if (q->ndim < 3)
         return ckpt_call_fail(call, "q must be [..., L, H, D]");
     if (attention_check(call, q->ndim, q->ndim) || check_heads(call) ||
@@ -134,21 +130,13 @@ static int attention_shape(struct ckpt_call *call)
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
     attention_lse(call);
-    struct attention_job job = attention_job_of(q, k);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_workspace(q, k)
-                                                    : attention_forward_workspace(&job);
     return CKPT_OK;
 }
 
 static int attention_dx_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
     for (int i = 0; i < 3; i++)
         call_like_memory(call, i, i);
-    struct attention_job job = attention_job_of(q, k);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_attention_dx_workspace(q, k, !call->deterministic)
-                          : attention_backward_workspace(&job);
     return CKPT_OK;
 }
 
@@ -164,8 +152,6 @@ static int attention_dbias_shape(struct ckpt_call *call)
     out->shape[q->ndim - 2] = q->shape[q->ndim - 3];
     out->shape[q->ndim - 1] = k->shape[k->ndim - 3];
     desc_dense(out);
-    struct attention_job job = attention_job_of(q, k);
-    call->workspace = call->backend == CKPT_ON_CUDA ? 0 : attention_bias_workspace(&job, f.units);
     return CKPT_OK;
 }
 
@@ -260,9 +246,11 @@ static double visible_pairs(const struct attention_attr *attr, int64_t n_queries
 /* Multiply-adds of one score product: visible pairs over all heads, times the head width. */
 static double score_macs(const struct ckpt_call *call)
 {
-    struct attention_job job = attention_job_of(&call->in[0], &call->in[1]);
-    return (double)job.n_heads * visible_pairs(call->attr, job.n_queries, job.n_keys) *
-           (double)job.width;
+    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
+    const int64_t width = q->shape[q->ndim - 1], n_queries = q->shape[q->ndim - 3];
+    const int64_t heads = desc_numel(q) / (n_queries * width); /* of all sequences */
+    return (double)heads * visible_pairs(call->attr, n_queries, k->shape[k->ndim - 3]) *
+           (double)width;
 }
 
 static void attention_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -280,27 +268,22 @@ const struct ckpt_op_def op_attention = {.size = sizeof(struct ckpt_op_def),
                                          .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                          .shape = attention_shape,
                                          .grad = attention_grad,
-                                         .cost = attention_cost,
-                                         .cpu = cpu_attention,
-                                         .cuda = CUDA_KERNEL(cuda_attention)};
+                                         .cost = attention_cost};
 
 const struct ckpt_op_def op_attention_dx = {.size = sizeof(struct ckpt_op_def),
                                             .name = "attention_dx",
                                             .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                             .shape = attention_dx_shape,
                                             .grad = attention_dx_grad,
-                                            .cost = attention_dx_cost,
-                                            .cpu = cpu_attention_dx,
-                                            .cuda = CUDA_KERNEL(cuda_attention_dx)};
+                                            .cost = attention_dx_cost};
 
 const struct ckpt_op_def op_attention_dbias = {.size = sizeof(struct ckpt_op_def),
                                                .name = "attention_dbias",
                                                .flags = CKPT_OP_STRIDED,
                                                .shape = attention_dbias_shape,
                                                .grad = attention_dbias_grad,
-                                               .cost = attention_cost, /* q k^T recomputed, dp */
-                                               .cpu = cpu_attention_dbias,
-                                               .cuda = CUDA_KERNEL(cuda_attention_dbias)};
+                                               .cost = attention_cost,
+                                               /* q k^T recomputed, dp */};
 
 /* ---- recording ------------------------------------------------------------------------------ */
 

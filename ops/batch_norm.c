@@ -10,8 +10,6 @@
 #include <math.h>
 #include "call.h"
 #include "expr/expr.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "attr.h"
 #include "group_norm.h"
 #include "ops.h"
@@ -42,8 +40,6 @@ const struct ckpt_op_def op_moving_average = {
     .name = "moving_average",
     .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
     .shape = moving_average_shape,
-    .cpu = cpu_moving_average,
-    .cuda = CUDA_KERNEL(cuda_moving_average),
 };
 
 /* ---- norms ----------------------------------------------------------------------------------- */

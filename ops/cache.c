@@ -9,7 +9,6 @@
  */
 #include "cache.h"
 #include "ckpt_nn.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -47,8 +46,6 @@ const struct ckpt_op_def op_cache_append = {
     .flags = CKPT_OP_INPLACE,
     .shape = cache_append_shape,
     .cost = cache_append_cost,
-    .cpu = cpu_cache_append,
-    .cuda = CUDA_KERNEL(cuda_cache_append),
 };
 
 /* The reason why this tape cannot append to the cache, or NULL. */

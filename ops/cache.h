@@ -8,17 +8,4 @@
 /* Operands of cache_append: the cache [B, S, ...], the rows [B, T, ...], the positions i32 [B]. */
 enum { CACHE, CACHE_ROWS, CACHE_AT };
 
-extern const struct ckpt_op_def op_cache_append;
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-int cpu_cache_append(const struct ckpt_kernel_args *a);
-int cuda_cache_append(const struct ckpt_kernel_args *a);
-
-#ifdef __cplusplus
-}
-#endif
-
 #endif

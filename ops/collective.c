@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shape rules of the collective ops. */
 #include "collective.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 
 /* out[0] becomes a 1-D tensor of numel elements in the dtype of the operand. */
@@ -41,37 +39,24 @@ static int same_shape(struct ckpt_call *call)
     return set_flat_out(call, desc_numel(&call->in[0]));
 }
 
-const struct ckpt_op_def op_all_gather = {.size = sizeof(struct ckpt_op_def),
-                                          .name = "all_gather",
-                                          .shape = all_gather_shape,
-                                          .cpu = cpu_all_gather,
-                                          .cuda = CUDA_KERNEL(cuda_all_gather)};
+const struct ckpt_op_def op_all_gather = {
+    .size = sizeof(struct ckpt_op_def), .name = "all_gather", .shape = all_gather_shape};
 
 const struct ckpt_op_def op_all_gather_once = {.size = sizeof(struct ckpt_op_def),
                                                .name = "all_gather",
                                                .flags = CKPT_OP_ONCE,
-                                               .shape = all_gather_shape,
-                                               .cpu = cpu_all_gather,
-                                               .cuda = CUDA_KERNEL(cuda_all_gather)};
+                                               .shape = all_gather_shape};
 
 const struct ckpt_op_def op_all_gather_in_place = {.size = sizeof(struct ckpt_op_def),
                                                    .name = "all_gather",
                                                    .flags = CKPT_OP_INPLACE,
-                                                   .shape = same_shape,
-                                                   .cpu = cpu_all_gather,
-                                                   .cuda = CUDA_KERNEL(cuda_all_gather)};
+                                                   .shape = same_shape};
 
-const struct ckpt_op_def op_reduce_scatter = {.size = sizeof(struct ckpt_op_def),
-                                              .name = "reduce_scatter",
-                                              .shape = reduce_scatter_shape,
-                                              .cpu = cpu_reduce_scatter,
-                                              .cuda = CUDA_KERNEL(cuda_reduce_scatter)};
+const struct ckpt_op_def op_reduce_scatter = {
+    .size = sizeof(struct ckpt_op_def), .name = "reduce_scatter", .shape = reduce_scatter_shape};
 
-const struct ckpt_op_def op_all_reduce = {.size = sizeof(struct ckpt_op_def),
-                                          .name = "all_reduce",
-                                          .shape = same_shape,
-                                          .cpu = cpu_all_reduce,
-                                          .cuda = CUDA_KERNEL(cuda_all_reduce)};
+const struct ckpt_op_def op_all_reduce = {
+    .size = sizeof(struct ckpt_op_def), .name = "all_reduce", .shape = same_shape};
 
 bool collective_is(const struct ckpt_op_def *def)
 {
@@ -100,11 +85,8 @@ static int flatten_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_flatten = {.size = sizeof(struct ckpt_op_def),
-                                       .name = "flatten",
-                                       .shape = flatten_shape,
-                                       .cpu = cpu_flatten,
-                                       .cuda = CUDA_KERNEL(cuda_flatten)};
+const struct ckpt_op_def op_flatten = {
+    .size = sizeof(struct ckpt_op_def), .name = "flatten", .shape = flatten_shape};
 
 static int requests_shape(struct ckpt_call *call)
 {
@@ -113,8 +95,5 @@ static int requests_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_requests = {.size = sizeof(struct ckpt_op_def),
-                                        .name = "requests",
-                                        .shape = requests_shape,
-                                        .cpu = cpu_requests,
-                                        .cuda = CUDA_KERNEL(cuda_requests)};
+const struct ckpt_op_def op_requests = {
+    .size = sizeof(struct ckpt_op_def), .name = "requests", .shape = requests_shape};

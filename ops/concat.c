@@ -4,8 +4,6 @@
  * are copied.  Otherwise a kernel copies them.
  */
 #include <string.h>
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -47,9 +45,7 @@ static void concat_grad(struct ckpt_grad *g)
 const struct ckpt_op_def op_concat = {.size = sizeof(struct ckpt_op_def),
                                       .name = "concat",
                                       .shape = concat_shape,
-                                      .grad = concat_grad,
-                                      .cpu = cpu_concat,
-                                      .cuda = CUDA_KERNEL(cuda_concat)};
+                                      .grad = concat_grad};
 
 /* The parts already are in place in one storage, so the result has the strides of each part. */
 static int join_shape(struct ckpt_call *call)

@@ -8,10 +8,6 @@
 #include <string.h>
 #include "call.h"
 #include "conv.h"
-#include "kernels/cpu/conv_kernels.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "ops.h"
 #include "core/sized.h"
 
@@ -221,8 +217,6 @@ static int conv_rule(struct ckpt_call *call)
     if (check_volume(call, &s))
         return CKPT_ESHAPE;
     set_out(call, call->in[0].dtype, &call->in[0], s.n, s.out, s.k);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_conv_workspace(&s, call->in[0].dtype)
-                                                    : cpu_conv_workspace(&s, call->in[0].dtype);
     return CKPT_OK;
 }
 
@@ -230,8 +224,6 @@ static int conv_dx_rule(struct ckpt_call *call)
 {
     struct conv_shape s = conv_shape_dx(call->in, call->attr);
     set_out(call, call->in[1].dtype, &call->in[0], s.n, s.in, s.c);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_conv_workspace(&s, call->in[1].dtype)
-                                                    : cpu_conv_dx_workspace(&s, call->in[1].dtype);
     return CKPT_OK;
 }
 
@@ -239,8 +231,6 @@ static int conv_dw_rule(struct ckpt_call *call)
 {
     struct conv_shape s = conv_shape_dw(call->in, call->attr);
     set_out(call, CKPT_F32, &call->in[0], s.k, s.kernel, conv_group_c(&s));
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_conv_dw_workspace(&s, call->in[1].dtype)
-                                                    : cpu_conv_dw_workspace(&s, call->in[1].dtype);
     return CKPT_OK;
 }
 
@@ -349,8 +339,6 @@ const struct ckpt_op_def op_conv = {
     .shape = conv_rule,
     .grad = conv_grad,
     .cost = conv_cost,
-    .cpu = cpu_conv,
-    .cuda = CUDA_KERNEL(cuda_conv),
 };
 
 const struct ckpt_op_def op_conv_dx = {
@@ -359,8 +347,6 @@ const struct ckpt_op_def op_conv_dx = {
     .shape = conv_dx_rule,
     .grad = conv_dx_grad,
     .cost = conv_dx_cost,
-    .cpu = cpu_conv_dx,
-    .cuda = CUDA_KERNEL(cuda_conv_dx),
 };
 
 const struct ckpt_op_def op_conv_dw = {
@@ -370,8 +356,6 @@ const struct ckpt_op_def op_conv_dw = {
     .shape = conv_dw_rule,
     .grad = conv_dw_grad,
     .cost = conv_dw_cost,
-    .cpu = cpu_conv_dw,
-    .cuda = CUDA_KERNEL(cuda_conv_dw),
 };
 
 /* conv_dx with its own name, and with checks of the caller's arguments. */
@@ -381,8 +365,6 @@ const struct ckpt_op_def op_conv_transpose = {
     .shape = conv_transpose_rule,
     .grad = conv_dx_grad,
     .cost = conv_dx_cost,
-    .cpu = cpu_conv_dx,
-    .cuda = CUDA_KERNEL(cuda_conv_dx),
 };
 
 uint64_t conv_hash(uint64_t h, const struct conv_attr *a)

@@ -2,8 +2,6 @@
 /* Copy (dense from any strides), cast and pad. */
 #include "ops.h"
 #include "attr.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "expr/expr.h"
 
 ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x)
@@ -31,8 +29,6 @@ const struct ckpt_op_def op_copy = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_copy,
     .grad = grad_same,
-    .cpu = cpu_copy,
-    .cuda = CUDA_KERNEL(cuda_copy),
 };
 
 ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype)
@@ -69,8 +65,6 @@ const struct ckpt_op_def op_cast = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_cast,
     .grad = grad_cast,
-    .cpu = cpu_cast,
-    .cuda = CUDA_KERNEL(cuda_cast),
 };
 
 static int shape_pad(struct ckpt_call *call)
@@ -102,6 +96,4 @@ const struct ckpt_op_def op_pad = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_pad,
     .grad = grad_pad,
-    .cpu = cpu_pad,
-    .cuda = CUDA_KERNEL(cuda_pad),
 };

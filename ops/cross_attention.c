@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cross attention on packed text: shapes, gradients and costs. */
-#include "kernels/cuda/attention/attention_workspace.h"
 #include "decompose.h"
 #include "attention.h"
 #include "attention_decompose.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 
 static int check_lens(struct ckpt_call *call)
 {
@@ -28,19 +24,13 @@ static int cross_attention_shape(struct ckpt_call *call)
                               (long long)k->shape[1], (long long)k->shape[2]);
     call_like_memory(call, 0, 0);
     attention_lse(call);
-    struct attention_job job = cross_attention_job_of(q, k);
-    call->workspace = call->backend == CKPT_ON_CUDA ? 0 : attention_forward_workspace(&job);
     return CKPT_OK;
 }
 
 static int cross_attention_dx_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
     for (int i = 0; i < 3; i++)
         call_like_memory(call, i, i);
-    struct attention_job job = cross_attention_job_of(q, k);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_own_dx_workspace(q, k, true)
-                                                    : attention_backward_workspace(&job);
     return CKPT_OK;
 }
 
@@ -96,18 +86,14 @@ const struct ckpt_op_def op_cross_attention = {.size = sizeof(struct ckpt_op_def
                                                .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                                .shape = cross_attention_shape,
                                                .grad = cross_attention_grad,
-                                               .cost = cross_attention_cost,
-                                               .cpu = cpu_cross_attention,
-                                               .cuda = CUDA_KERNEL(cuda_cross_attention)};
+                                               .cost = cross_attention_cost};
 
 const struct ckpt_op_def op_cross_attention_dx = {.size = sizeof(struct ckpt_op_def),
                                                   .name = "cross_attention_dx",
                                                   .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                                   .shape = cross_attention_dx_shape,
                                                   .grad = cross_attention_dx_grad,
-                                                  .cost = cross_attention_dx_cost,
-                                                  .cpu = cpu_cross_attention_dx,
-                                                  .cuda = CUDA_KERNEL(cuda_cross_attention_dx)};
+                                                  .cost = cross_attention_dx_cost};
 
 ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                  ckpt_tensor lens, float scale)

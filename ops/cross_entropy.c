@@ -14,8 +14,6 @@
 #include "decompose.h"
 #include "attr.h"
 #include "core/sized.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -71,7 +69,6 @@ static int cross_entropy_shape(struct ckpt_call *call)
     call->out[2] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {2}};
     desc_dense(&call->out[1]);
     desc_dense(&call->out[2]);
-    call->workspace = rows * (int64_t)sizeof(double); /* a loss for each row */
     return CKPT_OK;
 }
 
@@ -101,8 +98,6 @@ const struct ckpt_op_def op_cross_entropy = {
     .shape = cross_entropy_shape,
     .grad = cross_entropy_grad,
     .cost = cross_entropy_cost,
-    .cpu = cpu_cross_entropy,
-    .cuda = CUDA_KERNEL(cuda_cross_entropy),
 };
 
 static int cross_entropy_dx_shape(struct ckpt_call *call)
@@ -171,8 +166,6 @@ const struct ckpt_op_def op_cross_entropy_dx = {
     .shape = cross_entropy_dx_shape,
     .grad = cross_entropy_dx_grad,
     .cost = cross_entropy_dx_cost,
-    .cpu = cpu_cross_entropy_dx,
-    .cuda = CUDA_KERNEL(cuda_cross_entropy_dx),
 };
 
 /* Loss and gradient of the same rows.  Operands: dloss, x, label and the class weights if any. */
@@ -188,7 +181,6 @@ static int cross_entropy_both_shape(struct ckpt_call *call)
     }
     desc_dense(&call->out[0]);
     call_like(call, 1, DX_X);
-    call->workspace = cross_entropy_both_workspace(label);
     return CKPT_OK;
 }
 
@@ -202,8 +194,6 @@ const struct ckpt_op_def op_cross_entropy_both = {
     .name = "cross_entropy_both",
     .shape = cross_entropy_both_shape,
     .cost = cross_entropy_both_cost,
-    .cpu = cpu_cross_entropy_both,
-    .cuda = CUDA_KERNEL(cuda_cross_entropy_both),
 };
 
 /* {labels, class weights} -> the divisor of a mean over these labels, and the sum of all class
@@ -224,8 +214,6 @@ const struct ckpt_op_def op_cross_entropy_count = {
     .size = sizeof(struct ckpt_op_def),
     .name = "cross_entropy_count",
     .shape = cross_entropy_count_shape,
-    .cpu = cpu_cross_entropy_count,
-    .cuda = CUDA_KERNEL(cuda_cross_entropy_count),
 };
 
 /* ---- recording ------------------------------------------------------------------------------ */

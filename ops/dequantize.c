@@ -8,8 +8,6 @@
  */
 #include "attr.h"
 #include "core/frozen.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 
 /* {words} -> [rows, cols] */
@@ -38,6 +36,4 @@ const struct ckpt_op_def op_dequantize = {
     .name = "dequantize",
     .shape = dequantize_shape,
     .cost = dequantize_cost,
-    .cpu = cpu_dequantize,
-    .cuda = CUDA_KERNEL(cuda_dequantize),
 };

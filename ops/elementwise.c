@@ -2,8 +2,6 @@
 /* Element-wise ops: add, sub, mul, affine, where, and accumulation of gradients. */
 #include "ops.h"
 #include "attr.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "expr/expr.h"
 
 /* The gradient of a broadcast operand: d summed to the operand's shape. */
@@ -46,8 +44,6 @@ const struct ckpt_op_def op_add = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_binary,
     .grad = grad_add,
-    .cpu = cpu_add,
-    .cuda = CUDA_KERNEL(cuda_add),
 };
 
 ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
@@ -70,8 +66,6 @@ const struct ckpt_op_def op_sub = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_binary,
     .grad = grad_sub,
-    .cpu = cpu_sub,
-    .cuda = CUDA_KERNEL(cuda_sub),
 };
 
 ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
@@ -92,8 +86,6 @@ const struct ckpt_op_def op_mul = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_binary,
     .grad = grad_mul,
-    .cpu = cpu_mul,
-    .cuda = CUDA_KERNEL(cuda_mul),
 };
 
 ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b)
@@ -122,8 +114,6 @@ const struct ckpt_op_def op_affine = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_affine,
     .grad = grad_affine,
-    .cpu = cpu_affine,
-    .cuda = CUDA_KERNEL(cuda_affine),
 };
 
 ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b)
@@ -173,8 +163,6 @@ const struct ckpt_op_def op_where = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_where,
     .grad = grad_where,
-    .cpu = cpu_where,
-    .cuda = CUDA_KERNEL(cuda_where),
 };
 
 static int shape_accumulate(struct ckpt_call *call)
@@ -192,8 +180,6 @@ const struct ckpt_op_def op_accumulate = {
     .name = "accumulate",
     .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
     .shape = shape_accumulate,
-    .cpu = cpu_accumulate,
-    .cuda = CUDA_KERNEL(cuda_accumulate),
 };
 
 static int shape_accumulate_narrow(struct ckpt_call *call)
@@ -214,6 +200,4 @@ const struct ckpt_op_def op_accumulate_narrow = {
     .name = "accumulate_narrow",
     .flags = CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
     .shape = shape_accumulate_narrow,
-    .cpu = cpu_accumulate_narrow,
-    .cuda = CUDA_KERNEL(cuda_accumulate_narrow),
 };

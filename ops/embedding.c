@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines, then sines. */
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "embedding.h"
 #include "ops.h"
 
@@ -35,8 +33,6 @@ const struct ckpt_op_def op_timestep_embedding = {
     .name = "timestep_embedding",
     .shape = timestep_embedding_shape,
     .cost = timestep_embedding_cost,
-    .cpu = cpu_timestep_embedding,
-    .cuda = CUDA_KERNEL(cuda_timestep_embedding),
 };
 
 ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_t dim, float max_period,

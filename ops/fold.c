@@ -6,8 +6,6 @@
 #include <float.h>
 #include <math.h>
 #include "call.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "expr/expr.h"
 #include "fold.h"
 
@@ -24,7 +22,6 @@ static int fold_rule(struct ckpt_call *call, enum ckpt_dtype dtype)
     struct fold_shape s = fold_shape_of(&call->in[0], attr);
     if (s.n > INT32_MAX)
         return ckpt_call_fail(call, "%lld elements are too many for one result", (long long)s.n);
-    call->workspace = fold_workspace(&s);
     return 0;
 }
 
@@ -102,8 +99,6 @@ static void logsumexp_grad(struct ckpt_grad *g)
         .shape = rule,                                                                             \
         .grad = gradient,                                                                          \
         .cost = fold_cost,                                                                         \
-        .cpu = cpu_##op,                                                                           \
-        .cuda = CUDA_KERNEL(cuda_##op),                                                            \
     };
 FOLD(amax, fold_float_rule, extreme_grad)
 FOLD(amin, fold_float_rule, extreme_grad)

@@ -31,10 +31,7 @@
 #include <stdlib.h>
 #include "fp8.h"
 #include "core/fp8.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/linear.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
+#include "shapes/linear.h"
 #include "expr/expr.h"
 #include "ops.h"
 #include "tape/tape.h"
@@ -66,22 +63,6 @@ bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct 
     return to->step % 8 == 0 && linear_rows(x) <= INT32_MAX;
 }
 
-static int64_t fp8_sums_workspace(enum ckpt_backend backend, int64_t rows, int64_t cols)
-{
-    return backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols) : 0;
-}
-
-/* Output n becomes the column sums of x.  Workspace: the sums of each tile of rows and the scratch
- * to add them; at least the workspace of column_sum, which the CPU kernel calls. */
-static void call_fp8_sums(struct ckpt_call *call, int n, const struct ckpt_desc *x)
-{
-    const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK;
-    const int64_t cols = x->shape[x->ndim - 1];
-    call_column_sum(call, n, x);
-    call->workspace = max_i64(call->workspace, down * cols * (int64_t)sizeof(float) +
-                                                   fp8_sums_workspace(call->backend, down, cols));
-}
-
 /* {x [..., K], the largest magnitude (added by passes/largest.c), shift, scale and statistics of a
  * norm or none} -> {scale, the requested copies [..., K] and [K, M'], the column sums} */
 static int to_fp8_shape(struct ckpt_call *call)
@@ -105,7 +86,7 @@ static int to_fp8_shape(struct ckpt_call *call)
         desc_dense(&call->out[n++]);
     }
     if (attr->sums)
-        call_fp8_sums(call, n, x);
+        call_column_sum(call, n, x);
     return CKPT_OK;
 }
 
@@ -121,8 +102,6 @@ const struct ckpt_op_def op_to_fp8 = {
     .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = to_fp8_shape,
     .cost = to_fp8_cost,
-    .cpu = cpu_to_fp8,
-    .cuda = CUDA_KERNEL(cuda_to_fp8),
 };
 
 /* {x} -> its largest magnitude, fp32 */
@@ -145,8 +124,6 @@ const struct ckpt_op_def op_to_fp8_largest = {
     .name = "to_fp8_largest",
     .shape = to_fp8_largest_shape,
     .cost = to_fp8_largest_cost,
-    .cpu = cpu_to_fp8_largest,
-    .cuda = CUDA_KERNEL(cuda_to_fp8_largest),
 };
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
@@ -180,7 +157,7 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
         desc_dense(&call->out[n++]);
     }
     if (attr->sums)
-        call_fp8_sums(call, n, x);
+        call_column_sum(call, n, x);
     return CKPT_OK;
 }
 
@@ -196,8 +173,6 @@ const struct ckpt_op_def op_to_fp8_blocks = {
     .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = to_fp8_blocks_shape,
     .cost = to_fp8_blocks_cost,
-    .cpu = cpu_to_fp8_blocks,
-    .cuda = CUDA_KERNEL(cuda_to_fp8_blocks),
 };
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -215,11 +190,6 @@ int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype)
     y->offset = 0;
     y->shape[y->ndim - 1] = qb->shape[0];
     desc_dense(y);
-    const struct ckpt_view in[] = {
-        {.desc = *qa}, {.desc = call->in[a + 1]}, {.desc = *qb}, {.desc = call->in[a + 3]}};
-    const struct gemm g = fp8_gemm(in, y->dtype);
-    call->workspace =
-        call->backend == CKPT_ON_CUDA ? cuda_gemm_workspace(g.rows, g.cols) : gemm_workspace(&g);
     return CKPT_OK;
 }
 
@@ -602,8 +572,6 @@ const struct ckpt_op_def op_linear_fp8 = {
     .shape = linear_fp8_shape,
     .grad = linear_fp8_grad,
     .cost = linear_fp8_cost,
-    .cpu = cpu_linear_fp8,
-    .cuda = CUDA_KERNEL(cuda_linear_fp8),
 };
 
 /* {qdy, scale, transposed qw, scale, addend or none} -> dx */
@@ -613,8 +581,6 @@ const struct ckpt_op_def op_linear_fp8_dx = {
     .flags = CKPT_OP_ADDEND,
     .shape = gradient_shape,
     .cost = fp8_gradient_cost,
-    .cpu = cpu_linear_fp8_dx,
-    .cuda = CUDA_KERNEL(cuda_linear_fp8_dx),
 };
 
 /* {transposed qdy, scale, transposed qx, scale} -> dw */
@@ -624,6 +590,4 @@ const struct ckpt_op_def op_linear_fp8_dw = {
     .flags = CKPT_OP_ACCUMULATE,
     .shape = gradient_shape,
     .cost = fp8_gradient_cost,
-    .cpu = cpu_linear_fp8_dw,
-    .cuda = CUDA_KERNEL(cuda_linear_fp8_dw),
 };

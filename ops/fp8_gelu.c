@@ -15,12 +15,10 @@
  * products of blocks are left to cuBLASLt.
  */
 #include "attr.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/linear.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "fp8.h"
+#include "kernels/kernel.h"
 #include "passes/epilogue.h"
+#include "shapes/linear.h"
 
 /* {qdy, scale, transposed qw, scale, pre} -> {dpre, its column sums if requested} */
 static int linear_fp8_dx_gelu_shape(struct ckpt_call *call)
@@ -32,15 +30,8 @@ static int linear_fp8_dx_gelu_shape(struct ckpt_call *call)
         return rc;
     if (!desc_same_shape(pre, &call->out[0]) || pre->dtype != CKPT_BF16)
         return ckpt_call_fail(call, "the operand of gelu must be bf16 and of the gradient's shape");
-    const int64_t product = call->workspace;
-    if (attr->sums) {
+    if (attr->sums)
         call_column_sum(call, 1, pre);
-        if (call->backend == CKPT_ON_CUDA)
-            call->workspace =
-                max_i64(call->workspace,
-                        cuda_gelu_sums_workspace(linear_rows(pre), pre->shape[pre->ndim - 1]));
-    }
-    call->workspace = max_i64(call->workspace, product);
     return CKPT_OK;
 }
 
@@ -49,8 +40,6 @@ const struct ckpt_op_def op_linear_fp8_dx_gelu = {
     .name = "linear_fp8_dx_gelu",
     .shape = linear_fp8_dx_gelu_shape,
     .cost = fp8_gradient_cost,
-    .cpu = cpu_linear_fp8_dx_gelu,
-    .cuda = CUDA_KERNEL(cuda_linear_fp8_dx_gelu),
 };
 
 /* ---- which products -------------------------------------------------------------------------- */
@@ -59,9 +48,9 @@ const struct ckpt_op_def op_linear_fp8_dx_gelu = {
 static bool has_kernel(const ckpt_tape *t, int32_t q, int32_t y)
 {
     const struct ckpt_desc *dq = &t->tensors.data[q].desc, *dy = &t->tensors.data[y].desc;
-    return t->env.joined_tiles && t->env.matmul == MATMUL_FP8 && epilogue_is_plain(t, y) &&
+    return t->env.matmul == MATMUL_FP8 && epilogue_is_plain(t, y) &&
            dq->shape[dq->ndim - 1] <= FP8_SHORT_SUMS &&
-           cuda_joined_tiles(linear_rows(dy), dy->shape[dy->ndim - 1]) >= t->env.joined_tiles;
+           kernel_joins(t, linear_rows(dy), dy->shape[dy->ndim - 1]);
 }
 
 bool fp8_has_gelu_largest(const ckpt_tape *t, const struct op *o)

@@ -2,9 +2,6 @@
 /* Group norm (Wu & He 2018) with its affine map, optionally followed by SiLU. */
 #include "call.h"
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "group_norm.h"
 #include "ops.h"
 
@@ -36,9 +33,6 @@ static int group_norm_rule(struct ckpt_call *call)
     call_like(call, 0, 0);
     call->out[1] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 3, .shape = {s.n, s.groups, 2}};
     desc_dense(&call->out[1]);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_group_norm_workspace(&s, call->in[0].dtype)
-                          : cpu_group_norm_workspace(&s);
     return CKPT_OK;
 }
 
@@ -63,21 +57,15 @@ const struct ckpt_op_def op_group_norm = {
     .shape = group_norm_rule,
     .grad = group_norm_grad,
     .cost = group_norm_cost,
-    .cpu = cpu_group_norm,
-    .cuda = CUDA_KERNEL(cuda_group_norm),
 };
 
 /* {dy, x, w, b, stats} -> {dx, dw, db} */
 static int group_norm_dx_rule(struct ckpt_call *call)
 {
-    struct group_norm_shape s = group_norm_shape(&call->in[1], call->attr);
     for (int i = 0; i < 3; i++)
         call_like(call, i, i + 1);
     call->out[1].dtype = CKPT_F32;
     call->out[2].dtype = CKPT_F32;
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_group_norm_dx_workspace(&s, call->in[1].dtype)
-                          : cpu_group_norm_dx_workspace(&s);
     return CKPT_OK;
 }
 
@@ -110,8 +98,6 @@ const struct ckpt_op_def op_group_norm_dx = {
     .shape = group_norm_dx_rule,
     .grad = group_norm_dx_grad,
     .cost = group_norm_cost,
-    .cpu = cpu_group_norm_dx,
-    .cuda = CUDA_KERNEL(cuda_group_norm_dx),
 };
 
 ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,

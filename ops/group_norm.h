@@ -38,17 +38,4 @@ static inline struct group_norm_shape group_norm_row_shape(const struct ckpt_des
 /* The moments of one row and group.  Merging them gives the mean and 1 / sqrt(var + eps). */
 enum { MOMENT_MEAN, MOMENT_SQUARES, MOMENT_COUNT, MOMENTS };
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Workspace of the CPU kernels, in bytes. */
-int64_t cpu_group_norm_workspace(const struct group_norm_shape *s);
-int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s);
-int64_t cpu_group_norm_apply_workspace(const struct group_norm_shape *s);
-
-#ifdef __cplusplus
-}
-#endif
-
 #endif

@@ -5,9 +5,6 @@
  * division into parts.
  */
 #include "ckpt.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "group_norm.h"
 #include "ops.h"
 
@@ -37,11 +34,8 @@ static int moments_rule(struct ckpt_call *call)
     if (attr->groups < 1 || x->shape[x->ndim - 1] % attr->groups)
         return ckpt_call_fail(call, "%lld channels do not divide into %d groups",
                               (long long)x->shape[x->ndim - 1], (int)attr->groups);
-    struct group_norm_shape s = group_norm_row_shape(x, attr);
     call->out[0] = (struct ckpt_desc){
-        .dtype = CKPT_F32, .ndim = 4, .shape = {x->shape[0], x->shape[1], s.groups, MOMENTS}};
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_group_norm_rows_workspace(&s)
-                                                    : cpu_group_norm_workspace(&s);
+        .dtype = CKPT_F32, .ndim = 4, .shape = {x->shape[0], x->shape[1], attr->groups, MOMENTS}};
     return CKPT_OK;
 }
 
@@ -51,8 +45,6 @@ const struct ckpt_op_def op_group_norm_moments = {
     .shape = moments_rule,
     .grad = no_gradient,
     .cost = cost_norm,
-    .cpu = cpu_group_norm_moments,
-    .cuda = CUDA_KERNEL(cuda_group_norm_moments),
 };
 
 ckpt_tensor ckpt_group_norm_moments(ckpt_tape *t, ckpt_tensor x, int groups)
@@ -90,8 +82,6 @@ const struct ckpt_op_def op_group_norm_join = {
     .name = "group_norm_join",
     .shape = join_rule,
     .grad = no_gradient,
-    .cpu = cpu_group_norm_join,
-    .cuda = CUDA_KERNEL(cuda_group_norm_join),
 };
 
 ckpt_tensor ckpt_group_norm_join(ckpt_tape *t, int n, const ckpt_tensor *moments, float eps)
@@ -126,9 +116,7 @@ static int apply_rule(struct ckpt_call *call)
                                   "weight and bias must have one axis of size %lld and "
                                   "the dtype of x",
                                   (long long)c);
-    struct group_norm_shape s = group_norm_shape(x, attr);
     call_like(call, 0, 0);
-    call->workspace = call->backend == CKPT_ON_CUDA ? 0 : cpu_group_norm_apply_workspace(&s);
     return CKPT_OK;
 }
 
@@ -138,8 +126,6 @@ const struct ckpt_op_def op_group_norm_apply = {
     .shape = apply_rule,
     .grad = no_gradient,
     .cost = cost_norm,
-    .cpu = cpu_group_norm_apply,
-    .cuda = CUDA_KERNEL(cuda_group_norm_apply),
 };
 
 ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor stats, ckpt_tensor w,

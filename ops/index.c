@@ -5,9 +5,6 @@
  * for any dtype.  Each pair is each other's gradient, so gradients of any order exist.
  */
 #include "call.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/segments.h"
 #include "expr/expr.h"
 #include "index_shape.h"
 #include "ops.h"
@@ -84,8 +81,6 @@ const struct ckpt_op_def op_index_select = {
     .shape = select_shape,
     .grad = select_grad,
     .cost = moving_cost,
-    .cpu = cpu_index_select,
-    .cuda = CUDA_KERNEL(cuda_index_select),
 };
 
 /* {dy, index} -> dx */
@@ -100,9 +95,6 @@ static int add_shape(struct ckpt_call *call)
     call->out[0].dtype = CKPT_F32;
     if (replace_axes(call, &call->out[0], attr->axis, index->ndim, &axis))
         return CKPT_ESHAPE;
-    struct index_shape s = index_rows(&call->in[0], index, attr->axis, attr->size, index->ndim);
-    call->workspace =
-        call->backend == CKPT_ON_CUDA ? cuda_index_add_workspace(&s) : cpu_index_add_workspace(&s);
     return 0;
 }
 
@@ -147,8 +139,6 @@ const struct ckpt_op_def op_index_add = {
     .shape = add_shape,
     .grad = add_grad,
     .cost = add_cost,
-    .cpu = cpu_index_add,
-    .cuda = CUDA_KERNEL(cuda_index_add),
 };
 
 ckpt_tensor ckpt_index_select(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index)
@@ -206,8 +196,6 @@ const struct ckpt_op_def op_gather = {
     .shape = gather_shape,
     .grad = gather_grad,
     .cost = moving_cost,
-    .cpu = cpu_gather,
-    .cuda = CUDA_KERNEL(cuda_gather),
 };
 
 /* {source, index} -> zeros, with the source added at the indices. */
@@ -223,8 +211,6 @@ static int scatter_shape(struct ckpt_call *call)
     call->out[0].offset = 0;
     call->out[0].shape[attr->axis] = attr->size;
     desc_dense(&call->out[0]);
-    struct index_shape s = index_lanes(&call->in[1], attr->axis, attr->size);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_scatter_workspace(&s) : 0;
     return 0;
 }
 
@@ -241,8 +227,6 @@ const struct ckpt_op_def op_scatter = {
     .shape = scatter_shape,
     .grad = scatter_grad,
     .cost = add_cost,
-    .cpu = cpu_scatter,
-    .cuda = CUDA_KERNEL(cuda_scatter),
 };
 
 ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index)

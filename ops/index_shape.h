@@ -47,11 +47,4 @@ static inline struct index_shape index_lanes(const struct ckpt_desc *index, int6
     return s;
 }
 
-/* Workspace of index_add on the CPU, in bytes: the list of uses of each position (CSR offsets and
- * entries). */
-static inline int64_t cpu_index_add_workspace(const struct index_shape *s)
-{
-    return (s->size + 2 + s->n) * (int64_t)sizeof(int32_t);
-}
-
 #endif

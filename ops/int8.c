@@ -6,8 +6,6 @@
  */
 #include "int8.h"
 #include "core/int8.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 
 enum { OPERATIONS = 4 }; /* flops per value: magnitude, product, rounding, conversion */
@@ -33,8 +31,6 @@ const struct ckpt_op_def op_to_int8 = {
     .name = "to_int8",
     .shape = to_int8_shape,
     .cost = to_int8_cost,
-    .cpu = cpu_to_int8,
-    .cuda = CUDA_KERNEL(cuda_to_int8),
 };
 
 /* {codes} -> x [n] */
@@ -59,8 +55,6 @@ const struct ckpt_op_def op_from_int8 = {
     .name = "from_int8",
     .shape = from_int8_shape,
     .cost = from_int8_cost,
-    .cpu = cpu_from_int8,
-    .cuda = CUDA_KERNEL(cuda_from_int8),
 };
 
 ckpt_tensor int8_encode(ckpt_tape *t, ckpt_tensor x)

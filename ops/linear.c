@@ -15,10 +15,6 @@
 #include "attr.h"
 #include "fp8.h"
 #include "ops.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/linear.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "tape/tape.h"
 
 static int64_t last_size(const struct ckpt_desc *d)
@@ -35,12 +31,6 @@ static void like_but_last(struct ckpt_desc *d, const struct ckpt_desc *in, int64
     d->offset = 0;
     d->shape[d->ndim - 1] = last;
     desc_dense(d);
-}
-
-static int64_t product_workspace(const struct ckpt_call *call, const struct gemm *g)
-{
-    return call->backend == CKPT_ON_CUDA ? cuda_gemm_workspace(g->rows, g->cols)
-                                         : gemm_workspace(g);
 }
 
 static int check_bias(struct ckpt_call *call)
@@ -86,19 +76,13 @@ static int linear_shape(struct ckpt_call *call)
     if (check_bias(call))
         return CKPT_ESHAPE;
     like_but_last(&call->out[0], x, w->shape[0], x->dtype);
-    if (check_addend(call))
-        return CKPT_ESHAPE;
-    struct gemm g = linear_gemm(x, w);
-    call->workspace = product_workspace(call, &g);
-    return CKPT_OK;
+    return check_addend(call);
 }
 
 static int linear_dx_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *dy = &call->in[0], *w = &call->in[1];
     like_but_last(&call->out[0], dy, w->shape[1], w->dtype);
-    struct gemm g = linear_dx_gemm(dy, w);
-    call->workspace = product_workspace(call, &g);
     return CKPT_OK;
 }
 
@@ -110,25 +94,13 @@ static int linear_dw_shape(struct ckpt_call *call)
     call->out[0] =
         (struct ckpt_desc){.dtype = dtype, .ndim = 2, .shape = {last_size(dy), last_size(x)}};
     desc_dense(&call->out[0]);
-    struct gemm g = linear_dw_gemm(dy, x, dtype);
-    call->workspace = product_workspace(call, &g);
     return CKPT_OK;
 }
 
 void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 {
-    const int64_t rows = linear_rows(x), cols = last_size(x);
-    call->out[out] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {cols}};
+    call->out[out] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {last_size(x)}};
     desc_dense(&call->out[out]);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols)
-                                                    : column_sum_workspace(rows, cols);
-}
-
-void call_dx_sums(struct ckpt_call *call, int out)
-{
-    const int64_t before = call->workspace;
-    call_column_sum(call, out, &call->out[0]);
-    call->workspace = call->backend == CKPT_ON_CUDA ? before : max_i64(before, call->workspace);
 }
 
 static int column_sum_shape(struct ckpt_call *call)
@@ -254,36 +226,28 @@ const struct ckpt_op_def op_linear = {.size = sizeof(struct ckpt_op_def),
                                       .name = "linear",
                                       .shape = linear_shape,
                                       .grad = linear_grad,
-                                      .cost = linear_cost,
-                                      .cpu = cpu_linear,
-                                      .cuda = CUDA_KERNEL(cuda_linear)};
+                                      .cost = linear_cost};
 
 const struct ckpt_op_def op_linear_dx = {.size = sizeof(struct ckpt_op_def),
                                          .name = "linear_dx",
                                          .flags = CKPT_OP_ADDEND,
                                          .shape = linear_dx_shape,
                                          .grad = linear_dx_grad,
-                                         .cost = linear_cost,
-                                         .cpu = cpu_linear_dx,
-                                         .cuda = CUDA_KERNEL(cuda_linear_dx)};
+                                         .cost = linear_cost};
 
 const struct ckpt_op_def op_linear_dw = {.size = sizeof(struct ckpt_op_def),
                                          .name = "linear_dw",
                                          .flags = CKPT_OP_ACCUMULATE,
                                          .shape = linear_dw_shape,
                                          .grad = linear_dw_grad,
-                                         .cost = linear_dw_cost,
-                                         .cpu = cpu_linear_dw,
-                                         .cuda = CUDA_KERNEL(cuda_linear_dw)};
+                                         .cost = linear_dw_cost};
 
 const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
                                           .name = "column_sum",
                                           .flags = CKPT_OP_ACCUMULATE,
                                           .shape = column_sum_shape,
                                           .grad = column_sum_grad,
-                                          .cost = column_sum_cost,
-                                          .cpu = cpu_column_sum,
-                                          .cuda = CUDA_KERNEL(cuda_column_sum)};
+                                          .cost = column_sum_cost};
 
 /* The parameter w if it has an adapter (ckpt_lora), else NULL. */
 static const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)

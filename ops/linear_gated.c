@@ -16,20 +16,9 @@
  * gradient is fused whether or not the forward pass is: layers with biases or adapters compute gate
  * and up separately.  epilogue.c describes where this is done.
  */
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/linear.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "passes/epilogue.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */
-
-/* Bytes for the kernels that compute in parts (linear_gated_by_parts).  A GPU uses those only for
- * sizes and devices without fusion. */
-static int64_t parts_workspace(const struct ckpt_call *call)
-{
-    return call->backend == CKPT_ON_CPU ? linear_gated_scratch(&call->out[0]) : 0;
-}
 
 /* {x, wg, wu} -> {gate, up, h}.  Results without a reader are not written. */
 static int linear_gated_shape(struct ckpt_call *call)
@@ -44,7 +33,6 @@ static int linear_gated_shape(struct ckpt_call *call)
         return ckpt_call_fail(call, "the operands must be bf16");
     if (call->in[2].dtype != CKPT_BF16 || !desc_same_shape(&call->in[1], &call->in[2]))
         return ckpt_call_fail(call, "the weights must be of one shape and dtype");
-    call->workspace = linear.workspace + parts_workspace(call);
     call->out[1] = call->out[2] = call->out[0];
     return CKPT_OK;
 }
@@ -60,7 +48,6 @@ static int linear_dx_gated_shape(struct ckpt_call *call)
             return ckpt_call_fail(call, "gate and up must be bf16 and of the gradient's shape");
     for (int k = 1; k < call->n_out; k++)
         call->out[k] = call->out[0];
-    call->workspace += call->n_out > 2 ? 0 : parts_workspace(call);
     return CKPT_OK;
 }
 
@@ -77,8 +64,6 @@ const struct ckpt_op_def op_linear_gated = {
     .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = linear_gated_shape,
     .cost = linear_gated_cost,
-    .cpu = cpu_linear_gated,
-    .cuda = CUDA_KERNEL(cuda_linear_gated),
 };
 
 const struct ckpt_op_def op_linear_dx_gated = {
@@ -86,8 +71,6 @@ const struct ckpt_op_def op_linear_dx_gated = {
     .name = "linear_dx_gated",
     .shape = linear_dx_gated_shape,
     .cost = linear_cost,
-    .cpu = cpu_linear_dx_gated,
-    .cuda = CUDA_KERNEL(cuda_linear_dx_gated),
 };
 
 /* ---- fusion ---------------------------------------------------------------------------------- */

@@ -16,10 +16,6 @@
  * epilogue.c describes where this is done.
  */
 #include "attr.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/linear.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "passes/epilogue.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */
@@ -48,14 +44,8 @@ static int linear_dx_gelu_shape(struct ckpt_call *call)
     if (!desc_same_shape(pre, &call->out[0]) || pre->dtype != CKPT_BF16 ||
         call->out[0].dtype != CKPT_BF16)
         return ckpt_call_fail(call, "the operand of gelu must be bf16 and of the gradient's shape");
-    const int64_t product = call->workspace, rows = linear_rows(pre);
-    const int64_t cols = pre->shape[pre->ndim - 1];
-    if (attr->sums) {
+    if (attr->sums)
         call_column_sum(call, n++, pre);
-        if (call->backend == CKPT_ON_CUDA)
-            call->workspace = max_i64(call->workspace, cuda_gelu_sums_workspace(rows, cols));
-    }
-    call->workspace = max_i64(call->workspace, product);
     if (attr->post)
         call->out[n] = call->out[0];
     return CKPT_OK;
@@ -67,8 +57,6 @@ const struct ckpt_op_def op_linear_gelu = {
     .flags = CKPT_OP_OPTIONAL_OUT,
     .shape = linear_gelu_shape,
     .cost = linear_cost,
-    .cpu = cpu_linear_gelu,
-    .cuda = CUDA_KERNEL(cuda_linear_gelu),
 };
 
 const struct ckpt_op_def op_linear_dx_gelu = {
@@ -76,8 +64,6 @@ const struct ckpt_op_def op_linear_dx_gelu = {
     .name = "linear_dx_gelu",
     .shape = linear_dx_gelu_shape,
     .cost = linear_cost,
-    .cpu = cpu_linear_dx_gelu,
-    .cuda = CUDA_KERNEL(cuda_linear_dx_gelu),
 };
 
 /* ---- fusion ---------------------------------------------------------------------------------- */

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mean squared error with a frame mask. */
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
-#include "kernels/cpu/loss.h"
 #include "ops.h"
 
 static void scalar(struct ckpt_call *call, int out)
@@ -34,8 +30,6 @@ static int mse_shape(struct ckpt_call *call)
     if (check_mse(call, 0))
         return CKPT_ESHAPE;
     scalar(call, 0);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_mse_workspace(&call->in[0])
-                                                    : cpu_mse_workspace(&call->in[0]);
     return CKPT_OK;
 }
 
@@ -61,8 +55,6 @@ const struct ckpt_op_def op_mse = {
     .shape = mse_shape,
     .grad = mse_grad,
     .cost = mse_cost,
-    .cpu = cpu_mse,
-    .cuda = CUDA_KERNEL(cuda_mse),
 };
 
 static int mse_dx_shape(struct ckpt_call *call)
@@ -106,8 +98,6 @@ const struct ckpt_op_def op_mse_dx = {
     .shape = mse_dx_shape,
     .grad = mse_dx_grad,
     .cost = mse_cost,
-    .cpu = cpu_mse_dx,
-    .cuda = CUDA_KERNEL(cuda_mse_dx),
 };
 
 ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask)

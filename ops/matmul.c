@@ -4,9 +4,6 @@
  * products, summed over the axes on which an operand broadcast.
  */
 #include "call.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "matmul.h"
 #include "ops.h"
 #include "tape/tape.h"
@@ -114,11 +111,6 @@ static int matmul_rule(struct ckpt_call *call)
     d.shape[d.ndim++] = g.cols;
     desc_dense(&d);
     call->out[0] = d;
-    struct matmul m = matmul_of(a, b, &d, attr);
-    int64_t matrices = desc_numel(&d) / (g.rows * g.cols);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_gemm_workspace(matrices * g.rows, g.cols)
-                          : matmul_slots(matrices) * matmul_slot_bytes(&m.g);
     return 0;
 }
 
@@ -176,8 +168,6 @@ const struct ckpt_op_def op_matmul = {
     .shape = matmul_rule,
     .grad = matmul_grad,
     .cost = matmul_cost,
-    .cpu = cpu_matmul,
-    .cuda = CUDA_KERNEL(cuda_matmul),
 };
 
 /* Whether many matrices are multiplied by the same b: then one large product suffices, also for the

@@ -3,8 +3,8 @@
 #ifndef CKPT_OPS_MATMUL_H
 #define CKPT_OPS_MATMUL_H
 
-#include "kernels/cpu/gemm.h"
 #include "loops.h"
+#include "shapes/gemm.h"
 
 struct matmul_attr {
     int32_t transpose_a, transpose_b;
@@ -19,18 +19,6 @@ struct matmul {
 
 struct matmul matmul_of(const struct ckpt_desc *a, const struct ckpt_desc *b,
                         const struct ckpt_desc *y, const struct matmul_attr *attr);
-
-/* CPU: with at least 8 products, threads take whole products, each with its own slot of workspace;
- * fewer products are split among threads. */
-static inline int64_t matmul_slots(int64_t products)
-{
-    return products >= 8 ? min_i64(products, 16) : 1;
-}
-
-static inline int64_t matmul_slot_bytes(const struct gemm *g)
-{
-    return round_up(gemm_workspace(g), 64);
-}
 
 /* Sets g to the product at position i of the batch, with the data pointers of y, a and b. */
 void matmul_seek(const struct matmul *m, const struct ckpt_kernel_args *args, int axes, int64_t i,

@@ -89,7 +89,7 @@ void counting_free(struct counting *c)
 /* Whether the host can run op o from the inputs alone.  The last bits of normal values and of
  * products differ between devices, and a mask made of them might have another count.  Products need
  * OpenBLAS, which only a CPU device loads. */
-static bool can_count(const struct op *o)
+static bool can_count(const ckpt_tape *t, const struct op *o)
 {
     static const struct ckpt_op_def *const others[] = {
         &op_randn,     &op_linear,          &op_linear_fp8, &op_matmul,
@@ -98,7 +98,8 @@ static bool can_count(const struct op *o)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (o->def == others[i])
             return false;
-    return o->feed >= 0 || (!(flags & CKPT_OP_INPLACE) && (o->def->cpu || flags & CKPT_OP_VIEW));
+    return o->feed >= 0 || (!(flags & CKPT_OP_INPLACE) &&
+                            (flags & CKPT_OP_VIEW || (t->env.on_host && t->env.on_host(o->def))));
 }
 
 /* Marks the ops that tensor x of t follows from.  Returns false if it does not follow from inputs
@@ -113,7 +114,7 @@ static bool mark_ancestors(const ckpt_tape *t, int32_t x, bool *op)
     op[v->op] = true;
     for (int32_t i = v->op; i >= 0; i--) {
         const struct op *o = &t->ops.data[i];
-        if (op[i] && !can_count(o))
+        if (op[i] && !can_count(t, o))
             return false;
         for (int k = 0; k < o->n_in && op[i]; k++) {
             const int32_t in = op_in(t, o, k);

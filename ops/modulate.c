@@ -11,10 +11,7 @@
  *   gradient (linear.c).
  */
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/rows.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
+#include "ops.h"
 
 static int check_rows(struct ckpt_call *call, int i)
 {
@@ -52,8 +49,6 @@ const struct ckpt_op_def op_modulate = {
     .shape = modulate_shape,
     .grad = modulate_grad,
     .cost = pointwise_cost,
-    .cpu = cpu_modulate,
-    .cuda = CUDA_KERNEL(cuda_modulate),
 };
 
 static int modulate_dx_shape(struct ckpt_call *call)
@@ -63,9 +58,6 @@ static int modulate_dx_shape(struct ckpt_call *call)
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_row_sums_workspace(&call->in[1], &call->in[2], 2, false)
-                          : rows_partial_bytes(&call->in[1], &call->in[2], 2);
     return CKPT_OK;
 }
 
@@ -96,8 +88,6 @@ const struct ckpt_op_def op_modulate_dx = {
     .shape = modulate_dx_shape,
     .grad = modulate_dx_grad,
     .cost = modulate_dx_cost,
-    .cpu = cpu_modulate_dx,
-    .cuda = CUDA_KERNEL(cuda_modulate_dx),
 };
 
 ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift, ckpt_tensor scale)
@@ -143,8 +133,6 @@ const struct ckpt_op_def op_gated_residual = {
     .shape = gated_residual_shape,
     .grad = gated_residual_grad,
     .cost = pointwise_cost,
-    .cpu = cpu_gated_residual,
-    .cuda = CUDA_KERNEL(cuda_gated_residual),
 };
 
 static int gate_dx_shape(struct ckpt_call *call, bool sums)
@@ -153,11 +141,8 @@ static int gate_dx_shape(struct ckpt_call *call, bool sums)
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 2);
     call_sum_like(call, 1, 1);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_row_sums_workspace(&call->in[2], &call->in[1], 1, sums)
-                          : rows_partial_bytes(&call->in[2], &call->in[1], 1);
     if (sums)
-        call_dx_sums(call, 2);
+        call_column_sum(call, 2, &call->out[0]);
     return CKPT_OK;
 }
 
@@ -193,8 +178,6 @@ const struct ckpt_op_def op_gated_residual_dx = {
     .shape = gated_residual_dx_shape,
     .grad = gated_residual_dx_grad,
     .cost = modulate_dx_cost,
-    .cpu = cpu_gated_residual_dx,
-    .cuda = CUDA_KERNEL(cuda_gated_residual_dx),
 };
 
 const struct ckpt_op_def op_gated_residual_dx_sums = {
@@ -203,8 +186,6 @@ const struct ckpt_op_def op_gated_residual_dx_sums = {
     .flags = CKPT_OP_STRIDED,
     .shape = gated_residual_dx_sums_shape,
     .cost = modulate_dx_cost,
-    .cpu = cpu_gated_residual_dx_sums,
-    .cuda = CUDA_KERNEL(cuda_gated_residual_dx_sums),
 };
 
 ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate, ckpt_tensor a)

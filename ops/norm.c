@@ -14,11 +14,8 @@
  * eps to the backward op only for them.
  */
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/rows.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "norm.h"
+#include "ops.h"
 #include "tape/tape.h"
 
 void norm_stats_shape(struct ckpt_call *call, int64_t n)
@@ -104,8 +101,6 @@ const struct ckpt_op_def op_layer_norm = {
     .shape = layer_norm_shape,
     .grad = layer_norm_grad,
     .cost = norm_cost,
-    .cpu = cpu_layer_norm,
-    .cuda = CUDA_KERNEL(cuda_layer_norm),
 };
 
 /* {dy, x, stats, addend} -> dx */
@@ -148,8 +143,6 @@ const struct ckpt_op_def op_layer_norm_dx = {
     .shape = layer_norm_dx_shape,
     .grad = layer_norm_dx_grad,
     .cost = norm_cost,
-    .cpu = cpu_layer_norm_dx,
-    .cuda = CUDA_KERNEL(cuda_layer_norm_dx),
 };
 
 /* The same, and the column sums of dx. */
@@ -157,11 +150,7 @@ static int layer_norm_dx_sums_shape(struct ckpt_call *call)
 {
     if (layer_norm_dx_shape(call))
         return CKPT_ESHAPE;
-    const struct ckpt_desc *x = &call->in[1];
-    if (call->backend == CKPT_ON_CUDA)
-        call->workspace = cuda_sums_workspace(1, desc_numel(x) / x->shape[x->ndim - 1],
-                                              x->shape[x->ndim - 1], 0, true);
-    call_dx_sums(call, 1);
+    call_column_sum(call, 1, &call->out[0]);
     return CKPT_OK;
 }
 
@@ -171,27 +160,18 @@ const struct ckpt_op_def op_layer_norm_dx_sums = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
     .shape = layer_norm_dx_sums_shape,
     .cost = norm_cost,
-    .cpu = cpu_layer_norm_dx_sums,
-    .cuda = CUDA_KERNEL(cuda_layer_norm_dx_sums),
 };
 
 static int affine_dx_shape(struct ckpt_call *call, bool sums)
 {
-    const struct ckpt_desc *x = &call->in[1];
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
         norm_check_weight(call, 2, 1))
         return CKPT_ESHAPE;
-    struct ckpt_view w = rows_vector((struct ckpt_view){.desc = call->in[2]}, x->ndim);
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    const int64_t c = x->shape[x->ndim - 1], rows = desc_numel(x) / c;
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? max_i64(2 * cuda_weight_sums_workspace(rows, c), /* for short rows */
-                                    cuda_row_sums_workspace(x, &w.desc, 2, sums))
-                          : rows_partial_bytes(x, &w.desc, 2);
     if (sums)
-        call_dx_sums(call, 3);
+        call_column_sum(call, 3, &call->out[0]);
     return CKPT_OK;
 }
 
@@ -229,8 +209,6 @@ const struct ckpt_op_def op_layer_norm_affine_dx = {
     .shape = layer_norm_affine_dx_shape,
     .grad = layer_norm_affine_dx_grad,
     .cost = norm_cost,
-    .cpu = cpu_layer_norm_affine_dx,
-    .cuda = CUDA_KERNEL(cuda_layer_norm_affine_dx),
 };
 
 const struct ckpt_op_def op_layer_norm_affine_dx_sums = {
@@ -239,8 +217,6 @@ const struct ckpt_op_def op_layer_norm_affine_dx_sums = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
     .shape = layer_norm_affine_dx_sums_shape,
     .cost = norm_cost,
-    .cpu = cpu_layer_norm_affine_dx_sums,
-    .cuda = CUDA_KERNEL(cuda_layer_norm_affine_dx_sums),
 };
 
 ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, float eps)
@@ -284,23 +260,12 @@ const struct ckpt_op_def op_rms_norm = {
     .shape = rms_norm_shape,
     .grad = rms_norm_grad,
     .cost = norm_cost,
-    .cpu = cpu_rms_norm,
-    .cuda = CUDA_KERNEL(cuda_rms_norm),
 };
 
 void norm_weight_dx_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *d = &call->in[1];
-    int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
-    /* dw: on CUDA the larger workspace of two kernels, for short rows and for any rows; on the CPU
-     * a total and a block sum per chunk of rows */
-    if (call->backend == CKPT_ON_CUDA)
-        call->workspace =
-            max_i64(cuda_weight_sums_workspace(rows, c), cuda_sums_workspace(1, rows, c, 1, false));
-    else
-        call->workspace = rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
 }
 
 /* {dy, x, w, rstd, addend} -> {dx, dw} */
@@ -332,20 +297,14 @@ const struct ckpt_op_def op_rms_norm_dx = {
     .shape = rms_norm_dx_shape,
     .grad = rms_norm_dx_grad,
     .cost = norm_cost,
-    .cpu = cpu_rms_norm_dx,
-    .cuda = CUDA_KERNEL(cuda_rms_norm_dx),
 };
 
 /* The same, and the column sums of dx. */
 static int rms_norm_dx_sums_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *x = &call->in[1];
     if (rms_norm_dx_shape(call))
         return CKPT_ESHAPE;
-    struct ckpt_view w = rows_vector((struct ckpt_view){.desc = call->in[2]}, x->ndim);
-    if (call->backend == CKPT_ON_CUDA)
-        call->workspace = cuda_row_sums_workspace(x, &w.desc, 1, true);
-    call_dx_sums(call, 2);
+    call_column_sum(call, 2, &call->out[0]);
     return CKPT_OK;
 }
 
@@ -355,8 +314,6 @@ const struct ckpt_op_def op_rms_norm_dx_sums = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
     .shape = rms_norm_dx_sums_shape,
     .cost = norm_cost,
-    .cpu = cpu_rms_norm_dx_sums,
-    .cuda = CUDA_KERNEL(cuda_rms_norm_dx_sums),
 };
 
 ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps)

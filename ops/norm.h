@@ -20,8 +20,7 @@ void norm_stats_shape(struct ckpt_call *call, int64_t n);
 /* Checks the weight, operand w, of a norm of operand x. */
 int norm_check_weight(struct ckpt_call *call, int w, int x);
 
-/* Gradients of an RMS norm: sets out[0] for operand 1, out[1] for the weight, operand 2, and the
- * workspace. */
+/* Gradients of an RMS norm: sets out[0] for operand 1, out[1] for the weight, operand 2. */
 void norm_weight_dx_shape(struct ckpt_call *call);
 
 #endif

@@ -4,11 +4,8 @@
  * statistics only and recomputes the normalised value from them.
  */
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/rows.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "norm.h"
+#include "ops.h"
 
 static int norm_modulate_shape(struct ckpt_call *call)
 {
@@ -51,23 +48,18 @@ const struct ckpt_op_def op_layer_norm_modulate = {
     .shape = norm_modulate_shape,
     .grad = norm_modulate_grad,
     .cost = norm_modulate_cost,
-    .cpu = cpu_layer_norm_modulate,
-    .cuda = CUDA_KERNEL(cuda_layer_norm_modulate),
 };
 
 static int modulate_dx_shape(struct ckpt_call *call, bool sums)
 {
-    const struct ckpt_desc *x = &call->in[1], *scale = &call->in[2];
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
         call_row_vector(call, 2, 1))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, scale, 2, sums)
-                                                    : rows_partial_bytes(x, scale, 2);
     if (sums)
-        call_dx_sums(call, 3);
+        call_column_sum(call, 3, &call->out[0]);
     return CKPT_OK;
 }
 
@@ -113,8 +105,6 @@ const struct ckpt_op_def op_layer_norm_modulate_dx = {
     .shape = norm_modulate_dx_shape,
     .grad = norm_modulate_dx_grad,
     .cost = norm_modulate_dx_cost,
-    .cpu = cpu_layer_norm_modulate_dx,
-    .cuda = CUDA_KERNEL(cuda_layer_norm_modulate_dx),
 };
 
 const struct ckpt_op_def op_layer_norm_modulate_dx_sums = {
@@ -123,8 +113,6 @@ const struct ckpt_op_def op_layer_norm_modulate_dx_sums = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
     .shape = norm_modulate_dx_sums_shape,
     .cost = norm_modulate_dx_cost,
-    .cpu = cpu_layer_norm_modulate_dx_sums,
-    .cuda = CUDA_KERNEL(cuda_layer_norm_modulate_dx_sums),
 };
 
 ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,

@@ -30,11 +30,12 @@
     X(mul)                                                                                         \
     X(affine)                                                                                      \
     X(where)                                                                                       \
-    X(sum_to) X(accumulate) X(accumulate_narrow) X(gelu) X(gelu_dx) X(gelu_dx_sums) X(silu)        \
-        X(silu_dx) X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate)           \
-            X(modulate_dx) X(gated_residual) X(layer_norm_modulate) X(layer_norm_modulate_dx)      \
-                X(rms_norm_rope) X(rms_norm_rope_dx) X(gated_residual_dx) X(rope) X(attention)     \
-                    X(attention_dx) X(cross_attention) X(cross_attention_dx) X(pack) X(unpack)     \
+    X(sum_to)                                                                                      \
+    X(accumulate) X(accumulate_narrow) X(gelu) X(gelu_dx) X(gelu_dx_sums) X(silu) X(silu_dx)       \
+        X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate) X(modulate_dx)       \
+            X(gated_residual) X(layer_norm_modulate) X(layer_norm_modulate_dx) X(rms_norm_rope)    \
+                X(rms_norm_rope_dx) X(gated_residual_dx) X(rope) X(attention) X(attention_dx)      \
+                    X(cross_attention) X(cross_attention_dx) X(pack) X(unpack)                     \
                         X(timestep_embedding) X(patchify) X(unpatchify) X(reshape) X(permute)      \
                             X(slice) X(split) X(concat) X(join) X(copy) X(pad) X(cast) X(sum)      \
                                 X(broadcast) X(randn) X(fill) X(mse) X(mse_dx) X(cross_entropy)    \
@@ -57,9 +58,10 @@
     X(upsample_nearest_dx)                                                                         \
     X(l1)                                                                                          \
     X(l1_dx)                                                                                       \
-    X(kl_normal) X(kl_normal_dx) X(sample_normal) X(sample_normal_dx) X(relu) X(relu_dx)           \
-        X(max_pool) X(max_pool_dx) X(feature_distance) X(feature_distance_dx) X(quantize)          \
-            X(quantize_dx) X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
+    X(kl_normal)                                                                                   \
+    X(kl_normal_dx) X(sample_normal) X(sample_normal_dx) X(relu) X(relu_dx) X(max_pool)            \
+        X(max_pool_dx) X(feature_distance) X(feature_distance_dx) X(quantize) X(quantize_dx)       \
+            X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
 
 /* Convolutions and pools other than those above. */
 #define OPS_CONV(X) X(conv_transpose) X(avg_pool) X(avg_pool_dx)
@@ -181,11 +183,8 @@ bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x);
 /* Two flops for each element of the first operand and column of the first result. */
 void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 
-/* out[out] becomes the column sums of x; sets the workspace of column_sum. */
+/* out[out] becomes the column sums of x. */
 void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x);
-
-/* out[out] becomes the column sums of out[0].  On the CPU the workspace covers them as well. */
-void call_dx_sums(struct ckpt_call *call, int out);
 
 /* sum / count for single values; sum, which is 0 then, if count is 0. */
 ckpt_tensor ops_over_count(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor count);
@@ -215,13 +214,6 @@ int ops_reorder(ckpt_tape *t, const int64_t *key);
 static inline int64_t ops_key(int32_t i, int side)
 {
     return 3 * (int64_t)i + 1 + side;
-}
-
-/* Workspace of a loss with its gradient, in bytes: per row the loss and two floats, then two
- * counts. */
-static inline int64_t cross_entropy_both_workspace(const struct ckpt_desc *label)
-{
-    return 2 * (desc_numel(label) + 1) * (int64_t)sizeof(double);
 }
 
 /* After fusion.  ops_leave_largest: producers of operands of to_fp8 write the largest magnitude as

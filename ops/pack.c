@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing of masked rows to the front, and unpacking, which is its gradient. */
 #include "ops.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 
 static int check_mask(struct ckpt_call *call, int64_t batch, int64_t length)
 {
@@ -13,12 +10,6 @@ static int check_mask(struct ckpt_call *call, int64_t batch, int64_t length)
         return ckpt_call_fail(call, "the mask must be i32 [%lld, %lld]", (long long)batch,
                               (long long)length);
     return CKPT_OK;
-}
-
-static void set_workspace(struct ckpt_call *call)
-{
-    if (call->backend == CKPT_ON_CUDA)
-        call->workspace = cuda_pack_workspace(desc_numel(&call->in[1]));
 }
 
 static int pack_shape(struct ckpt_call *call)
@@ -33,7 +24,6 @@ static int pack_shape(struct ckpt_call *call)
     call->out[1] = (struct ckpt_desc){.dtype = CKPT_I32, .ndim = 1, .shape = {x->shape[0]}};
     desc_dense(&call->out[0]);
     desc_dense(&call->out[1]);
-    set_workspace(call);
     return CKPT_OK;
 }
 
@@ -44,7 +34,6 @@ static int unpack_shape(struct ckpt_call *call)
                                       .ndim = 3,
                                       .shape = {mask->shape[0], mask->shape[1], packed->shape[1]}};
     desc_dense(&call->out[0]);
-    set_workspace(call);
     return CKPT_OK;
 }
 
@@ -55,12 +44,8 @@ static void pack_grad(struct ckpt_grad *grad)
                                    (ckpt_tensor[]){grad->dout[0], grad->in[1]}, NULL, 0);
 }
 
-const struct ckpt_op_def op_pack = {.size = sizeof(struct ckpt_op_def),
-                                    .name = "pack",
-                                    .shape = pack_shape,
-                                    .grad = pack_grad,
-                                    .cpu = cpu_pack,
-                                    .cuda = CUDA_KERNEL(cuda_pack)};
+const struct ckpt_op_def op_pack = {
+    .size = sizeof(struct ckpt_op_def), .name = "pack", .shape = pack_shape, .grad = pack_grad};
 
 static void unpack_grad(struct ckpt_grad *grad)
 {
@@ -74,8 +59,6 @@ const struct ckpt_op_def op_unpack = {
     .name = "unpack",
     .shape = unpack_shape,
     .grad = unpack_grad,
-    .cpu = cpu_unpack,
-    .cuda = CUDA_KERNEL(cuda_unpack),
 };
 
 ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor *lens)

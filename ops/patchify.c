@@ -3,8 +3,6 @@
  * Video to patch tokens and back.  Both ops move every element once and support both element orders
  * inside a patch, so each is the gradient of the other: padding in one is cropping in the other.
  */
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "patchify.h"
 
@@ -62,8 +60,6 @@ const struct ckpt_op_def op_patchify = {
     .name = "patchify",
     .shape = patchify_shape,
     .grad = patchify_grad,
-    .cpu = cpu_patchify,
-    .cuda = CUDA_KERNEL(cuda_patchify),
 };
 
 static int unpatchify_shape(struct ckpt_call *call)
@@ -96,8 +92,6 @@ const struct ckpt_op_def op_unpatchify = {
     .name = "unpatchify",
     .shape = unpatchify_shape,
     .grad = unpatchify_grad,
-    .cpu = cpu_unpatchify,
-    .cuda = CUDA_KERNEL(cuda_unpatchify),
 };
 
 ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw)

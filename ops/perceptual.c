@@ -2,8 +2,6 @@
 /* Ops of perceptual losses: ReLU, and distances between features. */
 #include "ckpt.h"
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "perceptual.h"
 
@@ -34,8 +32,6 @@ const struct ckpt_op_def op_relu = {
     .shape = relu_rule,
     .grad = relu_grad,
     .cost = cost_compare,
-    .cpu = cpu_relu,
-    .cuda = CUDA_KERNEL(cuda_relu),
 };
 
 /* {dy, y} -> dx */
@@ -58,8 +54,6 @@ const struct ckpt_op_def op_relu_dx = {
     .shape = relu_dx_rule,
     .grad = relu_dx_grad,
     .cost = cost_compare,
-    .cpu = cpu_relu_dx,
-    .cuda = CUDA_KERNEL(cuda_relu_dx),
 };
 
 ckpt_tensor ckpt_relu(ckpt_tape *t, ckpt_tensor x)
@@ -82,7 +76,6 @@ static int feature_distance_rule(struct ckpt_call *call)
     if (call->in[1].dtype != a->dtype || w->dtype != a->dtype)
         return ckpt_call_fail(call, "a, b and the weight must have the same dtype");
     call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
-    call->workspace = distance_chunks(desc_numel(a) / c) * (int64_t)sizeof(double);
     return CKPT_OK;
 }
 
@@ -106,8 +99,6 @@ const struct ckpt_op_def op_feature_distance = {
     .shape = feature_distance_rule,
     .grad = feature_distance_grad,
     .cost = cost_distance,
-    .cpu = cpu_feature_distance,
-    .cuda = CUDA_KERNEL(cuda_feature_distance),
 };
 
 /* {dloss, a, b, w} -> da */
@@ -152,8 +143,6 @@ const struct ckpt_op_def op_feature_distance_dx = {
     .shape = feature_distance_dx_rule,
     .grad = feature_distance_dx_grad,
     .cost = cost_distance,
-    .cpu = cpu_feature_distance_dx,
-    .cuda = CUDA_KERNEL(cuda_feature_distance_dx),
 };
 
 ckpt_tensor ckpt_feature_distance(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, ckpt_tensor w)

@@ -6,8 +6,6 @@
  */
 #include <math.h>
 #include <string.h>
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "pool.h"
 #include "core/sized.h"
@@ -103,8 +101,6 @@ const struct ckpt_op_def op_max_pool = {
     .shape = pool_rule,
     .grad = max_pool_grad,
     .cost = pool_cost,
-    .cpu = cpu_max_pool,
-    .cuda = CUDA_KERNEL(cuda_max_pool),
 };
 
 /* Pads x with `value` where windows reach beyond its ends, and so far that each tap can be sliced
@@ -172,8 +168,6 @@ const struct ckpt_op_def op_max_pool_dx = {
     .shape = max_pool_dx_rule,
     .grad = max_pool_dx_grad,
     .cost = pool_dx_cost,
-    .cpu = cpu_max_pool_dx,
-    .cuda = CUDA_KERNEL(cuda_max_pool_dx),
 };
 
 /* {dy} -> dx of the sizes in the attribute. */
@@ -213,8 +207,6 @@ const struct ckpt_op_def op_avg_pool = {
     .shape = pool_rule,
     .grad = avg_pool_grad,
     .cost = pool_cost,
-    .cpu = cpu_avg_pool,
-    .cuda = CUDA_KERNEL(cuda_avg_pool),
 };
 
 const struct ckpt_op_def op_avg_pool_dx = {
@@ -223,8 +215,6 @@ const struct ckpt_op_def op_avg_pool_dx = {
     .shape = avg_pool_dx_rule,
     .grad = avg_pool_dx_grad,
     .cost = pool_dx_cost,
-    .cpu = cpu_avg_pool_dx,
-    .cuda = CUDA_KERNEL(cuda_avg_pool_dx),
 };
 
 uint64_t pool_hash(uint64_t h, const struct pool_attr *a)

@@ -3,8 +3,6 @@
  * loss. */
 #include "ckpt.h"
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "quantize.h"
 
@@ -27,7 +25,6 @@ static int quantize_rule(struct ckpt_call *call)
     call->out[1].offset = 0;
     desc_dense(&call->out[1]);
     call->out[2] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
-    call->workspace = quantize_chunks(desc_numel(&call->out[1])) * (int64_t)sizeof(double);
     return CKPT_OK;
 }
 
@@ -52,8 +49,6 @@ const struct ckpt_op_def op_quantize = {
     .shape = quantize_rule,
     .grad = quantize_grad,
     .cost = cost_quantize,
-    .cpu = cpu_quantize,
-    .cuda = CUDA_KERNEL(cuda_quantize),
 };
 
 /* {dcommitment, z, entries, dentries or none} -> dz */
@@ -91,8 +86,6 @@ const struct ckpt_op_def op_quantize_dx = {
     .shape = quantize_dx_rule,
     .grad = quantize_dx_grad,
     .cost = cost_quantize_dx,
-    .cpu = cpu_quantize_dx,
-    .cuda = CUDA_KERNEL(cuda_quantize_dx),
 };
 
 ckpt_tensor ckpt_quantize(ckpt_tape *t, ckpt_tensor z, ckpt_tensor codebook, ckpt_tensor *index,

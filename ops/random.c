@@ -2,8 +2,6 @@
 /* Ops without operands: fill and randn. */
 #include "ops.h"
 #include "attr.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 
 static ckpt_tensor record_make(ckpt_tape *t, const struct ckpt_op_def *def, float value,
                                enum ckpt_dtype dtype, int ndim, const int64_t *shape)
@@ -39,8 +37,6 @@ const struct ckpt_op_def op_fill = {
     .name = "fill",
     .flags = CKPT_OP_STRIDED_OUT,
     .shape = shape_make,
-    .cpu = cpu_fill,
-    .cuda = CUDA_KERNEL(cuda_fill),
 };
 
 ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
@@ -71,6 +67,4 @@ const struct ckpt_op_def op_randn = {
     .name = "randn",
     .shape = shape_randn,
     .cost = cost_randn,
-    .cpu = cpu_randn,
-    .cuda = CUDA_KERNEL(cuda_randn),
 };

@@ -6,10 +6,6 @@
 #include "call.h"
 #include "ops.h"
 #include "attr.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
-#include "kernels/cpu/reduce.h"
 
 unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask)
 {
@@ -38,12 +34,6 @@ ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask)
     return record_sum(t, x, mask, (float)(1 / n));
 }
 
-static int64_t reduce_workspace(const struct ckpt_call *call)
-{
-    return call->backend == CKPT_ON_CUDA ? cuda_reduce_workspace(&call->in[0], &call->out[0])
-                                         : cpu_reduce_workspace(&call->in[0], &call->out[0]);
-}
-
 static int shape_sum(struct ckpt_call *call)
 {
     const struct sum_attr *attr = call->attr;
@@ -58,7 +48,6 @@ static int shape_sum(struct ckpt_call *call)
         if (attr->mask >> i & 1)
             call->out[0].shape[i] = 1;
     desc_dense(&call->out[0]);
-    call->workspace = reduce_workspace(call);
     return CKPT_OK;
 }
 
@@ -84,8 +73,6 @@ const struct ckpt_op_def op_sum = {
     .flags = CKPT_OP_STRIDED,
     .shape = shape_sum,
     .grad = grad_sum,
-    .cpu = cpu_sum,
-    .cuda = CUDA_KERNEL(cuda_sum),
 };
 
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like)
@@ -111,7 +98,6 @@ static int shape_sum_to(struct ckpt_call *call)
     }
     desc_dense(&d);
     call->out[0] = d;
-    call->workspace = reduce_workspace(call);
     return call_float(call, 0);
 }
 
@@ -127,8 +113,6 @@ const struct ckpt_op_def op_sum_to = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_ACCUMULATE,
     .shape = shape_sum_to,
     .grad = grad_sum_to,
-    .cpu = cpu_sum_to,
-    .cuda = CUDA_KERNEL(cuda_sum_to),
 };
 
 static int shape_broadcast(struct ckpt_call *call)
@@ -164,6 +148,4 @@ const struct ckpt_op_def op_broadcast = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_broadcast,
     .grad = grad_broadcast,
-    .cpu = cpu_broadcast,
-    .cuda = CUDA_KERNEL(cuda_broadcast),
 };

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RMS norm and rotary embedding in one op, for the queries and keys of transformers. */
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "norm.h"
 #include "ops.h"
 #include "rope.h"
@@ -41,8 +39,6 @@ const struct ckpt_op_def op_rms_norm_rope = {
     .shape = norm_rope_shape,
     .grad = norm_rope_grad,
     .cost = norm_rope_cost,
-    .cpu = cpu_rms_norm_rope,
-    .cuda = CUDA_KERNEL(cuda_rms_norm_rope),
 };
 
 /* {dy, x, w, rstd, table} -> {dx, dw} */
@@ -77,8 +73,6 @@ const struct ckpt_op_def op_rms_norm_rope_dx = {
     .shape = norm_rope_dx_shape,
     .grad = norm_rope_dx_grad,
     .cost = norm_rope_cost,
-    .cpu = cpu_rms_norm_rope_dx,
-    .cuda = CUDA_KERNEL(cuda_rms_norm_rope_dx),
 };
 
 ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps,

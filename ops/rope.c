@@ -3,8 +3,6 @@
  * Rotary embedding of interleaved pairs (Su et al. 2021) from a table of cosines and sines.  A
  * rotation is orthogonal, so the gradient is the inverse rotation.
  */
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "rope.h"
 
@@ -66,8 +64,6 @@ const struct ckpt_op_def op_rope = {
     .shape = rope_shape,
     .grad = rope_grad,
     .cost = rope_cost,
-    .cpu = cpu_rope,
-    .cuda = CUDA_KERNEL(cuda_rope),
 };
 
 ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)

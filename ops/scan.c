@@ -2,8 +2,6 @@
 /* Softmax and log-softmax over rows (another axis is transposed to the end), and cumsum over any
  * axis. */
 #include "call.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "scan.h"
 
@@ -51,8 +49,6 @@ const struct ckpt_op_def op_softmax_dx = {
     .shape = softmax_dx_rule,
     .grad = softmax_dx_grad,
     .cost = softmax_cost,
-    .cpu = cpu_softmax_dx,
-    .cuda = CUDA_KERNEL(cuda_softmax_dx),
 };
 
 static void softmax_grad(struct ckpt_grad *g)
@@ -67,8 +63,6 @@ const struct ckpt_op_def op_softmax = {
     .shape = same_rule,
     .grad = softmax_grad,
     .cost = softmax_cost,
-    .cpu = cpu_softmax,
-    .cuda = CUDA_KERNEL(cuda_softmax),
 };
 
 static bool axis_is_there(ckpt_tape *t, const struct ckpt_desc *d, int axis, const char *name)
@@ -117,8 +111,6 @@ const struct ckpt_op_def op_cumsum = {
     .name = "cumsum",
     .shape = same_rule,
     .grad = cumsum_grad,
-    .cpu = cpu_cumsum,
-    .cuda = CUDA_KERNEL(cuda_cumsum),
 };
 
 ckpt_tensor ckpt_cumsum(ckpt_tape *t, ckpt_tensor x, int axis)

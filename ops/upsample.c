@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Nearest-neighbour upsampling by integer factors, channels last. */
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "upsample.h"
 
@@ -47,8 +45,6 @@ const struct ckpt_op_def op_upsample_nearest = {
     .name = "upsample_nearest",
     .shape = upsample_rule,
     .grad = upsample_grad,
-    .cpu = cpu_upsample_nearest,
-    .cuda = CUDA_KERNEL(cuda_upsample_nearest),
 };
 
 static int upsample_dx_rule(struct ckpt_call *call)
@@ -68,8 +64,6 @@ const struct ckpt_op_def op_upsample_nearest_dx = {
     .name = "upsample_nearest_dx",
     .shape = upsample_dx_rule,
     .grad = upsample_dx_grad,
-    .cpu = cpu_upsample_nearest_dx,
-    .cuda = CUDA_KERNEL(cuda_upsample_nearest_dx),
 };
 
 ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors)

@@ -11,15 +11,12 @@
  *   gradient.
  */
 #include "decompose.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "ops.h"
 #include "vae_loss.h"
 
 static void scalar(struct ckpt_call *call)
 {
     call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
-    call->workspace = vae_loss_chunks(desc_numel(&call->in[0])) * (int64_t)sizeof(double);
 }
 
 /* Operands first and first + 1 must be floating and have the same shape. */
@@ -62,8 +59,6 @@ const struct ckpt_op_def op_l1 = {
     .shape = l1_rule,
     .grad = l1_grad,
     .cost = cost_few,
-    .cpu = cpu_l1,
-    .cuda = CUDA_KERNEL(cuda_l1),
 };
 
 /* {dloss, pred, target} -> dpred */
@@ -92,8 +87,6 @@ const struct ckpt_op_def op_l1_dx = {
     .shape = l1_dx_rule,
     .grad = l1_dx_grad,
     .cost = cost_few,
-    .cpu = cpu_l1_dx,
-    .cuda = CUDA_KERNEL(cuda_l1_dx),
 };
 
 ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target)
@@ -140,8 +133,6 @@ const struct ckpt_op_def op_kl_normal = {
     .shape = kl_normal_rule,
     .grad = kl_normal_grad,
     .cost = cost_exp,
-    .cpu = cpu_kl_normal,
-    .cuda = CUDA_KERNEL(cuda_kl_normal),
 };
 
 /* {dloss, mean, logvar} -> {dmean, dlogvar} */
@@ -181,8 +172,6 @@ const struct ckpt_op_def op_kl_normal_dx = {
     .shape = kl_normal_dx_rule,
     .grad = kl_normal_dx_grad,
     .cost = cost_exp,
-    .cpu = cpu_kl_normal_dx,
-    .cuda = CUDA_KERNEL(cuda_kl_normal_dx),
 };
 
 ckpt_tensor ckpt_kl_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar)
@@ -213,8 +202,6 @@ const struct ckpt_op_def op_sample_normal = {
     .shape = sample_normal_rule,
     .grad = sample_normal_grad,
     .cost = cost_exp,
-    .cpu = cpu_sample_normal,
-    .cuda = CUDA_KERNEL(cuda_sample_normal),
 };
 
 /* {dz, logvar, noise} -> dlogvar */
@@ -245,8 +232,6 @@ const struct ckpt_op_def op_sample_normal_dx = {
     .shape = sample_normal_dx_rule,
     .grad = sample_normal_dx_grad,
     .cost = cost_exp,
-    .cpu = cpu_sample_normal_dx,
-    .cuda = CUDA_KERNEL(cuda_sample_normal_dx),
 };
 
 ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar,

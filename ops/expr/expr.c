@@ -15,8 +15,6 @@
 #include "attr.h"
 #include "core/bits.h"
 #include "conv.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "pool.h"
 
 /* ---- properties of codes --------------------------------------------------------------------- */
@@ -465,6 +463,4 @@ const struct ckpt_op_def op_expr = {
     .shape = shape_expr,
     .grad = grad_expr,
     .cost = cost_expr,
-    .cpu = cpu_expr,
-    .cuda = CUDA_KERNEL(cuda_expr),
 };

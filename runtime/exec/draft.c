@@ -20,6 +20,7 @@
 #include "memory/device/team.h"
 #include "expr/expr.h"
 #include "int8.h"
+#include "kernels/kernel.h"
 #include "measure/warm.h"
 #include "ops.h"
 #include "optim/optim.h"
@@ -42,6 +43,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
         .matmul = ps->matmul,
         .int8 = ps->int8,
         .joined_tiles = ps->joined_tiles,
+        .on_host = kernel_on_host,
         .without = ps->without,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
         .params = ps->params,
@@ -167,12 +169,13 @@ static const struct {
               {ops_find_largest, -1},
               {expr_pair, REWRITE_PAIRS}};
 
-/* A failure is the tape's error. */
+/* Applies the passes, then chooses the kernels.  A failure is the tape's error. */
 static void rewrite_tape(ckpt_tape *t)
 {
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
         if (passes[i].rewrite < 0 || tape_rewrites(t, (enum rewrite)passes[i].rewrite))
             passes[i].apply(t);
+    kernel_bind(t);
 }
 
 static int record_tape(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
@@ -222,7 +225,7 @@ static int check_kernels(struct ckpt_program *p)
     for (int32_t i = 0; i < p->tape->n_ops; i++) {
         const struct op *o = &p->tape->ops.data[i];
         char name[256];
-        if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || program_kernel(p, i))
+        if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || o->run)
             continue;
         tape_op_name(p->tape, i, name, sizeof name);
         return error_fail(p->programs->error, CKPT_EDEVICE, "%s has no kernel for --device %s",

@@ -2,6 +2,7 @@
 /* Translates instructions to commands of the device: see enqueue.h. */
 #include "exec/enqueue.h"
 #include "exec/red_zones.h"
+#include "kernels/kernel.h"
 #include "measure/timing.h"
 
 static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
@@ -42,9 +43,10 @@ static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struc
         tape_op_name(p->tape, i->op, name, sizeof name);
         d->ops->range(d, name);
     }
-    const struct ckpt_op_def *def = p->tape->ops.data[i->op].def;
-    ckpt_kernel kernel = i->queue == QUEUE_HOST ? def->cpu : program_kernel(p, i->op);
-    if (p->programs->options->verify && kernel == def->cpu && i->queue != QUEUE_COMM) {
+    const struct op *o = &p->tape->ops.data[i->op];
+    ckpt_kernel on_host = kernel_run(o->def, CKPT_ON_CPU);
+    ckpt_kernel kernel = i->queue == QUEUE_HOST ? on_host : o->run;
+    if (p->programs->options->verify && kernel == on_host && i->queue != QUEUE_COMM) {
         kernel = red_zones_run;
         args.device = &p->zones[i->queue == QUEUE_HOST];
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "attr.h"
 #include "exec/host_counts.h"
+#include "kernels/kernel.h"
 #include "memory/device/team.h"
 
 enum { ALIGNMENT = 64 };
@@ -55,6 +56,8 @@ int host_counts_new(struct ckpt_program *p)
     const struct counting *c = p->tape->counting;
     if (!c || !c->n_counts)
         return 0;
+    if (kernel_bind(c->tape))
+        return c->tape->error.code;
     const ckpt_tape *t = c->tape;
     struct host_counts *h = calloc(1, sizeof *h);
     int64_t workspace = 0, bytes = place_storages(t, NULL);
@@ -109,17 +112,17 @@ static int run_op(const ckpt_tape *t, struct host_counts *h, int32_t i, const st
         if (x > 0)
             h->views[k] = (struct ckpt_view){address(t, h, x), t->tensors.data[x].desc};
     }
-    return o->def->cpu(&(struct ckpt_kernel_args){.n_in = o->n_in,
-                                                  .n_out = o->n_out,
-                                                  .in = h->views,
-                                                  .out = h->views + o->n_in,
-                                                  .attr = o->attr,
-                                                  .workspace = h->workspace,
-                                                  .workspace_bytes = o->workspace,
-                                                  .op = i,
-                                                  .number = o->number,
-                                                  .run = run,
-                                                  .threads = 1});
+    return o->run(&(struct ckpt_kernel_args){.n_in = o->n_in,
+                                             .n_out = o->n_out,
+                                             .in = h->views,
+                                             .out = h->views + o->n_in,
+                                             .attr = o->attr,
+                                             .workspace = h->workspace,
+                                             .workspace_bytes = o->workspace,
+                                             .op = i,
+                                             .number = o->number,
+                                             .run = run,
+                                             .threads = 1});
 }
 
 /* Adds the counts of one micro-step.  An index out of range is reported by the step itself. */

@@ -153,7 +153,7 @@ struct ckpt_program {
     bool *frozen;                     /* per parameter */
     struct program_ranks ranks;
     double grad_norm;
-    double ended; /* as ckpt_program_info.ended */
+    double ended;       /* as ckpt_program_info.ended */
     int32_t loss, norm; /* fetches, or -1 */
     int32_t request[CKPT_REQUESTS];
     bool compared; /* the ranks have compared what they start from */
@@ -316,13 +316,6 @@ static inline bool program_has_threads(const struct ckpt_program *p)
 static inline bool program_is_shared(const struct ckpt_program *p)
 {
     return p->trains && p->programs->ranks->sharing.ranks > 1;
-}
-
-/* The kernel that runs an op on the device of this program, or NULL. */
-static inline ckpt_kernel program_kernel(const struct ckpt_program *p, int32_t op)
-{
-    const struct ckpt_op_def *def = p->tape->ops.data[op].def;
-    return p->programs->backend == CKPT_ON_CUDA ? def->cuda : def->cpu;
 }
 
 #endif

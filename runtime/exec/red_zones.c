@@ -4,6 +4,7 @@
 #include <string.h>
 #include "core/checksum.h"
 #include "exec/red_zones.h"
+#include "kernels/kernel.h"
 
 enum {
     ZONE = CKPT_ALIGN, /* guard bytes before and behind, at least */
@@ -163,7 +164,7 @@ static int run(struct zones *z)
         a.workspace = z->list[z->n - 1].to;
     for (int i = 0; i < a.n_in; i++)
         z->sums[i] = only_read(z, i) ? sum_view(&a.in[i]) : 0;
-    int rc = z->op->def->cpu(&a);
+    int rc = kernel_run(z->op->def, CKPT_ON_CPU)(&a);
     if (!rc)
         rc = check(z);
     if (!rc)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "attr.h"
 #include "ckpt_tools.h"
+#include "kernels/kernel.h"
 #include "measure/link_rates.h"
 #include "measure/measure.h"
 #include "memory/device/device.h"
@@ -72,7 +73,7 @@ static void compute(struct bench *b, ckpt_kernel kernel, int n_in, const struct 
 
 static ckpt_kernel kernel_of(const struct bench *b, const struct ckpt_op_def *def)
 {
-    return b->device->ops->backend == CKPT_ON_CUDA ? def->cuda : def->cpu;
+    return kernel_run(def, b->device->ops->backend);
 }
 
 static double round_gemm(struct bench *b)
@@ -112,10 +113,10 @@ static double round_nothing(struct bench *b)
     struct ckpt_view v[2] = {view(b, 0, CKPT_F32, 1, 64), view(b, 512, CKPT_F32, 1, 64)};
     struct ckpt_kernel_args args = {.n_in = 1, .n_out = 1, .in = v, .out = v + 1, .attr = &attr};
     bool gpu = b->device->ops->backend == CKPT_ON_CUDA;
+    ckpt_kernel kernel = gpu ? kernel_of(b, &op_affine) : run_nothing;
     double before = clock_seconds();
     for (int i = 0; i < EMPTY_OPS; i++)
-        b->device->ops->compute(b->device, QUEUE_COMPUTE, gpu ? op_affine.cuda : run_nothing, &args,
-                                NULL);
+        b->device->ops->compute(b->device, QUEUE_COMPUTE, kernel, &args, NULL);
     b->device->ops->sync(b->device);
     return (clock_seconds() - before) / EMPTY_OPS;
 }

@@ -266,7 +266,7 @@ static int run_first(struct warmer *w, int32_t i)
         each_zone(w, o, mark_zone);
     for (int k = 0; !rc && k <= ((o->def->flags & CKPT_OP_ACCUMULATE) != 0); k++) {
         args.accumulate = k == 1;
-        w->d->ops->compute(w->d, queue_of(o), program_kernel(w->p, op), &args, NULL);
+        w->d->ops->compute(w->d, queue_of(o), w->p->tape->ops.data[op].run, &args, NULL);
     }
     if (!rc)
         rc = w->d->ops->sync(w->d);
@@ -301,7 +301,7 @@ static int run_timed(struct warmer *w, int32_t i, int n, double *seconds)
     for (int k = 0; k < n && !rc; k++) {
         if (flush)
             w->d->ops->fill(w->d, queue_of(o), w->base + w->bytes, 0, w->flush);
-        w->d->ops->compute(w->d, queue_of(o), program_kernel(w->p, op), &args, &seconds[k]);
+        w->d->ops->compute(w->d, queue_of(o), w->p->tape->ops.data[op].run, &args, &seconds[k]);
     }
     return rc ? rc : w->d->ops->sync(w->d);
 }

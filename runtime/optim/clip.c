@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The global norm of all gradients, and the scalars that all updates share: see ops/attr.h. */
 #include <stdlib.h>
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/workspace.h"
 #include "attr.h"
 #include "collective.h"
 #include "ops.h"
 #include "optim/optim.h"
-
-/* On the CPU all tensors use the same scratch in turn. */
-static int64_t sum_squares_workspace(const struct ckpt_call *call)
-{
-    int64_t chunks = 0;
-    if (call->backend == CKPT_ON_CUDA)
-        return cuda_sum_squares_workspace(call->in, call->n_in);
-    for (int i = 0; i < call->n_in; i++)
-        chunks = max_i64(chunks, optim_chunks(&call->in[i]));
-    return chunks * (int64_t)sizeof(double);
-}
 
 static int sum_squares_shape(struct ckpt_call *call)
 {
@@ -26,7 +12,6 @@ static int sum_squares_shape(struct ckpt_call *call)
         if (call_float(call, i))
             return CKPT_ESHAPE;
     call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {1}, .stride = {1}};
-    call->workspace = sum_squares_workspace(call);
     return CKPT_OK;
 }
 
@@ -42,8 +27,6 @@ const struct ckpt_op_def op_sum_squares = {
     .name = "sum_squares",
     .shape = sum_squares_shape,
     .cost = sum_squares_cost,
-    .cpu = cpu_sum_squares,
-    .cuda = CUDA_KERNEL(cuda_sum_squares),
 };
 
 static int clip_coefficient_shape(struct ckpt_call *call)
@@ -57,7 +40,6 @@ static int clip_coefficient_shape(struct ckpt_call *call)
                               (double)attr->clip_norm);
     call->out[0] = (struct ckpt_desc){
         .dtype = CKPT_F32, .ndim = 1, .shape = {clip_values(attr)}, .stride = {1}};
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_clip_workspace() : 0;
     return CKPT_OK;
 }
 
@@ -65,8 +47,6 @@ const struct ckpt_op_def op_clip_coefficient = {
     .size = sizeof(struct ckpt_op_def),
     .name = "clip_coefficient",
     .shape = clip_coefficient_shape,
-    .cpu = cpu_clip_coefficient,
-    .cuda = CUDA_KERNEL(cuda_clip_coefficient),
 };
 
 /*

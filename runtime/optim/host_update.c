@@ -2,7 +2,7 @@
 /* Updates on the host in one pass over memory, for several instruction sets: see host_update.h. */
 #include <math.h>
 #include <string.h>
-#include "cpu.h"
+#include "kernels/cpu/cpu.h"
 #include "optim/update_math.h"
 #include "optim/host_update.h"
 #include "optim/optim.h"

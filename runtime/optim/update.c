@@ -2,8 +2,6 @@
 /* Updates as ops that change parameters and their state in place, and the recording of these
  * ops. */
 #include <stdlib.h>
-#include "kernels/cpu/kernels.h"
-#include "kernels/cuda/kernels.h"
 #include "attr.h"
 #include "collective.h"
 #include "core/mean8.h"
@@ -103,8 +101,6 @@ static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
         .flags = CKPT_OP_INPLACE,                                                                  \
         .shape = update_shape,                                                                     \
         .cost = update_cost,                                                                       \
-        .cpu = cpu_update,                                                                         \
-        .cuda = CUDA_KERNEL(cuda_update),                                                          \
     }
 
 UPDATE_OP(adamw);
@@ -140,8 +136,6 @@ const struct ckpt_op_def op_assign = {
     .name = "assign",
     .flags = CKPT_OP_INPLACE,
     .shape = assign_shape,
-    .cpu = cpu_assign,
-    .cuda = CUDA_KERNEL(cuda_assign),
 };
 
 /*

@@ -10,10 +10,10 @@
  * gradient of GELU is fused; the forward GELU is computed while its result is rounded (fp8.c).
  */
 #include <stdlib.h>
-#include "kernels/cpu/linear.h"
-#include "kernels/cuda/workspace.h"
 #include "expr/expr.h"
+#include "kernels/kernel.h"
 #include "passes/epilogue.h"
+#include "shapes/linear.h"
 
 /* For both matrix sizes of a layer: bulk tensor copies (TMA) need multiples of SIDE_UNIT; below
  * MIN_SIDE fusion does not pay. */
@@ -51,8 +51,8 @@ static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
 {
     const struct ckpt_desc *dx = &t->tensors.data[x].desc, *dy = &t->tensors.data[y].desc;
     const int64_t inner = dx->shape[dx->ndim - 1], cols = dy->shape[dy->ndim - 1];
-    return cuda_joined_tiles(linear_rows(dx), cols) >= t->env.joined_tiles && inner >= MIN_SIDE &&
-           cols >= MIN_SIDE && inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
+    return kernel_joins(t, linear_rows(dx), cols) && inner >= MIN_SIDE && cols >= MIN_SIDE &&
+           inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
 }
 
 /* Whether product o has no addend, and plain operand, weight and result. */
@@ -152,11 +152,7 @@ int epilogue_replace_op(struct epilogues *j, int32_t i, const struct ckpt_op_def
     tape_call(t, &t->ops.data[i], &call, of_in, of_out);
     call.message = message;
     call.message_size = sizeof message;
-    call.workspace = 0;
-    if (def->shape(&call))
-        return tape_fail(t, CKPT_ESHAPE, "%s: %s", def->name, message);
-    t->ops.data[i].workspace = call.workspace;
-    return CKPT_OK;
+    return def->shape(&call) ? tape_fail(t, CKPT_ESHAPE, "%s: %s", def->name, message) : CKPT_OK;
 }
 
 void epilogue_remove_op(struct epilogues *j, int32_t i, int32_t by)

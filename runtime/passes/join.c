@@ -88,5 +88,4 @@ void expr_remove_op(ckpt_tape *t, int32_t i)
     o->attr_size = 0;
     o->def = &expr_fused;
     o->n_in = o->n_out = 0;
-    o->workspace = 0;
 }

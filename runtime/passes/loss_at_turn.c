@@ -296,7 +296,6 @@ static int fuse_pair(struct loss_move *u, int32_t i)
     o->n_in = weight ? 4 : 3;
     o->n_out = 2;
     o->operands = t->n_operands;
-    o->workspace = cross_entropy_both_workspace(&t->tensors.data[rows].desc);
     memcpy(t->operands.data + t->n_operands, all, (size_t)(o->n_in + 2) * sizeof *all);
     t->n_operands += o->n_in + 2;
     if (can_overwrite(t, op_in(t, o, DX_X), i))

@@ -233,7 +233,6 @@ int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, cons
     o->attr = attr_size ? memcpy(own, attr, attr_size) : NULL;
     o->attr_size = attr_size;
     o->def = def;
-    o->workspace = 0;
     o->n_in = n_in;
     o->n_out = n_out;
     o->operands = t->n_operands;

@@ -433,6 +433,7 @@ void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, s
                                .attr = o->attr,
                                .backend = t->env.backend,
                                .deterministic = !t->env.unordered,
+                               .threads = (int)max_i64(1, t->env.threads),
                                .workspace = o->workspace};
 }
 

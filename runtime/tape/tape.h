@@ -76,7 +76,8 @@ struct op {
     int32_t n_in, n_out;
     void *attr;
     size_t attr_size;
-    int64_t workspace;
+    ckpt_kernel run;   /* set with the scratch when kernels are chosen (kernel_bind); or NULL */
+    int64_t workspace; /* bytes of scratch; before that those of an op of a program */
     enum phase phase;
     enum accumulate accumulate;
     int32_t feed;  /* >= 0: copies this feed in (def is op_feed) */
@@ -126,7 +127,7 @@ enum rewrite { TAPE_REWRITES(X) REWRITES };
 
 /* The tape's environment: everything that recording needs from outside the tape. */
 struct tape_env {
-    enum ckpt_backend backend;   /* backend of the kernels: it decides their workspace */
+    enum ckpt_backend backend;   /* of the kernels; recording tells it to ops of programs */
     bool unordered;              /* kernels may add in no fixed order */
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
@@ -135,7 +136,9 @@ struct tape_env {
     int threads;                 /* of a kernel */
     const struct params *params; /* the parameters, whose handles are below 0; outlives the tape */
     struct sharing sharing;      /* how ranks share the parameters */
-    unsigned without;            /* rewrites that a test leaves out, as bits 1 << enum rewrite */
+    /* Whether the host can run an op, to count inputs before a step (means.c); NULL: it cannot. */
+    bool (*on_host)(const struct ckpt_op_def *op);
+    unsigned without;   /* rewrites that a test leaves out, as bits 1 << enum rewrite */
     const bool *frozen; /* per parameter: it takes no gradient on this tape; NULL: all do; valid
                            while a model is recorded */
 };

@@ -207,7 +207,7 @@ static void test(const struct shape *s)
     run_two(&d);
     void *loss = fetch(&d, LOSS), *dx = fetch(&d, DX);
     if (s->rows <= CPU_ROWS) {
-        run_both(&d, HOST, op_cross_entropy_both.cpu, X);
+        run_both(&d, HOST, cpu_cross_entropy_both, X);
         check_near(&d, LOSS, loss);
         check_near(&d, DX, dx);
         memset(d.at[HOST][LOSS], 0xff, (size_t)desc_bytes(&d.desc[LOSS]));

@@ -7,6 +7,7 @@
 #include "dual.h"
 #include "expr/expr.h"
 #include "harness.h"
+#include "kernels/kernel.h"
 #include "tape/tape.h"
 
 #include <math.h>
@@ -99,6 +100,7 @@ static void run(struct bench *b, const double *const *values)
     const ckpt_tape *t = b->t;
     static const struct ckpt_run step = {.seed = 7, .step = 3, .n_micro = 1};
     static double scratch[1 << 16];
+    kernel_bind(b->t);
     release(b);
     b->bytes = calloc((size_t)t->n_storages + 1, sizeof *b->bytes);
     for (int32_t s = 0; s < t->n_storages; s++) {
@@ -133,7 +135,7 @@ static void run(struct bench *b, const double *const *values)
                                            .op = i,
                                            .number = o->number,
                                            .run = &step};
-        o->def->cpu(&a);
+        o->run(&a);
     }
 }
 

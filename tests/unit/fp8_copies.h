@@ -13,10 +13,11 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "core/fp8.h"
-#include "cpu.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/gemm.h"
+#include "shapes/linear.h"
 #include "fp8.h"
 #include "fp8_reference.h"
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "attr.h"
-#include "cpu.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
 #include "optim/host_update.h"
 #include "optim/optim.h"

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "ckpt_tools.h"
 #include "core/int8.h"
-#include "cpu.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
 #include "int8.h"
 #include "tape/tape.h"

@@ -16,9 +16,9 @@
 #endif
 #include "attr.h"
 #include "ckpt_tools.h"
-#include "cpu.h"
-#include "kernels.h"
-#include "reduce.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/workspace.h"
 
 static uint32_t random_word(void)
 {

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "attr.h"
-#include "cpu.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
 #include "core/mean8.h"
 #include "core/random.h"

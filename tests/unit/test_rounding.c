@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "attr.h"
-#include "cpu.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
 #include "core/random.h"
 #include "unit/philox.h"

@@ -2,8 +2,8 @@
 /* The vector maths of the CPU kernels against the C library in double precision. */
 #include <stdio.h>
 #include <stdlib.h>
-#include "cpu.h"
-#include "vmath.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vmath.h"
 
 #define N 4096
 

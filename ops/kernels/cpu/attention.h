@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CPU attention: functions that the shape rules need. */
+/* CPU attention: sizes, and the rows of a head. */
 #ifndef CKPT_CPU_ATTENTION_H
 #define CKPT_CPU_ATTENTION_H
 

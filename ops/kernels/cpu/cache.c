@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cache.h"
 #include "cpu.h"
+#include "kernels.h"
 #include "report.h"
 
 int cpu_cache_append(const struct ckpt_kernel_args *a)

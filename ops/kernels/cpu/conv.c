@@ -10,6 +10,7 @@
 #include "conv_taps.h"
 #include "cpu.h"
 #include "gemm.h"
+#include "workspace.h"
 #include "kernels.h"
 
 enum {

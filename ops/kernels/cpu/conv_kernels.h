@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CPU convolutions: workspace in bytes for the shape rules, and kernels for groups. */
+/* CPU convolutions: kernels for groups, and their workspace in bytes. */
 #ifndef CKPT_CPU_CONV_KERNELS_H
 #define CKPT_CPU_CONV_KERNELS_H
 
 #include "ckpt_op.h"
 
 struct conv_shape;
-
-int64_t cpu_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
-int64_t cpu_conv_dx_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
-int64_t cpu_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
 
 /* For conv_is_depthwise() shapes. */
 int64_t cpu_depthwise_workspace(const struct conv_shape *s); /* for y and dx */

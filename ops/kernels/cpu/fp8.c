@@ -10,7 +10,10 @@
 #include "fp8.h"
 #include "functions.h"
 #include "kernels.h"
-#include "linear.h"
+#include "kernels/parts.h"
+#include "shapes/linear.h"
+#include "gemm.h"
+#include "workspace.h"
 
 enum {
     BLOCK = FP8_BLOCK,

@@ -7,6 +7,7 @@
  */
 #include "group_norm.h"
 #include "kernels.h"
+#include "workspace.h"
 #include "rows.h"
 #include "vmath.h"
 

@@ -1,88 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b.  All products are
- * struct gemm, with [..., K] viewed as rows of K; linear_gemm() and the similar functions say which
- * operand is transposed, for the shape rules and CUDA as well.  Column sums consist of at most
- * CHUNKS partial sums, divided by the number of rows alone and added in order, so the bits do not
- * depend on the number of threads.
+ * Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b.  Column sums consist of
+ * at most CHUNKS partial sums, divided by the number of rows alone and added in order, so the bits
+ * do not depend on the number of threads.
  */
-#include "core/fp8.h"
 #include "attr.h"
 #include "cpu.h"
+#include "gemm.h"
 #include "kernels.h"
-#include "linear.h"
-
-int64_t linear_rows(const struct ckpt_desc *x)
-{
-    int64_t rows = 1;
-    for (int i = 0; i < x->ndim - 1; i++)
-        rows *= x->shape[i];
-    return rows;
-}
-
-struct gemm linear_gemm(const struct ckpt_desc *x, const struct ckpt_desc *w)
-{
-    return (struct gemm){.rows = linear_rows(x),
-                         .cols = w->shape[0],
-                         .inner = w->shape[1],
-                         .a = {.dtype = x->dtype},
-                         .b = {.dtype = w->dtype, .transposed = true},
-                         .c_dtype = x->dtype};
-}
-
-struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w)
-{
-    return (struct gemm){.rows = linear_rows(dy),
-                         .cols = w->shape[1],
-                         .inner = w->shape[0],
-                         .a = {.dtype = dy->dtype},
-                         .b = {.dtype = w->dtype},
-                         .c_dtype = w->dtype};
-}
-
-struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x,
-                           enum ckpt_dtype dtype)
-{
-    return (struct gemm){.rows = dy->shape[dy->ndim - 1],
-                         .cols = x->shape[x->ndim - 1],
-                         .inner = linear_rows(x),
-                         .a = {.dtype = dy->dtype, .transposed = true},
-                         .b = {.dtype = x->dtype},
-                         .c_dtype = dtype};
-}
-
-/* Derived from the shape of the scales, [K / 128, n] or [n / 128, K / 128], rounded up: these
- * differ for n >= 16. */
-static enum gemm_scaling scaling_of(const struct ckpt_desc *scale, const struct ckpt_desc *codes)
-{
-    if (scale->ndim < 1)
-        return SCALE_ALL;
-    const int64_t blocks = (codes->shape[codes->ndim - 1] + FP8_BLOCK - 1) / FP8_BLOCK;
-    return scale->shape[0] == blocks && scale->shape[1] >= linear_rows(codes) ? SCALE_ROWS
-                                                                              : SCALE_BLOCKS;
-}
-
-static struct gemm_operand fp8_operand(const struct ckpt_view *in, bool transposed)
-{
-    const struct ckpt_desc *scale = &in[1].desc;
-    return (struct gemm_operand){.data = in[0].data,
-                                 .dtype = in[0].desc.dtype,
-                                 .transposed = transposed,
-                                 .scale = in[1].data,
-                                 .scaling = scaling_of(scale, &in[0].desc),
-                                 .scale_ld = scale->ndim < 1 ? 0 : scale->shape[1]};
-}
-
-struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype)
-{
-    const struct ckpt_desc *a = &in[0].desc, *b = &in[2].desc;
-    return (struct gemm){.rows = linear_rows(a),
-                         .cols = b->shape[0],
-                         .inner = b->shape[1],
-                         .a = fp8_operand(in, false),
-                         .b = fp8_operand(in + 2, true),
-                         .c_dtype = dtype};
-}
+#include "kernels/parts.h"
+#include "shapes/linear.h"
+#include "workspace.h"
 
 static int run(struct gemm *g, const struct ckpt_kernel_args *a)
 {
@@ -117,40 +45,6 @@ int cpu_linear_dw(const struct ckpt_kernel_args *a)
 
 /* ---- GELU epilogues -------------------------------------------------------------------------- */
 
-int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
-{
-    struct ckpt_kernel_args product = *a, gelu = *a;
-    const struct ckpt_view *pre = &a->out[a->out[0].data ? 0 : 1];
-    product.n_out = gelu.n_in = gelu.n_out = 1;
-    product.out = gelu.in = pre;
-    gelu.out = &a->out[1];
-    const int rc = pre->data ? parts->product(&product) : CKPT_OK;
-    return rc || !a->out[1].data ? rc : parts->gelu(&gelu);
-}
-
-/* The product's result is overwritten by the gradient of GELU.  An extra output for the largest
- * magnitude is written by that kernel. */
-int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
-{
-    const struct linear_dx_gelu_attr *attr = a->attr;
-    const struct ckpt_view pre = a->in[parts->pre], of_dx[] = {a->out[0], pre};
-    struct ckpt_view of_product[LINEAR_DX_OPERANDS + 1];
-    struct ckpt_kernel_args product = *a, dx = *a, gelu = *a;
-    memcpy(of_product, a->in, (size_t)parts->pre * sizeof *of_product);
-    of_product[parts->pre] = (struct ckpt_view){.desc = {.ndim = -1}}; /* no addend */
-    product.in = of_product;
-    product.n_out = gelu.n_in = gelu.n_out = 1;
-    dx.in = of_dx;
-    dx.n_in = 2;
-    dx.n_out = a->n_out - attr->post;
-    gelu.in = &pre;
-    gelu.out = &a->out[1 + attr->sums];
-    int rc = parts->product(&product);
-    if (!rc)
-        rc = (attr->sums ? parts->dx_sums : parts->dx)(&dx);
-    return rc || !attr->post ? rc : parts->gelu(&gelu);
-}
-
 int cpu_linear_gelu(const struct ckpt_kernel_args *a)
 {
     static const struct linear_gelu_parts parts = {.product = cpu_linear, .gelu = cpu_gelu};
@@ -168,84 +62,6 @@ int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a)
 }
 
 /* ---- gate epilogues -------------------------------------------------------------------------- */
-
-int64_t linear_gated_scratch(const struct ckpt_desc *gate)
-{
-    return round_up(desc_bytes(gate), GATED_ALIGN);
-}
-
-/* Calls a kernel with one result and the workspace after the first `taken` bytes. */
-static int call_part(const struct ckpt_kernel_args *a, ckpt_kernel kernel, int n_in,
-                     const struct ckpt_view *in, const struct ckpt_view *out, int64_t taken)
-{
-    struct ckpt_kernel_args own = *a;
-    struct ckpt_view result = *out;
-    own.n_in = n_in;
-    own.in = in;
-    own.n_out = 1;
-    own.out = &result;
-    own.workspace = (char *)a->workspace + taken;
-    own.workspace_bytes = a->workspace_bytes - taken;
-    return kernel(&own);
-}
-
-/* Places an absent result into the workspace and sets *taken to its bytes.  Fails if the workspace
- * is too small. */
-static int place_in_workspace(const struct ckpt_kernel_args *a, struct ckpt_view *result,
-                              int64_t *taken)
-{
-    *taken = linear_gated_scratch(&result->desc);
-    if (a->workspace_bytes < *taken)
-        return CKPT_EDEVICE;
-    result->data = a->workspace;
-    return CKPT_OK;
-}
-
-/* If gate is absent, it is computed in h, where its SiLU is computed, too. */
-int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_gated_parts *parts)
-{
-    const struct ckpt_view none = {.desc = {.ndim = -1}}, h = a->out[2];
-    const struct ckpt_view of_gate[] = {a->in[0], a->in[1], none};
-    const struct ckpt_view of_up[] = {a->in[0], a->in[2], none};
-    struct ckpt_view up = a->out[1];
-    const struct ckpt_view gate = a->out[0].data ? a->out[0] : h;
-    int64_t taken = 0;
-    int rc = h.data && !up.data ? place_in_workspace(a, &up, &taken) : CKPT_OK;
-    if (!rc && gate.data)
-        rc = call_part(a, parts->product, 3, of_gate, &gate, taken);
-    if (!rc && up.data)
-        rc = call_part(a, parts->product, 3, of_up, &up, taken);
-    if (!rc && h.data)
-        rc = call_part(a, parts->silu, 1, &gate, &h, taken);
-    if (!rc && h.data)
-        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){h, up}, &h, taken);
-    return rc;
-}
-
-/* The gradient of h is first stored in dup. */
-int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
-                             const struct linear_gated_parts *parts)
-{
-    const struct ckpt_view none = {.desc = {.ndim = -1}}, gate = a->in[2], up = a->in[3];
-    const struct ckpt_view of_product[] = {a->in[0], a->in[1], none};
-    const struct ckpt_view *dgate = &a->out[0], *dup = &a->out[1];
-    struct ckpt_view silu = a->n_out > 2 ? a->out[2] : (struct ckpt_view){.desc = gate.desc};
-    int64_t taken = 0;
-    int rc = silu.data ? CKPT_OK : place_in_workspace(a, &silu, &taken);
-    if (!rc)
-        rc = call_part(a, parts->product, 3, of_product, dup, taken);
-    if (!rc)
-        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){*dup, up}, dgate, taken);
-    if (!rc)
-        rc = call_part(a, parts->silu_dx, 2, (struct ckpt_view[]){*dgate, gate}, dgate, taken);
-    if (!rc)
-        rc = call_part(a, parts->silu, 1, &gate, &silu, taken);
-    if (!rc)
-        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){*dup, silu}, dup, taken);
-    if (!rc && a->n_out > 2)
-        rc = call_part(a, parts->mul, 2, (struct ckpt_view[]){silu, up}, &silu, taken);
-    return rc;
-}
 
 int cpu_linear_gated(const struct ckpt_kernel_args *a)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mean squared error with a frame mask.  Sums are in double. */
 #include "kernels.h"
-#include "loss.h"
+#include "workspace.h"
 #include "rows.h"
 
 /* Prediction [B, C, T, ...] viewed as lines: a line is the elements of one frame of one channel. */

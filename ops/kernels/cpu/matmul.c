@@ -3,6 +3,7 @@
 #include "cpu.h"
 #include "kernels.h"
 #include "matmul.h"
+#include "workspace.h"
 
 int cpu_matmul(const struct ckpt_kernel_args *a)
 {

@@ -7,7 +7,7 @@
 #include "attr.h"
 #include "kernels.h"
 #include "map.h"
-#include "reduce.h"
+#include "workspace.h"
 #include "reduction.h"
 
 #define BLOCK 4096  /* maximum results per task */

@@ -3,7 +3,7 @@
 #ifndef CKPT_CUDA_BLOCK_PRODUCT_H
 #define CKPT_CUDA_BLOCK_PRODUCT_H
 
-#include "kernels/cpu/gemm.h"
+#include "shapes/gemm.h"
 
 #ifdef __cplusplus
 extern "C" {

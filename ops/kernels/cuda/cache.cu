@@ -3,6 +3,7 @@
  * of them. */
 #include "cache.h"
 #include "core/base.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/report.cuh"
 
 template <typename W>

@@ -8,7 +8,7 @@
 #define CKPT_CUDA_GEMM_H
 
 #include <cublasLt.h>
-#include "kernels/cpu/gemm.h"
+#include "shapes/gemm.h"
 #include "kernels/cuda/libs.h"
 
 #ifdef __cplusplus

@@ -11,7 +11,7 @@
 #ifndef CKPT_CUDA_GEMM_PLAIN_H
 #define CKPT_CUDA_GEMM_PLAIN_H
 
-#include "kernels/cpu/gemm.h"
+#include "shapes/gemm.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,12 +3,13 @@
  * operands or of their 8-bit copies.  Products with GELU or a gate in their epilogue, on Hopper,
  * and products of copies with a scale per block use libckpt's kernels. */
 #include "attr.h"
-#include "kernels/cpu/linear.h"
 #include "kernels/cuda/block_product.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_gated.h"
 #include "kernels/cuda/gemm_gelu.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/parts.h"
+#include "shapes/linear.h"
 #include "fp8.h"
 
 static int run(struct gemm *g, const struct ckpt_kernel_args *a)

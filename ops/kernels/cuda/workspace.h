@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scratch sizes of the CUDA kernels.  They are functions of the shapes alone, so a plan made on a
- * machine without a GPU is valid on one with a GPU.  Shape rules call them if call->backend is
- * CKPT_ON_CUDA.  The file also defines how a kernel partitions its work wherever the scratch size
- * depends on it.
+ * machine without a GPU is valid on one with a GPU.  The rows of the table (table.c) call them.
+ * The file also defines how a kernel partitions its work wherever the scratch size depends on it.
  */
 #ifndef CKPT_CUDA_WORKSPACE_H
 #define CKPT_CUDA_WORKSPACE_H
@@ -317,8 +316,8 @@ static inline int64_t cuda_sums_workspace(int64_t vectors, int64_t rows, int64_t
     for (int pieces = 0; pieces < 2; pieces++) {
         int64_t each = cuda_row_chunk(cuda_row_wave(c, pieces), vectors, rows);
         int64_t chunks = (rows + each - 1) / each, units = vectors * chunks;
-        int64_t sums = (chunks == 1 ? 0 : units * n) +
-                       (dx_sums ? min_i64(units, CUDA_ROW_BLOCKS) : 0);
+        int64_t sums =
+            (chunks == 1 ? 0 : units * n) + (dx_sums ? min_i64(units, CUDA_ROW_BLOCKS) : 0);
         limit = max_i64(limit, sums * c * (int64_t)sizeof(float));
     }
     return limit;

@@ -8,6 +8,7 @@
 #include "context/context.h"
 #include "exec/program.h"
 #include "expr/expr.h"
+#include "kernels/kernel.h"
 #include "ops.h"
 
 enum { FLUSH = 192 << 20 };
@@ -48,6 +49,7 @@ struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const st
         if (t->ops.data[i].def == &op_to_fp8_largest && t->ops.data[i].phase == PHASE_FORWARD)
             s.own++, s.seeded++;
     expr_pair(t);
+    kernel_bind(t);
     return s;
 }
 
@@ -58,21 +60,14 @@ int64_t bench_flush_bytes(const struct device *d)
     return d->ops->backend == CKPT_ON_CUDA ? FLUSH : 0;
 }
 
-/* The tape's workspace is for the selected device; the reference may need another size. */
+/* The selected device and the reference may need scratch of other sizes. */
 static int64_t workspace_on(const struct device *d, const ckpt_tape *t, const struct op *o)
 {
     struct ckpt_desc in[BENCH_OPERANDS], out[BENCH_OPERANDS];
     struct ckpt_call call;
-    char message[CKPT_MESSAGE];
     tape_call(t, o, &call, in, out);
-    if (call.backend == d->ops->backend || o->feed >= 0)
-        return o->workspace;
     call.backend = d->ops->backend;
-    call.workspace = 0;
-    call.message = message;
-    call.message_size = sizeof message;
-    o->def->shape(&call);
-    return call.workspace;
+    return kernel_workspace(o->def, &call);
 }
 
 static int map(struct device *d, const ckpt_tape *t, int64_t bytes)
@@ -148,8 +143,7 @@ void bench_make_job(struct bench_job *j, struct bench *b, struct device *d,
 {
     const ckpt_tape *t = op->tape;
     const struct op *o = op->op;
-    *j = (struct bench_job){.device = d,
-                            .kernel = d->ops->backend == CKPT_ON_CUDA ? o->def->cuda : o->def->cpu};
+    *j = (struct bench_job){.device = d, .kernel = kernel_run(o->def, d->ops->backend)};
     for (int i = 0; i < o->n_in + o->n_out; i++) {
         int32_t x = t->operands.data[o->operands + i];
         const struct tensor *v = &t->tensors.data[max_i64(0, x)];

@@ -4,6 +4,7 @@
 #include "bench/ops/bench.h"
 #include "context/context.h"
 #include "exec/program.h"
+#include "kernels/kernel.h"
 #include "ops.h"
 
 enum { MAX_OPS = 256, BACKENDS = 2, DTYPES = 2 };
@@ -48,7 +49,7 @@ static bool is_copied(const struct ckpt_op_def *def)
 
 static bool has_kernel(const struct ckpt_op_def *def, int backend)
 {
-    return backend == CKPT_ON_CUDA ? def->cuda != NULL : def->cpu != NULL;
+    return kernel_run(def, (enum ckpt_backend)backend) != NULL;
 }
 
 static const char *cell(const struct uses *u, int n, int backend, int dtype)

@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products of linear layers, for shape rules (workspace) and kernels. */
-#ifndef CKPT_CPU_LINEAR_H
-#define CKPT_CPU_LINEAR_H
+/* Products with an epilogue as separate kernels, of any device. */
+#ifndef CKPT_KERNELS_PARTS_H
+#define CKPT_KERNELS_PARTS_H
 
-#include "gemm.h"
-
-/* Rows of a tensor viewed as a matrix: the product of all axes but the last. */
-int64_t linear_rows(const struct ckpt_desc *x);
-
-/* The products, without data pointers. */
-struct gemm linear_gemm(const struct ckpt_desc *x, const struct ckpt_desc *w);
-struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w);
-struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x,
-                           enum ckpt_dtype dtype);
-
-/* c = a b^T with 8-bit operands; in: qa [.., K], its scales, qb [N, K], its scales. */
-struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype);
+#include "ckpt_op.h"
 
 /* linear_gelu and linear_dx_gelu, also 8-bit, as separate kernels.  dx, dx_sums and pre are for the
  * gradient: pre is the index of the input of GELU, after the at most LINEAR_DX_OPERANDS operands of
@@ -40,8 +28,5 @@ int64_t linear_gated_scratch(const struct ckpt_desc *gate);
 int linear_gated_by_parts(const struct ckpt_kernel_args *a, const struct linear_gated_parts *parts);
 int linear_dx_gated_by_parts(const struct ckpt_kernel_args *a,
                              const struct linear_gated_parts *parts);
-
-/* Workspace of column_sum on [rows, cols], in bytes. */
-int64_t column_sum_workspace(int64_t rows, int64_t cols);
 
 #endif

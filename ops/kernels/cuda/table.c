@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of CUDA, in every build: the scratch of its kernels, and its rows (kernels.def). */
+#include "collective.h"
+#include "conv.h"
+#include "group_norm.h"
+#include "kernels/common.h"
+#include "kernels/cuda/attention/attention_workspace.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/segments.h"
+#include "kernels/cuda/workspace.h"
+#include "kernels/kernel.h"
+#include "ops.h"
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+static int64_t product_bytes(struct gemm g)
+{
+    return cuda_gemm_workspace(g.rows, g.cols);
+}
+
+static int64_t linear_bytes(const struct ckpt_call *call)
+{
+    return product_bytes(gemm_of_linear(call));
+}
+
+static int64_t linear_dx_bytes(const struct ckpt_call *call)
+{
+    return product_bytes(gemm_of_dx(call));
+}
+
+static int64_t linear_dw_bytes(const struct ckpt_call *call)
+{
+    return product_bytes(gemm_of_dw(call));
+}
+
+static int64_t linear_fp8_bytes(const struct ckpt_call *call)
+{
+    return product_bytes(gemm_of_fp8(call, FP8_QX));
+}
+
+static int64_t linear_fp8_dx_bytes(const struct ckpt_call *call)
+{
+    return product_bytes(gemm_of_fp8(call, 0));
+}
+
+static int64_t sums_bytes(const struct ckpt_desc *x)
+{
+    return cuda_column_sum_workspace(linear_rows(x), columns_of(x));
+}
+
+static int64_t column_sum_bytes(const struct ckpt_call *call)
+{
+    return sums_bytes(&call->in[0]);
+}
+
+static int64_t gelu_dx_sums_bytes(const struct ckpt_call *call)
+{
+    return sums_bytes(&call->out[0]);
+}
+
+/* A product and, if requested, column sums of its result: in its epilogue or separately. */
+static int64_t product_and_sums(const struct ckpt_call *call, int64_t product)
+{
+    const struct linear_dx_gelu_attr *attr = call->attr;
+    const struct ckpt_desc *y = &call->out[0];
+    if (!attr->sums)
+        return product;
+    return max_i64(product,
+                   max_i64(sums_bytes(y), cuda_gelu_sums_workspace(linear_rows(y), columns_of(y))));
+}
+
+static int64_t linear_dx_gelu_bytes(const struct ckpt_call *call)
+{
+    return product_and_sums(call, linear_dx_bytes(call));
+}
+
+static int64_t linear_fp8_dx_gelu_bytes(const struct ckpt_call *call)
+{
+    return product_and_sums(call, linear_fp8_dx_bytes(call));
+}
+
+/* The column sums of each tile of rows, and the scratch to add them. */
+static int64_t to_fp8_bytes(const struct ckpt_call *call)
+{
+    const struct to_fp8_attr *attr = call->attr;
+    const struct ckpt_desc *x = &call->in[0];
+    const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK, cols = columns_of(x);
+    if (!attr->sums)
+        return 0;
+    return max_i64(sums_bytes(x),
+                   down * cols * (int64_t)sizeof(float) + cuda_column_sum_workspace(down, cols));
+}
+
+static int64_t matmul_bytes(const struct ckpt_call *call)
+{
+    const int64_t cols = columns_of(&call->out[0]);
+    return cuda_gemm_workspace(desc_numel(&call->out[0]) / cols, cols);
+}
+
+/* ---- convolutions ---------------------------------------------------------------------------- */
+
+static int64_t conv_bytes(const struct ckpt_call *call)
+{
+    const struct conv_shape s = conv_shape_forward(call->in, call->attr);
+    return cuda_conv_workspace(&s, call->in[0].dtype);
+}
+
+static int64_t conv_dx_bytes(const struct ckpt_call *call)
+{
+    const struct conv_shape s = conv_shape_dx(call->in, call->attr);
+    return cuda_conv_workspace(&s, call->in[1].dtype);
+}
+
+static int64_t conv_dw_bytes(const struct ckpt_call *call)
+{
+    const struct conv_shape s = conv_shape_dw(call->in, call->attr);
+    return cuda_conv_dw_workspace(&s, call->in[1].dtype);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+static int64_t attention_bytes(const struct ckpt_call *call)
+{
+    return cuda_attention_workspace(&call->in[ATTENTION_Q], &call->in[ATTENTION_K]);
+}
+
+static int64_t attention_dx_bytes(const struct ckpt_call *call)
+{
+    return cuda_attention_dx_workspace(&call->in[ATTENTION_Q], &call->in[ATTENTION_K],
+                                       !call->deterministic);
+}
+
+static int64_t cross_attention_dx_bytes(const struct ckpt_call *call)
+{
+    return cuda_attention_own_dx_workspace(&call->in[0], &call->in[1], true);
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+static int64_t group_norm_bytes(const struct ckpt_call *call)
+{
+    const struct group_norm_shape s = group_norm_shape(&call->in[0], call->attr);
+    return cuda_group_norm_workspace(&s, call->in[0].dtype);
+}
+
+static int64_t group_norm_dx_bytes(const struct ckpt_call *call)
+{
+    const struct group_norm_shape s = group_norm_shape(&call->in[1], call->attr);
+    return cuda_group_norm_dx_workspace(&s, call->in[1].dtype);
+}
+
+static int64_t group_norm_moments_bytes(const struct ckpt_call *call)
+{
+    const struct group_norm_shape s = group_norm_row_shape(&call->in[0], call->attr);
+    return cuda_group_norm_rows_workspace(&s);
+}
+
+/* {dy, x, scale} -> dx and the sums of two vectors; with dx_sums also the column sums of dx. */
+static int64_t two_sums_bytes(const struct ckpt_call *call)
+{
+    return cuda_row_sums_workspace(&call->in[1], &call->in[2], 2, false);
+}
+
+static int64_t two_sums_and_dx_bytes(const struct ckpt_call *call)
+{
+    return cuda_row_sums_workspace(&call->in[1], &call->in[2], 2, true);
+}
+
+/* {dy, gate, a} */
+static int64_t gated_residual_dx_bytes(const struct ckpt_call *call)
+{
+    return cuda_row_sums_workspace(&call->in[2], &call->in[1], 1, false);
+}
+
+static int64_t gated_residual_dx_sums_bytes(const struct ckpt_call *call)
+{
+    return cuda_row_sums_workspace(&call->in[2], &call->in[1], 1, true);
+}
+
+static int64_t layer_norm_dx_sums_bytes(const struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[1];
+    return cuda_sums_workspace(1, linear_rows(x), columns_of(x), 0, true);
+}
+
+/* The larger scratch of two kernels, for short rows and for any rows. */
+static int64_t affine_bytes(const struct ckpt_desc *x, bool dx_sums)
+{
+    const int64_t rows = linear_rows(x), c = columns_of(x);
+    return max_i64(2 * cuda_weight_sums_workspace(rows, c),
+                   cuda_sums_workspace(1, rows, c, 2, dx_sums));
+}
+
+static int64_t layer_norm_affine_dx_bytes(const struct ckpt_call *call)
+{
+    return affine_bytes(&call->in[1], false);
+}
+
+static int64_t layer_norm_affine_dx_sums_bytes(const struct ckpt_call *call)
+{
+    return affine_bytes(&call->in[1], true);
+}
+
+/* As above. */
+static int64_t rms_norm_dx_bytes(const struct ckpt_call *call)
+{
+    const int64_t rows = linear_rows(&call->in[1]), c = columns_of(&call->in[1]);
+    return max_i64(cuda_weight_sums_workspace(rows, c), cuda_sums_workspace(1, rows, c, 1, false));
+}
+
+static int64_t rms_norm_dx_sums_bytes(const struct ckpt_call *call)
+{
+    return cuda_sums_workspace(1, linear_rows(&call->in[1]), columns_of(&call->in[1]), 1, true);
+}
+
+/* ---- lookups, reductions, losses ------------------------------------------------------------- */
+
+static int64_t argsort_bytes(const struct ckpt_call *call)
+{
+    return cuda_argsort_workspace(linear_rows(&call->in[0]), columns_of(&call->in[0]));
+}
+
+static int64_t index_add_bytes(const struct ckpt_call *call)
+{
+    const struct index_attr *attr = call->attr;
+    const struct ckpt_desc *index = &call->in[1];
+    const struct index_shape s =
+        index_rows(&call->in[0], index, attr->axis, attr->size, index->ndim);
+    return cuda_index_add_workspace(&s);
+}
+
+static int64_t scatter_bytes(const struct ckpt_call *call)
+{
+    const struct index_attr *attr = call->attr;
+    const struct index_shape s = index_lanes(&call->in[1], attr->axis, attr->size);
+    return cuda_scatter_workspace(&s);
+}
+
+static int64_t sum_bytes(const struct ckpt_call *call)
+{
+    return cuda_reduce_workspace(&call->in[0], &call->out[0]);
+}
+
+static int64_t mse_bytes(const struct ckpt_call *call)
+{
+    return cuda_mse_workspace(&call->in[0]);
+}
+
+static int64_t pack_bytes(const struct ckpt_call *call)
+{
+    return cuda_pack_workspace(desc_numel(&call->in[1]));
+}
+
+static int64_t sum_squares_bytes(const struct ckpt_call *call)
+{
+    return cuda_sum_squares_workspace(call->in, call->n_in);
+}
+
+static int64_t clip_bytes(const struct ckpt_call *call)
+{
+    (void)call;
+    return cuda_clip_workspace();
+}
+
+/* Rows of a build without CUDA have no function to run. */
+#ifdef HAVE_CUDA
+#define BUILT(run) run
+#else
+#define BUILT(run) NULL
+#endif
+
+const struct kernel cuda_kernels[] = {
+#define KERNEL(op, run, workspace) {&op_##op, BUILT(run), workspace},
+#include "kernels/cuda/kernels.def"
+#undef KERNEL
+    {NULL, NULL, NULL}};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernels: which function runs an op on a device, and what it needs there.
+ *
+ * An op (ops/) says what a step computes; a kernel is how one device computes it.  Each device has
+ * a table of rows, kernels.def in its folder.  A tape is recorded and rewritten without them:
+ * kernel_bind() chooses the kernel of each op once, after all passes and before the graph, so
+ * scratch sizes are those of the ops that run.  Rows are complete in a build without the device but
+ * for `run`, because a plan for a GPU is made on machines without one.
+ *
+ * Ops of programs (ckpt_op.h) have no row: their struct has their kernels, and their shape rule set
+ * their scratch.
+ */
+#ifndef CKPT_KERNELS_KERNEL_H
+#define CKPT_KERNELS_KERNEL_H
+
+#include "tape/tape.h"
+
+struct kernel {
+    const struct ckpt_op_def *op;
+    ckpt_kernel run; /* NULL in a build without the device */
+    /* Bytes of scratch, a function of the call alone, never of a machine; NULL: none. */
+    int64_t (*workspace)(const struct ckpt_call *call);
+};
+
+/* The rows of a device in the order of names; the last one has no op. */
+extern const struct kernel cpu_kernels[], cuda_kernels[];
+
+/* The function that runs an op on a device, or NULL. */
+ckpt_kernel kernel_run(const struct ckpt_op_def *op, enum ckpt_backend backend);
+
+/* Bytes of scratch of a call whose outputs are described, on call->backend. */
+int64_t kernel_workspace(const struct ckpt_op_def *op, const struct ckpt_call *call);
+
+/* Asked by passes: whether the device of t has products of layers with GELU or a gate in their
+ * epilogue, and a result of this size is large enough for them (tape_env.joined_tiles). */
+bool kernel_joins(const ckpt_tape *t, int64_t rows, int64_t cols);
+
+/* Whether the host can run an op: tape_env.on_host. */
+bool kernel_on_host(const struct ckpt_op_def *op);
+
+/* Sets the kernel and the scratch of every op of a complete tape.  Returns 0 or its error. */
+int kernel_bind(ckpt_tape *t);
+
+#endif
