@@ -27,16 +27,14 @@ struct collective_attr {
 /* Whether def is a collective op. */
 bool collective_is(const struct ckpt_op_def *def);
 
-/* All-gather: the [n] of every rank becomes [ranks * n].  all_gather_once is never recomputed.
- * all_gather_in_place has the operand [ranks * n]; each rank provides its own [n] in it and
- * receives the others. */
-extern const struct ckpt_op_def op_all_gather, op_all_gather_once, op_all_gather_in_place;
-/* Sums.  reduce_scatter: [ranks * n] to the [n] of this rank, summed over replicas as well.
- * all_reduce: [n] to [n]. */
-extern const struct ckpt_op_def op_reduce_scatter, op_all_reduce;
-
-/* [CKPT_REQUESTS]: the requests of this rank in this step (struct ckpt_run). */
-extern const struct ckpt_op_def op_requests;
+/*
+ * - all_gather: the [n] of every rank becomes [ranks * n].  all_gather_once is never recomputed.
+ *   all_gather_in_place has the operand [ranks * n]; each rank provides its own [n] in it and
+ *   receives the others.
+ * - reduce_scatter sums [ranks * n] to the [n] of this rank, over replicas as well; all_reduce
+ *   sums [n] to [n].
+ * - requests: [CKPT_REQUESTS], those of this rank in this step (struct ckpt_run).
+ */
 
 /* flatten: copies tensors to given offsets of a 1-D tensor [numel], with zeros in the gaps. */
 enum { FLATTEN_PARTS = 60 };
@@ -45,6 +43,5 @@ struct flatten_attr {
     int64_t numel;
     int64_t offset[FLATTEN_PARTS]; /* in elements, ascending */
 };
-extern const struct ckpt_op_def op_flatten;
 
 #endif

@@ -3,10 +3,11 @@
 #include <math.h>
 #include "ops.h"
 
-#define X(name) &op_##name,
-const struct ckpt_op_def *const ops_table[] = {OPS(X) OPS_VAE(X) OPS_GENERAL(X) OPS_LANGUAGE(X)
-                                                   OPS_CONV(X) NULL};
-#undef X
+const struct ckpt_op_def *const ops_table[] = {
+#define OP(name) &op_##name,
+#include "ops.def"
+#undef OP
+    NULL};
 
 ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
                         const ckpt_tensor *in, const void *attr, size_t attr_size)

@@ -5,102 +5,12 @@
 
 #include "core/base.h"
 
-/* One op_<name> per op.  One file per family in ops/, kernels in ops/kernels/{cpu,cuda}. */
-#define OPS(X)                                                                                     \
-    X(linear)                                                                                      \
-    X(linear_dx)                                                                                   \
-    X(linear_dw)                                                                                   \
-    X(linear_gelu)                                                                                 \
-    X(linear_dx_gelu)                                                                              \
-    X(linear_gated)                                                                                \
-    X(linear_dx_gated)                                                                             \
-    X(to_fp8)                                                                                      \
-    X(to_fp8_largest)                                                                              \
-    X(to_fp8_blocks)                                                                               \
-    X(linear_fp8)                                                                                  \
-    X(linear_fp8_dx)                                                                               \
-    X(linear_fp8_dx_gelu)                                                                          \
-    X(linear_fp8_dw)                                                                               \
-    X(dequantize)                                                                                  \
-    X(to_int8)                                                                                     \
-    X(from_int8)                                                                                   \
-    X(column_sum)                                                                                  \
-    X(add)                                                                                         \
-    X(sub)                                                                                         \
-    X(mul)                                                                                         \
-    X(affine)                                                                                      \
-    X(where)                                                                                       \
-    X(sum_to)                                                                                      \
-    X(accumulate) X(accumulate_narrow) X(gelu) X(gelu_dx) X(gelu_dx_sums) X(silu) X(silu_dx)       \
-        X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate) X(modulate_dx)       \
-            X(gated_residual) X(layer_norm_modulate) X(layer_norm_modulate_dx) X(rms_norm_rope)    \
-                X(rms_norm_rope_dx) X(gated_residual_dx) X(rope) X(attention) X(attention_dx)      \
-                    X(cross_attention) X(cross_attention_dx) X(pack) X(unpack)                     \
-                        X(timestep_embedding) X(patchify) X(unpatchify) X(reshape) X(permute)      \
-                            X(slice) X(split) X(concat) X(join) X(copy) X(pad) X(cast) X(sum)      \
-                                X(broadcast) X(randn) X(fill) X(mse) X(mse_dx) X(cross_entropy)    \
-                                    X(cross_entropy_dx) X(sum_squares) X(clip_coefficient)         \
-                                        X(adamw) X(sgd) X(lion) X(step) X(assign) X(feed) X(fetch) \
-                                            X(expr)
+/* One op_<name> per row of ops.def; a file per family in ops/. */
+#define OP(name) extern const struct ckpt_op_def op_##name;
+#include "ops.def"
+#undef OP
 
-/* Ops of language models. */
-#define OPS_LANGUAGE(X)                                                                            \
-    X(attention_dbias) X(cross_entropy_both) X(cross_entropy_count) X(cache_append)
-
-/* Ops of video autoencoders. */
-#define OPS_VAE(X)                                                                                 \
-    X(conv)                                                                                        \
-    X(conv_dx)                                                                                     \
-    X(conv_dw)                                                                                     \
-    X(group_norm)                                                                                  \
-    X(group_norm_dx)                                                                               \
-    X(upsample_nearest)                                                                            \
-    X(upsample_nearest_dx)                                                                         \
-    X(l1)                                                                                          \
-    X(l1_dx)                                                                                       \
-    X(kl_normal)                                                                                   \
-    X(kl_normal_dx) X(sample_normal) X(sample_normal_dx) X(relu) X(relu_dx) X(max_pool)            \
-        X(max_pool_dx) X(feature_distance) X(feature_distance_dx) X(quantize) X(quantize_dx)       \
-            X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
-
-/* Convolutions and pools other than those above. */
-#define OPS_CONV(X) X(conv_transpose) X(avg_pool) X(avg_pool_dx)
-
-/* Lookup, sorting, reductions, products: ops for models of any kind. */
-#define OPS_GENERAL(X)                                                                             \
-    X(layer_norm_affine_dx)                                                                        \
-    X(layer_norm_dx_sums)                                                                          \
-    X(layer_norm_affine_dx_sums)                                                                   \
-    X(layer_norm_modulate_dx_sums)                                                                 \
-    X(rms_norm_dx_sums)                                                                            \
-    X(gated_residual_dx_sums)                                                                      \
-    X(index_select)                                                                                \
-    X(index_add)                                                                                   \
-    X(gather)                                                                                      \
-    X(scatter)                                                                                     \
-    X(amax)                                                                                        \
-    X(amin)                                                                                        \
-    X(prod)                                                                                        \
-    X(logsumexp)                                                                                   \
-    X(argmax)                                                                                      \
-    X(softmax)                                                                                     \
-    X(softmax_dx)                                                                                  \
-    X(cumsum)                                                                                      \
-    X(argsort)                                                                                     \
-    X(matmul)                                                                                      \
-    X(expand)                                                                                      \
-    X(moving_average)                                                                              \
-    X(stop_gradient)
-
-#define X(name) extern const struct ckpt_op_def op_##name;
-OPS(X)
-OPS_VAE(X)
-OPS_LANGUAGE(X)
-OPS_CONV(X)
-OPS_GENERAL(X)
-#undef X
-
-/* Every op above; the last entry is NULL. */
+/* Every op; the last entry is NULL. */
 extern const struct ckpt_op_def *const ops_table[];
 
 /* Records a call with one output; errors report the caller's file and line.  For ops/ and tape/. */

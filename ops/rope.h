@@ -14,7 +14,7 @@ struct rope_attr {
     int32_t inverse; /* 1: rotate by the negative angles */
 };
 
-/* Attributes of rms_norm_rope. */
+/* Of an RMS norm with the embedding. */
 struct rms_norm_rope_attr {
     float eps;
     int32_t axis;

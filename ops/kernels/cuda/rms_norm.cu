@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RMS norm, alone and with the rotary embedding that follows it (see ops/norm.c, rms_norm_rope.c);
+/* RMS norm, alone and with the rotary embedding that follows it (see ops/norm.c, ops/rope.c);
  * short_gradient.cu has the gradients. */
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/tiles.cuh"

@@ -93,6 +93,8 @@ int bench_support(struct bench *b)
     printf("%-24s %-11s %s\n%-24s %-5s %-5s %-5s %s\n", "", "cpu", "cuda", "op", "fp32", "bf16",
            "fp32", "bf16");
     for (int n = 0; ops_table[n] && n < MAX_OPS; n++) {
+        if (n && !strcmp(ops_table[n]->name, ops_table[n - 1]->name))
+            continue; /* kinds of all_gather */
         printf("%-24s", ops_table[n]->name);
         for (int i = 0; i < BACKENDS * DTYPES; i++)
             printf(i + 1 < BACKENDS * DTYPES ? " %-5s" : " %s\n",
