@@ -121,22 +121,10 @@ static int open_gpu(ckpt *c)
     return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.unordered);
 }
 
-/* Our products with an epilogue need Hopper (kernels/cuda/gemm_hopper.cuh).  With fewer tiles than
- * an H100 or H200 has clusters of two, cuBLASLt has smaller tiles, and a product and a separate
- * pass take less time: backward GELU of 300 x 1,152 x 4,608 0.0215 ms instead of 0.0227, a gate of
- * 256 x 1,536 x 8,960 0.0209 instead of 0.0290 (doc/bench/h200.md). */
-enum { JOINED_CAPABILITY = 90, JOINED_TILES = 66 };
-
-static int64_t joined_tiles(int64_t capability)
-{
-    return capability == JOINED_CAPABILITY ? JOINED_TILES : 0;
-}
-
 static int open_foreign(ckpt *c)
 {
     const struct machine *m = &c->programs.machine;
     c->programs.backend = m->backend;
-    c->programs.joined_tiles = m->backend == CKPT_ON_CUDA ? joined_tiles(m->capability) : 0;
     c->memory.overhead = m->process;
     return open_cpu(c);
 }
@@ -159,7 +147,6 @@ static int open_device(ckpt *c)
     if (c->programs.backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine))
         find_machine(c);
     c->programs.machine.capability = c->memory.device->capability;
-    c->programs.joined_tiles = joined_tiles(c->memory.device->capability);
     return 0;
 }
 

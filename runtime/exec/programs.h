@@ -29,7 +29,6 @@ struct programs {
     enum ckpt_backend backend;           /* the device programs run on, or are planned for */
     enum matmul_dtype matmul;            /* --matmul */
     bool int8;                           /* --activations 8bit */
-    int64_t joined_tiles;                /* see struct tape_env */
     struct machine machine;              /* the planner's rates and op times */
     struct ckpt_program *first;          /* the last compiled one; a list */
     struct ckpt_optimizer *optimizers;   /* every optimizer of the context, a list */
@@ -51,6 +50,7 @@ struct programs {
     int64_t asked;              /* the budget before it rose for them */
     struct plan_watch watch;    /* of these searches */
     unsigned without;           /* see struct tape_env; only tests set it */
+    int64_t joined_tiles;       /* the same; 0: what the kernels of the device need */
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
 };
 
