@@ -75,8 +75,7 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-/* The lock of the directory is taken later, by each rank (video_encode.c), so it is only compared
- * with the inputs here. */
+/* The lock of the directory is taken later, by each rank (video_encode.c). */
 static int check_files(const struct encode_options *o)
 {
     const struct stdit_options *s = &o->stdit;

@@ -71,12 +71,6 @@ int cogvideo_compile(struct cogvideo_run *r)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static ckpt_program *program(const struct training *t, int64_t step)
-{
-    (void)step;
-    return ((const struct cogvideo_batch *)t->user)->run->training;
-}
-
 static int feed(struct training *t, int64_t step)
 {
     struct cogvideo_batch *b = t->user;
@@ -88,7 +82,7 @@ static int feed(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    return training_end(t, program(t, step), step, 0);
+    return training_end(t, t->only, step, 0);
 }
 
 static bool looks(const struct training *t, int64_t step)
@@ -148,7 +142,6 @@ int cogvideo_open_steps(void *run, struct training *t)
     t->alias = r->options.rank ? name_in_file : NULL;
     t->saves_user = r;
     t->feed = feed;
-    t->program = program;
     t->end = end;
     t->looks = looks;
     t->look = look;

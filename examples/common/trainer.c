@@ -174,6 +174,7 @@ static int train(const struct trainer *t)
                          .submitted = *t->first,
                          .ended = *t->first,
                          .log = t->log,
+                         .only = t->program(t->run),
                          .ahead = t->train->dump ? 0 : 1}; /* a dump reads the first step alone */
     int rc = run_steps(t, &s);
     training_report(&s, t->measure ? t->measure : "loss", t->program(t->run));

@@ -281,7 +281,7 @@ static int submit(struct training *t)
 {
     if (feed(t))
         return -1;
-    ckpt_program *p = t->program(t, t->submitted);
+    ckpt_program *p = t->program ? t->program(t, t->submitted) : t->only;
     return ckpt_set_lr(p, (float)training_rate(t, t->submitted)) || ckpt_submit(p)
                ? say_fail("%s", ckpt_error(t->context))
                : 0;

@@ -52,7 +52,9 @@ struct training {
      * or -1 after an error message. */
     int (*turn)(struct training *t, int64_t step);
     int (*feed)(struct training *t, int64_t step);
-    ckpt_program *(*program)(const struct training *t, int64_t step); /* after turn */
+    /* Returns the program of a step, after its turn; NULL: all steps have `only`. */
+    ckpt_program *(*program)(const struct training *t, int64_t step);
+    ckpt_program *only;
     int (*end)(struct training *t, int64_t step);
     /* looks: whether to call look after `step` steps; NULL: never.  look examines the weights with
      * no step under way.  After the last step the trainer does this itself.  Returns 0, or -1 after

@@ -230,12 +230,6 @@ static int look(struct training *t, int64_t step)
     return look_at(t->user, step, false);
 }
 
-static ckpt_program *program(const struct training *t, int64_t step)
-{
-    (void)step;
-    return ((const struct lm_run *)t->user)->training;
-}
-
 static int feed_step(struct training *t, int64_t step)
 {
     struct lm_run *r = t->user;
@@ -261,7 +255,6 @@ static int write_directory(struct training *t)
 int lm_open_steps(void *run, struct training *t)
 {
     t->feed = feed_step;
-    t->program = program;
     t->end = end;
     t->looks = looks;
     t->look = look;

@@ -75,12 +75,6 @@ static int feed(struct volume_run *r, int64_t first)
     return 0;
 }
 
-static ckpt_program *program(const struct training *t, int64_t step)
-{
-    (void)step;
-    return ((const struct volume_run *)t->user)->training;
-}
-
 static int feed_step(struct training *t, int64_t step)
 {
     struct volume_run *r = t->user;
@@ -95,7 +89,7 @@ static int feed_step(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    return training_end(t, program(t, step), step, 0);
+    return training_end(t, t->only, step, 0);
 }
 
 int volume_open_steps(void *run, struct training *t)
@@ -106,7 +100,6 @@ int volume_open_steps(void *run, struct training *t)
 
     t->reads = true;
     t->feed = feed_step;
-    t->program = program;
     t->end = end;
     t->user = r;
     r->image = MEMORY_FOR(sizeof *r->image, o->train.batch, p[0], p[1], p[2]);
