@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds and binds kernels: see kernel.h. */
 #include <stdlib.h>
-#include "kernels/cuda/workspace.h"
 #include "kernels/kernel.h"
 #include "ops.h"
 
@@ -23,17 +22,6 @@ int64_t kernel_workspace(const struct ckpt_op_def *op, const struct ckpt_call *c
 {
     const struct kernel *k = row_of(op, call->backend);
     return !k ? call->workspace : k->workspace ? k->workspace(call) : 0;
-}
-
-int64_t kernel_joined_tiles(enum ckpt_backend backend, int64_t capability)
-{
-    const bool has = backend == CKPT_ON_CUDA && capability == CUDA_JOINED_CAPABILITY;
-    return has ? CUDA_JOINED_TILES : 0;
-}
-
-bool kernel_joins(const ckpt_tape *t, int64_t rows, int64_t cols)
-{
-    return t->env.joined_tiles && cuda_joined_tiles(rows, cols) >= t->env.joined_tiles;
 }
 
 bool kernel_on_host(const struct ckpt_op_def *op)
