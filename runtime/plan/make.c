@@ -208,6 +208,15 @@ static bool has_backings(const struct graph *g)
     return false;
 }
 
+static int open_request(struct frontier *f, const struct machine *m, const struct budgets *b,
+                        int64_t reserved, struct request *q)
+{
+    const struct graph *g = f->p->g;
+    *q = (struct request){
+        machine_for_rank(m, graph_ranks(g)), *b, reserved, has_backings(g), NULL, NULL};
+    return lattice_open(f, &q->m, reserved, b, &q->lattice);
+}
+
 static bool has_tiers(const struct request *q, const struct budgets *b)
 {
     return q->backings || b->host + b->nvme > 0;
@@ -268,7 +277,7 @@ static int set_outlook(struct frontier *f, const struct request *q, struct plan 
         return rc;
     set_budgets(p, &q->budgets);
     /* By chance the last address of a plan ends below the smallest budget, which belongs to another
-     * plan (up to 0.004 %, bench_plan audit).  Its arena is that large nevertheless: a plan takes
+     * plan (by up to 1 %, bench_plan audit).  Its arena is that large nevertheless: a plan takes
      * the peak that it prints, and no smaller budget holds it. */
     p->transient = max_i64(p->transient, least.bytes - q->reserved - p->persistent);
     p->min_budget = least.bytes;
@@ -294,13 +303,11 @@ static int choose(struct frontier *f, const struct request *q, struct plan **out
 int frontier_least(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, int64_t *bytes, struct error *error)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
-    struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(f->p->g)};
+    struct request q;
     struct smallest least = {INT64_MAX, NULL};
-    int rc = find_smallest(f, &q.smallest);
+    int rc = open_request(f, m, b, reserved, &q);
     if (!rc)
-        rc = lattice_open(f, &own, reserved, b, &q.lattice);
+        rc = find_smallest(f, &q.smallest);
     if (!rc)
         rc = smallest_device(f, &q, b, &least);
     *bytes = least.plan ? plan_refuse_names(least.bytes) : INT64_MAX;
@@ -310,13 +317,11 @@ int frontier_least(struct frontier *f, const struct machine *m, const struct bud
 int frontier_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
                   int64_t reserved, struct plan **p, struct error *error)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
-    struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(f->p->g)};
+    struct request q;
     *p = NULL;
-    int rc = find_smallest(f, &q.smallest);
+    int rc = open_request(f, m, b, reserved, &q);
     if (!rc)
-        rc = lattice_open(f, &own, reserved, b, &q.lattice);
+        rc = find_smallest(f, &q.smallest);
     if (!rc)
         rc = choose(f, &q, p, error);
     if (!rc)
@@ -360,13 +365,11 @@ static int is_unbeaten(struct frontier *f, const struct request *q, struct optio
 int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, struct error *error)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
-    struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .backings = has_backings(f->p->g)};
+    struct request q;
     struct option *o = &f->options.data[f->n - 1];
     bool unbeaten = false;
     *p = NULL;
-    int rc = lattice_open(f, &own, reserved, b, &q.lattice);
+    int rc = open_request(f, m, b, reserved, &q);
     if (!rc)
         rc = is_unbeaten(f, &q, o, &unbeaten);
     if (!rc && unbeaten)
@@ -387,13 +390,12 @@ int frontier_first(struct frontier *f, const struct machine *m, const struct bud
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, double *seconds, struct error *error)
 {
-    const struct machine own = machine_for_rank(m, graph_ranks(f->p->g));
-    struct lattice *l;
-    int rc = lattice_open(f, &own, reserved, b, &l);
+    struct request q;
+    int rc = open_request(f, m, b, reserved, &q);
     if (rc)
         return plan_fail(error, rc);
     bool fits = graph_largest_op(f->p->g) <= b->device - reserved;
-    *seconds = fits ? lattice_bound(l, b) : INFINITY;
+    *seconds = fits ? lattice_bound(q.lattice, b) : INFINITY;
     return 0;
 }
 

@@ -200,37 +200,36 @@ static void get_plan(struct lines *l, void *user)
     lines_last(l);
 }
 
-static int finish(struct reader *r, int rc, struct plan **p)
-{
-    if (rc)
-        plan_free(r->p);
-    *p = rc ? NULL : r->p;
-    return rc;
-}
-
 static int no_memory(struct error *error)
 {
     return error_fail(error, CKPT_ENOMEM, "out of host memory");
 }
 
-int plan_read(const struct graph *g, const char *path, struct plan **p, struct error *error)
+/* From a file, or from text if path is NULL. */
+static int get_all(const struct graph *g, const char *path, char *text, size_t size,
+                   struct plan **p, struct error *error)
 {
     struct lines l;
-    struct reader r = {.g = g, .p = calloc(1, sizeof(*r.p))};
-    *p = NULL;
+    struct reader r = {.g = g, .p = *p = calloc(1, sizeof(*r.p))};
     if (!r.p)
         return no_memory(error);
-    return finish(&r, lines_read(&l, "plan file", path, error, get_plan, &r), p);
+    int rc = path ? lines_read(&l, "plan file", path, error, get_plan, &r)
+                  : lines_parse(&l, "plan", text, size, error, get_plan, &r);
+    if (rc) {
+        plan_free(r.p);
+        *p = NULL;
+    }
+    return rc;
+}
+
+int plan_read(const struct graph *g, const char *path, struct plan **p, struct error *error)
+{
+    return get_all(g, path, NULL, 0, p, error);
 }
 
 int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p, struct error *error)
 {
-    struct lines l;
-    struct reader r = {.g = g, .p = calloc(1, sizeof(*r.p))};
-    *p = NULL;
-    if (!r.p)
-        return no_memory(error);
-    return finish(&r, lines_parse(&l, "plan", text, size, error, get_plan, &r), p);
+    return get_all(g, NULL, text, size, p, error);
 }
 
 /* Lines that are no pins are skipped. */

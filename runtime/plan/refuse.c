@@ -103,7 +103,7 @@ static void append_budget(struct sentence *s, int64_t bytes, double seconds)
  * uses nothing beside the arena, has no limit here. */
 static int64_t device_has(const struct request *q)
 {
-    return q->m->process > 0 ? q->m->memory : INT64_MAX;
+    return q->m.process > 0 ? q->m.memory : INT64_MAX;
 }
 
 /* The time of the smallest budget, of 1 GiB more, and of the fastest plan. */
@@ -115,7 +115,7 @@ static int append_times(struct frontier *f, const struct request *q, const struc
     struct answer more;
     struct option *all;
     if (typed(least->bytes) > device_has(q)) {
-        append(s, "\n  no --vram is enough: %.60s has %s", q->m->name, human_bytes(q->m->memory));
+        append(s, "\n  no --vram is enough: %.60s has %s", q->m.name, human_bytes(q->m.memory));
         return 0;
     }
     b.device = min_i64(least->bytes + GIB, device_has(q));

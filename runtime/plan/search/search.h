@@ -217,7 +217,7 @@ int frontier_anneal(struct frontier *f, int64_t work, int64_t most);
 
 /* A request for a plan. */
 struct request {
-    const struct machine *m;
+    struct machine m; /* of one rank */
     struct budgets budgets;
     int64_t reserved; /* bytes of the device budget that are not the plan's */
     bool backings;    /* another program backs storages of this one in a tier: each plan uses it */
