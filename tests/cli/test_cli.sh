@@ -187,7 +187,7 @@ refuse 1 "cannot be opened" "$ckpt" plan --graph nothing.graph
 refuse 1 "none of this name" "$ckpt" plan --graph mlp.graph --machine h300
 refuse 1 "is not JSON" "$ckpt" plan --graph mlp.graph --machine ./mlp.graph
 refuse 1 "this is no graph file" "$ckpt" plan --graph free.plan
-refuse 1 "this is no plan file" "$ckpt" plan --graph mlp.graph --plan-in mlp.graph
+refuse 1 "a plan file begins" "$ckpt" plan --graph mlp.graph --plan-in mlp.graph
 sed '/^storage activation/s/ [0-9][0-9]*/ 9223372036854775808/' mlp.graph >huge.graph
 refuse 1 "line [0-9]*: expected the bytes of a storage" "$ckpt" plan --graph huge.graph
 sed '/^storage activation/s/ [0-9][0-9]*/ -512/' mlp.graph >negative.graph
