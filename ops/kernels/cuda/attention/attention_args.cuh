@@ -41,11 +41,11 @@ struct attention_args {
     int width;
     float scale;
     /* scratch [sequences, heads, queries]: lse in base 2, and delta.  For the kernels of
-     * attention_turns.cuh the queries are padded to whole tiles; sums of dq and turns are per
-     * tile */
+     * attention_onepass.cuh the queries are padded to whole tiles; sums of dq and their order are
+     * per tile */
     float2 *statistics;
     float *sums;
-    int *turns;
+    int *dq_order;
     float *partial; /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
     int64_t n_chunks, chunk;
     /* Addresses for the largest magnitudes of o, or of dq, dk, dv (passes/largest.c); NULL: not
@@ -68,36 +68,36 @@ void attention_tiles_backward(const struct attention_args &a, cudaStream_t strea
 /* Adds the partial sums of dk and dv of the chunks of queries, if there are several. */
 void attention_sum_chunks(const struct attention_args &a, cudaStream_t stream);
 bool attention_on_hopper(void);
-/* Packed keys on Hopper, for heads of 64 and 72: up to ATTENTION_RESIDENT keys stay in shared
+/* Packed keys on Hopper, for heads of 64 and 72: up to ATTENTION_STATIONARY keys stay in shared
  * memory.  The forward kernel requires this for all sequences together, since the host does not
  * know the length of each.  The launchers return false if they launched nothing. */
-constexpr int ATTENTION_RESIDENT = 304;
-bool attention_resident_fits(const struct attention_args &a);
-bool attention_resident_takes(const struct attention_args &a);
-bool attention_resident_forward(const struct attention_args &a, cudaStream_t stream);
-bool attention_resident_dx_takes(const struct attention_args &a);
-bool attention_resident_backward(const struct attention_args &a, cudaStream_t stream);
+constexpr int ATTENTION_STATIONARY = 304;
+bool attention_stationary_fits(const struct attention_args &a);
+bool attention_stationary_takes(const struct attention_args &a);
+bool attention_stationary_forward(const struct attention_args &a, cudaStream_t stream);
+bool attention_stationary_dx_takes(const struct attention_args &a);
+bool attention_stationary_backward(const struct attention_args &a, cudaStream_t stream);
 /* Backward in one pass by clusters of two blocks, if all sequences together have at most
- * ATTENTION_PAIR keys. attention_pair_divide chooses the chunks of queries, at most n_chunks.  The
- * launcher returns false if it launched nothing. */
-constexpr int ATTENTION_PAIR = 320;
-bool attention_pair_takes(const struct attention_args &a);
-void attention_pair_divide(struct attention_args &a);
-bool attention_pair_backward(const struct attention_args &a, cudaStream_t stream);
+ * ATTENTION_CLUSTER keys. attention_cluster_divide chooses the chunks of queries, at most n_chunks.
+ * The launcher returns false if it launched nothing. */
+constexpr int ATTENTION_CLUSTER = 320;
+bool attention_cluster_takes(const struct attention_args &a);
+void attention_cluster_divide(struct attention_args &a);
+bool attention_cluster_backward(const struct attention_args &a, cudaStream_t stream);
 /* Forward for heads of 64, 72 and 128 on Hopper, with causal masks, windows and groups.  The
  * launcher returns false if it launched nothing. */
-bool attention_passing_takes(const struct attention_args &a);
-bool attention_passing_is_fast(const struct attention_args &a); /* compared with cuDNN */
-bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream);
+bool attention_pingpong_takes(const struct attention_args &a);
+bool attention_pingpong_is_fast(const struct attention_args &a); /* compared with cuDNN */
+bool attention_pingpong_forward(const struct attention_args &a, cudaStream_t stream);
 /* Backward for the same calls except packed keys.  The launcher returns false if it launched
  * nothing. */
-bool attention_turns_takes(const struct attention_args &a);
-bool attention_turns_is_fast(const struct attention_args &a); /* compared with cuDNN */
-bool attention_turns_backward(const struct attention_args &a, cudaStream_t stream);
+bool attention_onepass_takes(const struct attention_args &a);
+bool attention_onepass_is_fast(const struct attention_args &a); /* compared with cuDNN */
+bool attention_onepass_backward(const struct attention_args &a, cudaStream_t stream);
 /* dk and dv alone, for packed keys, in at most n_chunks chunks of queries. */
-bool attention_turns_takes_keys(const struct attention_args &a);
-int64_t attention_turns_key_chunks(const struct attention_args &a);
-bool attention_turns_keys(const struct attention_args &a, cudaStream_t stream);
+bool attention_onepass_takes_keys(const struct attention_args &a);
+int64_t attention_onepass_key_chunks(const struct attention_args &a);
+bool attention_onepass_keys(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
 /* The gradient of the bias: fp32 [units, queries, keys]. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forward attention on Hopper (attention_passing.cuh), for heads of 64, 72 and 128: the kernel, and
- * the calls that it supports.  Compiled only for sm_90a, since the PTX of these instructions is not
- * portable.
+ * Forward attention on Hopper (attention_pingpong.cuh), for heads of 64, 72 and 128: the kernel,
+ * and the calls that it supports.  Compiled only for sm_90a, since the PTX of these instructions is
+ * not portable.
  */
-#include "kernels/cuda/attention/attention_passing_group.cuh"
+#include "kernels/cuda/attention/attention_pingpong_group.cuh"
 
 extern __shared__ __align__(1024) char attention_shared[];
 
@@ -21,8 +21,9 @@ __device__ __forceinline__ void init_barriers(uint64_t *full, uint64_t *empty, i
 /* A multiprocessor has 64 Ki registers; the producer warpgroup needs few of them. */
 template <typename S>
 __global__ void __launch_bounds__(S::THREADS, 1)
-    passing_forward(const __grid_constant__ attention_args a,
-                    const __grid_constant__ passing_work w, const __grid_constant__ passing_maps m)
+    pingpong_forward(const __grid_constant__ attention_args a,
+                     const __grid_constant__ pingpong_work w,
+                     const __grid_constant__ pingpong_maps m)
 {
     static_assert(sizeof(typename S::shared) <= 227 * 1024, "what a block may have");
     typename S::shared *here = (typename S::shared *)attention_shared;
@@ -38,17 +39,17 @@ __global__ void __launch_bounds__(S::THREADS, 1)
     if (group == S::GROUPS) {
         registers_fewer<S::GROUPS == 2 ? 24 : 32>();
         if (threadIdx.x % GROUP == 0)
-            passing_loader<S>{here, m}.run(w);
+            pingpong_loader<S>{here, m}.run(w);
         else if (threadIdx.x % GROUP == 32)
-            passing_schedule<S>(here, a, w);
+            pingpong_schedule<S>(here, a, w);
     } else {
         registers_more<S::GROUPS == 2 ? 240 : 160>();
-        passing_group<S> g{a, m, here, group};
+        pingpong_group<S> g{a, m, here, group};
         if (group == S::GROUPS - 1)
-            g.turn_end();
+            g.ping_pong_end();
         g.run(w);
         if (group == 0) /* consumes the last arrival of the other warpgroup */
-            g.turn_begin();
+            g.ping_pong_begin();
     }
 }
 
@@ -66,10 +67,11 @@ bool attention_on_hopper(void)
 /* Causal items are ordered such that the same tile of several heads runs concurrently, so that
  * blocks have equal work; other items such that the tiles of one head do, which read the same keys.
  * If the last wave would leave most blocks idle, its items are split into one per warpgroup. */
-template <typename S> static struct passing_work work_of(const struct attention_args &a, int blocks)
+template <typename S>
+static struct pingpong_work work_of(const struct attention_args &a, int blocks)
 {
     const int64_t head_bytes = 4 * a.n_keys * a.width / a.group;
-    struct passing_work w = {};
+    struct pingpong_work w = {};
     w.tiles = (int)attention_tile_count(a.n_queries, S::ROWS);
     w.units = (int)(a.n_sequences * a.n_heads);
     w.items = w.tiles * w.units;
@@ -98,7 +100,7 @@ static bool key_map(CUtensorMap *to, const struct attention_args &a,
     return attention_box_map(to, a, x, a.n_keys, a.n_shared, a.lens, columns, rows);
 }
 
-template <typename S> static bool maps_of(struct passing_maps *m, const struct attention_args &a)
+template <typename S> static bool maps_of(struct pingpong_maps *m, const struct attention_args &a)
 {
     return query_map(&m->q, a, a.q, 64, S::ROWS) && key_map(&m->k, a, a.k, 64, S::KEYS) &&
            key_map(&m->v, a, a.v, 64, S::VALUES) && query_map(&m->o, a, a.o, 64, GROUP_ROWS) &&
@@ -110,25 +112,25 @@ template <typename S> static bool maps_of(struct passing_maps *m, const struct a
 template <typename S> static bool launch(const struct attention_args &a, cudaStream_t stream)
 {
     const int blocks = device_attribute(cudaDevAttrMultiProcessorCount);
-    const struct passing_work w = work_of<S>(a, blocks);
+    const struct pingpong_work w = work_of<S>(a, blocks);
     const int shared = (int)sizeof(typename S::shared);
-    struct passing_maps m = {};
+    struct pingpong_maps m = {};
     if (!maps_of<S>(&m, a))
         return false;
-    cudaFuncSetAttribute(passing_forward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    cudaFuncSetAttribute(pingpong_forward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     const int grid = w.items < blocks ? w.items : blocks;
-    passing_forward<S><<<grid, S::THREADS, shared, stream>>>(a, w, m);
+    pingpong_forward<S><<<grid, S::THREADS, shared, stream>>>(a, w, m);
     return true;
 }
 
 /* Tile sizes by measurement (doc/bench/h200.md). */
-typedef passing_shape<64, 128, 3, true> shape_64;
-typedef passing_shape<72, 104, 3, true> shape_72;
-typedef passing_shape<128, 128, 2, true> shape_128;
+typedef pingpong_shape<64, 128, 3, true> shape_64;
+typedef pingpong_shape<72, 104, 3, true> shape_72;
+typedef pingpong_shape<128, 128, 2, true> shape_128;
 
 /* Does the kernel support the call?  Heads of 72, for which no other kernel is as fast, may have
  * any number of queries; others need more than 64, since fewer have not been measured. */
-bool attention_passing_takes(const struct attention_args &a)
+bool attention_pingpong_takes(const struct attention_args &a)
 {
     const int64_t limit = INT32_MAX / 4, rows = attention_tile_count(a.n_queries, GROUP_ROWS);
     const bool worth = a.width == 72 || a.n_queries > GROUP_ROWS;
@@ -151,10 +153,10 @@ bool attention_passing_takes(const struct attention_args &a)
 constexpr double CAUSAL_SCORES = 5e8, FEW_SCORES = 1.6e7;
 constexpr int64_t MANY_KEYS = 4096;
 
-bool attention_passing_is_fast(const struct attention_args &a)
+bool attention_pingpong_is_fast(const struct attention_args &a)
 {
     const double scores = (double)a.n_sequences * a.n_heads * a.n_queries * a.n_keys;
-    if (!attention_passing_takes(a) || a.mask.window)
+    if (!attention_pingpong_takes(a) || a.mask.window)
         return false;
     return a.width == 72 || a.group > 1 ||
            (a.mask.causal ? scores <= CAUSAL_SCORES
@@ -162,7 +164,7 @@ bool attention_passing_is_fast(const struct attention_args &a)
 }
 
 /* Returns false if it launched nothing. */
-bool attention_passing_forward(const struct attention_args &a, cudaStream_t stream)
+bool attention_pingpong_forward(const struct attention_args &a, cudaStream_t stream)
 {
     return a.width == 64   ? launch<shape_64>(a, stream)
            : a.width == 72 ? launch<shape_72>(a, stream)

@@ -236,22 +236,22 @@ static void partition_work(struct attention_args *x, const struct cuda_attention
     if (cuda_attention_partial_bytes(s))
         x->partial = (float *)((char *)workspace + bytes);
     x->n_chunks = cuda_attention_chunks(s);
-    if (attention_pair_takes(*x)) {
-        attention_pair_divide(*x);
+    if (attention_cluster_takes(*x)) {
+        attention_cluster_divide(*x);
         return;
     }
-    if (attention_resident_dx_takes(*x))
-        x->n_chunks = attention_turns_key_chunks(*x);
+    if (attention_stationary_dx_takes(*x))
+        x->n_chunks = attention_onepass_key_chunks(*x);
     x->chunk = round_up(attention_tile_count(s->n_queries, x->n_chunks), CUDA_ATTENTION_KEYS);
 }
 
-/* The number of chunks of queries for the kernels of attention_turns.cuh.  Blocks of causal masks
+/* The number of chunks of queries for the kernels of attention_onepass.cuh.  Blocks of causal masks
  * whose heads share keys see half of their tiles on average.  The estimated time is the maximum of
  * the longest block and of the average share of a multiprocessor, in units of a tile of queries.  A
  * block's start takes three units; adding the sums of chunks moves as many bytes as a tile does per
  * 3,800 keys.  Blocks of fewer than 28 tiles would wait for their turns. */
-static int64_t turn_chunks(const struct attention_args &x, int64_t blocks, int64_t tiles,
-                           int64_t limit)
+static int64_t onepass_chunks(const struct attention_args &x, int64_t blocks, int64_t tiles,
+                              int64_t limit)
 {
     const double rows = (double)(x.n_sequences * x.n_shared * x.n_keys);
     double best_time = HUGE_VAL;
@@ -273,21 +273,21 @@ static int64_t turn_chunks(const struct attention_args &x, int64_t blocks, int64
     return best;
 }
 
-/* The same partition for the kernels of attention_turns.cuh. */
-static void partition_turns(struct attention_args *x, const struct cuda_attention_sizes *s,
-                            void *workspace)
+/* The same partition for the kernels of attention_onepass.cuh. */
+static void partition_onepass(struct attention_args *x, const struct cuda_attention_sizes *s,
+                              void *workspace)
 {
-    const int64_t tiles = attention_tile_count(s->n_queries, CUDA_ATTENTION_TURN_QUERIES);
+    const int64_t tiles = attention_tile_count(s->n_queries, CUDA_ATTENTION_ONEPASS_QUERIES);
     const int64_t blocks =
-        s->n_sequences * x->n_shared * attention_tile_count(s->n_keys, CUDA_ATTENTION_TURN_KEYS);
+        s->n_sequences * x->n_shared * attention_tile_count(s->n_keys, CUDA_ATTENTION_ONEPASS_KEYS);
     char *at = (char *)workspace;
     x->statistics = (float2 *)at;
-    x->sums = (float *)(at += cuda_attention_turn_statistics_bytes(s));
-    at += cuda_attention_turn_sums_bytes(s);
-    x->n_chunks = turn_chunks(*x, blocks, tiles, cuda_attention_chunks(s));
-    x->chunk = attention_tile_count(tiles, x->n_chunks) * CUDA_ATTENTION_TURN_QUERIES;
+    x->sums = (float *)(at += cuda_attention_onepass_statistics_bytes(s));
+    at += cuda_attention_onepass_sums_bytes(s);
+    x->n_chunks = onepass_chunks(*x, blocks, tiles, cuda_attention_chunks(s));
+    x->chunk = attention_tile_count(tiles, x->n_chunks) * CUDA_ATTENTION_ONEPASS_QUERIES;
     x->partial = x->n_chunks > 1 ? (float *)at : NULL;
-    x->turns = (int *)(at + cuda_attention_partial_bytes(s));
+    x->dq_order = (int *)(at + cuda_attention_partial_bytes(s));
 }
 
 static struct attention_args backward_args(const struct ckpt_kernel_args *a,
@@ -314,10 +314,10 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
     struct attention_args x = backward_args(a, &s);
     const bool tensor_cores = on_tensor_cores(&x, &s), short_ones = cuda_attention_is_short(&s);
     begin_largest(a, packed, false, x);
-    if (tensor_cores && !short_ones && attention_turns_takes(x)) {
-        struct attention_args turns = x;
-        partition_turns(&turns, &s, a->workspace);
-        if (attention_turns_backward(turns, stream_of(a)))
+    if (tensor_cores && !short_ones && attention_onepass_takes(x)) {
+        struct attention_args onepass = x;
+        partition_onepass(&onepass, &s, a->workspace);
+        if (attention_onepass_backward(onepass, stream_of(a)))
             return launched();
     }
     partition_work(&x, &s, a->workspace);
@@ -335,13 +335,13 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
 bool cuda_attention_own_is_fast(const struct ckpt_kernel_args *a)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, false);
-    return attention_passing_is_fast(forward_args(a, &s));
+    return attention_pingpong_is_fast(forward_args(a, &s));
 }
 
 bool cuda_attention_own_dx_is_fast(const struct ckpt_kernel_args *a)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, false);
-    return attention_turns_is_fast(backward_args(a, &s));
+    return attention_onepass_is_fast(backward_args(a, &s));
 }
 
 int cuda_attention_own(const struct ckpt_kernel_args *a)

@@ -199,9 +199,9 @@ template <int DP> static void launch_forward(const struct attention_args &a, cud
 
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream)
 {
-    if (attention_resident_takes(a) && attention_resident_forward(a, stream))
+    if (attention_stationary_takes(a) && attention_stationary_forward(a, stream))
         return;
-    if (attention_passing_takes(a) && attention_passing_forward(a, stream))
+    if (attention_pingpong_takes(a) && attention_pingpong_forward(a, stream))
         return;
     if (a.width <= 64)
         launch_forward<64>(a, stream);

@@ -502,9 +502,10 @@ template <int DP> static void launch_backward(const struct attention_args &a, cu
 
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    const bool launched = attention_pair_takes(a)          ? attention_pair_backward(a, stream)
-                          : attention_resident_dx_takes(a) ? attention_resident_backward(a, stream)
-                                                           : false;
+    const bool launched = attention_cluster_takes(a) ? attention_cluster_backward(a, stream)
+                          : attention_stationary_dx_takes(a)
+                              ? attention_stationary_backward(a, stream)
+                              : false;
     if (!launched && a.width <= 64)
         launch_backward<64>(a, stream);
     else if (!launched && a.width <= 72)

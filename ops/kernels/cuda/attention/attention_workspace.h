@@ -89,13 +89,13 @@ static inline int64_t cuda_attention_partial_bytes(const struct cuda_attention_s
 }
 
 /*
- * The one-pass backward kernel for Hopper (attention_turns.cuh).  Tiles of keys add to dq in a
+ * The one-pass backward kernel for Hopper (attention_onepass.cuh).  Tiles of keys add to dq in a
  * fixed order.  Scratch: statistics of whole tiles of queries; fp32 sums of dq if the keys have
  * several tiles; and the counters of the order.
  */
-enum { CUDA_ATTENTION_TURN_QUERIES = 64, CUDA_ATTENTION_TURN_KEYS = 128 };
+enum { CUDA_ATTENTION_ONEPASS_QUERIES = 64, CUDA_ATTENTION_ONEPASS_KEYS = 128 };
 
-static inline bool cuda_attention_turn_width(int64_t width)
+static inline bool cuda_attention_onepass_width(int64_t width)
 {
     static const int64_t widths[] = {32, 40, 48, 64, 72, 80, 96, 128};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
@@ -104,58 +104,59 @@ static inline bool cuda_attention_turn_width(int64_t width)
     return false;
 }
 
-static inline bool cuda_attention_may_turn(const struct cuda_attention_sizes *s)
+static inline bool cuda_attention_may_onepass(const struct cuda_attention_sizes *s)
 {
-    return !s->packed && cuda_attention_turn_width(s->width);
+    return !s->packed && cuda_attention_onepass_width(s->width);
 }
 
-static inline int64_t cuda_attention_turn_tiles(const struct cuda_attention_sizes *s)
+static inline int64_t cuda_attention_onepass_tiles(const struct cuda_attention_sizes *s)
 {
-    const int64_t tile = CUDA_ATTENTION_TURN_QUERIES;
+    const int64_t tile = CUDA_ATTENTION_ONEPASS_QUERIES;
     return s->n_sequences * s->n_heads * ((s->n_queries + tile - 1) / tile);
 }
 
-static inline int64_t cuda_attention_turn_statistics_bytes(const struct cuda_attention_sizes *s)
+static inline int64_t cuda_attention_onepass_statistics_bytes(const struct cuda_attention_sizes *s)
 {
-    return cuda_attention_turn_tiles(s) * CUDA_ATTENTION_TURN_QUERIES * 8;
+    return cuda_attention_onepass_tiles(s) * CUDA_ATTENTION_ONEPASS_QUERIES * 8;
 }
 
-static inline int64_t cuda_attention_turn_sums_bytes(const struct cuda_attention_sizes *s)
+static inline int64_t cuda_attention_onepass_sums_bytes(const struct cuda_attention_sizes *s)
 {
-    const int64_t rows = cuda_attention_turn_tiles(s) * CUDA_ATTENTION_TURN_QUERIES;
-    return s->n_keys > CUDA_ATTENTION_TURN_KEYS ? rows * s->width * 4 : 0;
+    const int64_t rows = cuda_attention_onepass_tiles(s) * CUDA_ATTENTION_ONEPASS_QUERIES;
+    return s->n_keys > CUDA_ATTENTION_ONEPASS_KEYS ? rows * s->width * 4 : 0;
 }
 
 /* Blocks of a last wave that are split into pairs, since they would leave half of a large device
- * idle: at most CUDA_ATTENTION_TURN_PAIRS.  A pair has a counter, and sums of dk and dv of both. */
+ * idle: at most CUDA_ATTENTION_ONEPASS_PAIRS.  A pair has a counter, and sums of dk and dv of both.
+ */
 enum {
     CUDA_ATTENTION_WAVE = 132,
-    CUDA_ATTENTION_TURN_PAIRS = CUDA_ATTENTION_WAVE / 2,
-    CUDA_ATTENTION_TURN_UNPAIRED = 72 /* heads up to this width have no pairs */
+    CUDA_ATTENTION_ONEPASS_PAIRS = CUDA_ATTENTION_WAVE / 2,
+    CUDA_ATTENTION_ONEPASS_UNPAIRED = 72 /* heads up to this width have no pairs */
 };
 
-static inline int64_t cuda_attention_turn_pairs(int64_t blocks)
+static inline int64_t cuda_attention_onepass_pairs(int64_t blocks)
 {
     const int64_t rest = blocks % CUDA_ATTENTION_WAVE;
-    return blocks > CUDA_ATTENTION_WAVE && rest <= CUDA_ATTENTION_TURN_PAIRS ? rest : 0;
+    return blocks > CUDA_ATTENTION_WAVE && rest <= CUDA_ATTENTION_ONEPASS_PAIRS ? rest : 0;
 }
 
-static inline int64_t cuda_attention_turn_pairs_bytes(const struct cuda_attention_sizes *s)
+static inline int64_t cuda_attention_onepass_pairs_bytes(const struct cuda_attention_sizes *s)
 {
-    const int64_t tile = CUDA_ATTENTION_TURN_KEYS;
+    const int64_t tile = CUDA_ATTENTION_ONEPASS_KEYS;
     const int64_t tiles = s->n_sequences * s->n_shared * ((s->n_keys + tile - 1) / tile);
     const int64_t pairs =
-        s->width > CUDA_ATTENTION_TURN_UNPAIRED ? cuda_attention_turn_pairs(tiles) : 0;
-    return CUDA_ATTENTION_TURN_PAIRS * 4 + 16 + pairs * 4 * tile * s->width * 4;
+        s->width > CUDA_ATTENTION_ONEPASS_UNPAIRED ? cuda_attention_onepass_pairs(tiles) : 0;
+    return CUDA_ATTENTION_ONEPASS_PAIRS * 4 + 16 + pairs * 4 * tile * s->width * 4;
 }
 
-static inline int64_t cuda_attention_turns_bytes(const struct cuda_attention_sizes *s)
+static inline int64_t cuda_attention_onepass_bytes(const struct cuda_attention_sizes *s)
 {
-    if (!cuda_attention_may_turn(s))
+    if (!cuda_attention_may_onepass(s))
         return 0;
-    return cuda_attention_turn_statistics_bytes(s) + cuda_attention_turn_sums_bytes(s) +
-           cuda_attention_partial_bytes(s) + cuda_attention_turn_tiles(s) * 4 +
-           cuda_attention_turn_pairs_bytes(s);
+    return cuda_attention_onepass_statistics_bytes(s) + cuda_attention_onepass_sums_bytes(s) +
+           cuda_attention_partial_bytes(s) + cuda_attention_onepass_tiles(s) * 4 +
+           cuda_attention_onepass_pairs_bytes(s);
 }
 
 /* The scratch of cuda_attention_own_dx or, if packed, of cuda_cross_attention_own_dx. */
@@ -166,7 +167,7 @@ static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
     if (!cuda_attention_on_tensor_cores(&s) || cuda_attention_is_short(&s))
         return 0;
     return max_i64(cuda_attention_statistics_bytes(&s) + cuda_attention_partial_bytes(&s),
-                   cuda_attention_turns_bytes(&s));
+                   cuda_attention_onepass_bytes(&s));
 }
 
 /*
@@ -297,7 +298,7 @@ static inline int64_t cuda_attention_shared_bytes(const struct cuda_attention_si
 }
 
 /*
- * cuDNN's ordered backward pass, for heads of widths without a kernel in attention_turns.cuh.  It
+ * cuDNN's ordered backward pass, for heads of widths without a kernel in attention_onepass.cuh.  It
  * writes the gradients of scores to scratch, in bf16: so a launch has some sequences, or some heads
  * of one, whose scores take at most CUDA_ATTENTION_ORDERED bytes; at least the heads that share
  * keys.  If these take more than CUDA_ATTENTION_ORDERED_GROUP, heads that our tiles take go there.
@@ -317,7 +318,7 @@ static inline int64_t cuda_attention_ordered_bytes(const struct cuda_attention_s
 /* For sizes that cuDNN may take (cuda_attention_in_cudnn()). */
 static inline bool cuda_attention_in_ordered(const struct cuda_attention_sizes *s)
 {
-    if (cuda_attention_turn_width(s->width) || !s->n_shared || !s->n_queries || !s->n_keys)
+    if (cuda_attention_onepass_width(s->width) || !s->n_shared || !s->n_queries || !s->n_keys)
         return false;
     return s->width > CUDA_ATTENTION_WIDTH ||
            s->n_heads / s->n_shared * cuda_attention_ordered_bytes(s) <=

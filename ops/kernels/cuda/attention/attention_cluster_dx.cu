@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backward attention of packed keys on Hopper by pairs of blocks (attention_pair.cuh): the consumer
- * warpgroups, and the calls that this kernel supports.
+ * Backward attention of packed keys on Hopper by clusters of two blocks (attention_cluster.cuh):
+ * the consumer warpgroups, and the calls that this kernel supports.
  *
  * Scores are transposed, keys x queries, so that rounded they are the left operands that dk and dv
  * need.  While a warpgroup computes exponentials, products of the two others run.  The registers,
@@ -13,7 +13,7 @@
  * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
 #include "kernels/cuda/attention/attention_largest.cuh"
-#include "kernels/cuda/attention/attention_pair.cuh"
+#include "kernels/cuda/attention/attention_cluster.cuh"
 #include "kernels/cuda/attention/attention_workspace.h"
 
 extern __shared__ __align__(1024) char attention_shared[];
@@ -22,9 +22,9 @@ constexpr int RESULT = 1; /* a named barrier of the warpgroup for dq */
 
 /* ---- the keys of a warpgroup ----------------------------------------------------------------- */
 
-template <typename S> struct pair_keys_group {
+template <typename S> struct cluster_keys_group {
     const struct attention_args &a;
-    pair_shared<S> *here;
+    cluster_shared<S> *here;
     int tile; /* of keys */
     bool second;
     uint32_t keys, values; /* addresses, in units of 16 bytes */
@@ -46,8 +46,8 @@ template <typename S> struct pair_keys_group {
     {
 #pragma unroll
         for (int k = 0; k < S::STEPS; k++)
-            multiply_shared<0, 0>(c, pair_keys_along<S, ROWS>(left, k),
-                                  pair_queries_along<S>(right, first, k), k > 0);
+            multiply_shared<0, 0>(c, cluster_keys_along<S, ROWS>(left, k),
+                                  cluster_queries_along<S>(right, first, k), k > 0);
         products_commit();
     }
 
@@ -103,7 +103,7 @@ template <typename S> struct pair_keys_group {
     __device__ __forceinline__ void put_gradients(int slot, int warp)
     {
         const int row = threadIdx.x % 16, unit = threadIdx.x % 32 / 16;
-        pair_scores *to = &here->ds[slot][tile][warp];
+        cluster_scores *to = &here->ds[slot][tile][warp];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             store_matrix4(shared_address(&to->unit[2 * i + unit][row]), ds_rounded[i][0],
@@ -113,7 +113,7 @@ template <typename S> struct pair_keys_group {
 
     __device__ __forceinline__ void send_gradients(int slot, int warp)
     {
-        const pair_scores *at = &here->ds[slot][tile][warp];
+        const cluster_scores *at = &here->ds[slot][tile][warp];
         __syncwarp();
         if (threadIdx.x % 32 == 0 && second)
             barrier_arrive(&here->slot_full[slot]);
@@ -129,8 +129,8 @@ template <typename S> struct pair_keys_group {
     __device__ __forceinline__ void process_tile(int t, int before, int stage, int round,
                                                  float scale)
     {
-        const int slot = t % PAIR_SLOTS, passed = t / PAIR_SLOTS - 1;
-        const int warp = threadIdx.x % GROUP / 32, known = t % PAIR_KNOWN;
+        const int slot = t % CLUSTER_SLOTS, passed = t / CLUSTER_SLOTS - 1;
+        const int warp = threadIdx.x % GROUP / 32, known = t % CLUSTER_KNOWN;
         const typename S::row_tile &q = here->ring[stage][0], &d_o = here->ring[stage][1];
         const uint32_t k = opaque(keys), v = opaque(values);
         barrier_wait(&here->tile_full[stage], round);
@@ -148,7 +148,7 @@ template <typename S> struct pair_keys_group {
             barrier_arrive_warp(&here->tile_empty[before]);
         products_begin();
         begin<S::VALUES>(ds, v, d_o, 0);
-        barrier_wait(&here->known[known], t / PAIR_KNOWN);
+        barrier_wait(&here->known[known], t / CLUSTER_KNOWN);
         products_wait<1>();
         pin_registers(s);
         find_probabilities(known, scale);
@@ -177,7 +177,7 @@ template <typename S> struct pair_keys_group {
     __device__ __forceinline__ void run(void)
     {
         const float scale = here->work.factor * ATTENTION_LOG2E;
-        const int n = pair_query_tiles(here->work);
+        const int n = cluster_query_tiles(here->work);
         int before = 0, stage = 0, round = 0;
 #pragma unroll
         for (int i = 0; i < S::UNITS; i++)
@@ -211,8 +211,8 @@ template <typename S> struct pair_keys_group {
     __device__ __forceinline__ void put_partial(float *to, const float (&c)[S::UNITS][4],
                                                 float times) const
     {
-        const resident_work &w = here->work;
-        const int key = tile * GROUP_ROWS + resident_row();
+        const stationary_work &w = here->work;
+        const int key = tile * GROUP_ROWS + stationary_row();
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float *at = to + ((w.keys.first + key + half * 8) * a.n_heads + w.head) * S::D;
@@ -235,9 +235,9 @@ template <typename S> struct pair_keys_group {
 
 /* ---- dq -------------------------------------------------------------------------------------- */
 
-template <typename S> struct pair_queries_group {
-    const struct pair_maps &m;
-    pair_shared<S> *here;
+template <typename S> struct cluster_queries_group {
+    const struct cluster_maps &m;
+    cluster_shared<S> *here;
     int tiles, sent; /* tiles of keys; those of the other block */
     uint32_t *to;    /* address for the largest magnitude of dq, or NULL */
     float dq[S::UNITS][4];
@@ -256,7 +256,7 @@ template <typename S> struct pair_queries_group {
 
     template <int TILES> __device__ __forceinline__ void multiply(int slot)
     {
-        constexpr int step = sizeof(pair_scores) / 16;
+        constexpr int step = sizeof(cluster_scores) / 16;
         const uint32_t left = piece_in_block(here->ds[slot]), right = piece_in_block(here->k.unit);
         products_begin();
 #pragma unroll
@@ -271,18 +271,18 @@ template <typename S> struct pair_queries_group {
     template <int TILES> __device__ __forceinline__ void process_tiles(void)
     {
         const float factor = here->work.factor;
-        const int n = pair_query_tiles(here->work);
-        for (int slot = 0; slot < PAIR_SLOTS && slot < n; slot++)
+        const int n = cluster_query_tiles(here->work);
+        for (int slot = 0; slot < CLUSTER_SLOTS && slot < n; slot++)
             expect(slot);
 #pragma unroll 1
         for (int t = 0; t < n; t++) {
-            const int slot = t % PAIR_SLOTS;
-            barrier_wait(&here->slot_full[slot], t / PAIR_SLOTS);
+            const int slot = t % CLUSTER_SLOTS;
+            barrier_wait(&here->slot_full[slot], t / CLUSTER_SLOTS);
             multiply<TILES>(slot);
-            if (t + PAIR_SLOTS < n)
+            if (t + CLUSTER_SLOTS < n)
                 expect(slot);
             __syncwarp();
-            if (threadIdx.x % 32 < 2 && t + PAIR_SLOTS < n)
+            if (threadIdx.x % 32 < 2 && t + CLUSTER_SLOTS < n)
                 barrier_arrive_in(&here->slot_empty[slot], threadIdx.x % 32);
             if (is_leader())
                 stores_read<0>();
@@ -316,22 +316,23 @@ template <typename S> struct pair_queries_group {
             process_tiles<3>();
         else
             process_tiles<2>();
-        static_assert(PAIR_TILES == 5 && ATTENTION_PAIR == S::KEYS, "tiles of keys");
+        static_assert(CLUSTER_TILES == 5 && ATTENTION_CLUSTER == S::KEYS, "tiles of keys");
     }
 };
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <typename S>
-__device__ __forceinline__ void init_pair(pair_shared<S> *here, const struct pair_share &share)
+__device__ __forceinline__ void init_cluster(cluster_shared<S> *here,
+                                             const struct cluster_share &share)
 {
     for (int i = 0; i < S::STAGES; i++) {
         barrier_init(&here->tile_full[i], 1);
         barrier_init(&here->tile_empty[i], 4 * (share.n + 1));
     }
-    for (int i = 0; i < PAIR_KNOWN; i++)
+    for (int i = 0; i < CLUSTER_KNOWN; i++)
         barrier_init(&here->known[i], 1);
-    for (int i = 0; i < PAIR_SLOTS; i++) {
+    for (int i = 0; i < CLUSTER_SLOTS; i++) {
         barrier_init(&here->slot_full[i], 4 * share.n + 1);
         barrier_init(&here->slot_empty[i], 4);
     }
@@ -340,45 +341,46 @@ __device__ __forceinline__ void init_pair(pair_shared<S> *here, const struct pai
 
 /* A multiprocessor has 64 Ki registers. */
 template <typename S>
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PAIR_THREADS, 1)
-    pair_backward(const __grid_constant__ attention_args a, const __grid_constant__ pair_maps m)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(CLUSTER_THREADS, 1)
+    cluster_backward(const __grid_constant__ attention_args a,
+                     const __grid_constant__ cluster_maps m)
 {
-    static_assert(sizeof(pair_shared<S>) <= 227 * 1024, "what a block may have");
-    pair_shared<S> *here = (pair_shared<S> *)attention_shared;
+    static_assert(sizeof(cluster_shared<S>) <= 227 * 1024, "what a block may have");
+    cluster_shared<S> *here = (cluster_shared<S> *)attention_shared;
     const int group = group_index(), rank = same_in_warp(cluster_rank());
-    const resident_work &w = here->work;
+    const stationary_work &w = here->work;
     if (threadIdx.x == 0) {
-        here->work = resident_work_of(a, blockIdx.x / 2);
-        init_pair(here, pair_share_of(here->work, rank));
+        here->work = stationary_work_of(a, blockIdx.x / 2);
+        init_cluster(here, cluster_share_of(here->work, rank));
     }
     __syncthreads();
-    struct pair_share share = pair_share_of(w, rank);
+    struct cluster_share share = cluster_share_of(w, rank);
     share.n = same_in_warp(share.n);
     const int n_keys = (int)w.keys.n, first = share.first * GROUP_ROWS;
-    load_keys<S::UNITS, PAIR_THREADS>(
+    load_keys<S::UNITS, CLUSTER_THREADS>(
         here->k.unit, attention_rows_at(a, a.k, w.sequence, w.head, w.keys.first), n_keys);
-    load_keys<S::UNITS, PAIR_THREADS>(
+    load_keys<S::UNITS, CLUSTER_THREADS>(
         here->v.unit, attention_rows_at(a, a.v, w.sequence, w.head, w.keys.first + first),
         n_keys - first);
     copies_wait();
     show_products();
     cluster_sync();
-    if (group == PAIR_GROUPS) {
+    if (group == CLUSTER_GROUPS) {
         registers_fewer<56>();
-        pair_produce<S>(a, m, here, rank, same_in_warp(threadIdx.x / 32) % 4);
-    } else if (group == PAIR_GROUPS - 1 && rank == 1) {
+        cluster_produce<S>(a, m, here, rank, same_in_warp(threadIdx.x / 32) % 4);
+    } else if (group == CLUSTER_GROUPS - 1 && rank == 1) {
         registers_more<152>();
-        pair_queries_group<S> g = {m, here, same_in_warp(share.tiles), share.first, a.most[0]};
+        cluster_queries_group<S> g = {m, here, same_in_warp(share.tiles), share.first, a.most[0]};
         g.run();
     } else {
         registers_more<152>();
         if (group < share.n) {
-            pair_keys_group<S> g = {a,
-                                    here,
-                                    share.first + group,
-                                    share.second,
-                                    piece_in_block(here->k.unit) + first + group * GROUP_ROWS,
-                                    piece_in_block(here->v.unit) + group * GROUP_ROWS};
+            cluster_keys_group<S> g = {a,
+                                       here,
+                                       share.first + group,
+                                       share.second,
+                                       piece_in_block(here->k.unit) + first + group * GROUP_ROWS,
+                                       piece_in_block(here->v.unit) + group * GROUP_ROWS};
             g.run();
             g.finish();
         }
@@ -389,29 +391,29 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(PAIR_THREADS, 1)
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-typedef pair_shape<64, 3> pair_64;
-typedef pair_shape<72, 3> pair_72;
+typedef cluster_shape<64, 3> cluster_64;
+typedef cluster_shape<72, 3> cluster_72;
 
 template <typename S> static bool launch(const struct attention_args &a, cudaStream_t stream)
 {
-    const int shared = (int)sizeof(pair_shared<S>);
+    const int shared = (int)sizeof(cluster_shared<S>);
     const int64_t pairs = a.n_sequences * a.n_heads * a.n_chunks;
-    struct pair_maps m;
-    if (!resident_map_of<S>(&m.q, a, a.q) || !resident_map_of<S>(&m.d_o, a, a.d_o) ||
-        !resident_map_of<S>(&m.dq, a, a.dq))
+    struct cluster_maps m;
+    if (!stationary_map_of<S>(&m.q, a, a.q) || !stationary_map_of<S>(&m.d_o, a, a.d_o) ||
+        !stationary_map_of<S>(&m.dq, a, a.dq))
         return false;
-    cudaFuncSetAttribute(pair_backward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    pair_backward<S><<<(unsigned)(2 * pairs), PAIR_THREADS, shared, stream>>>(a, m);
+    cudaFuncSetAttribute(cluster_backward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    cluster_backward<S><<<(unsigned)(2 * pairs), CLUSTER_THREADS, shared, stream>>>(a, m);
     return true;
 }
 
-bool attention_pair_takes(const struct attention_args &a)
+bool attention_cluster_takes(const struct attention_args &a)
 {
-    return attention_resident_dx_takes(a) && a.n_keys <= ATTENTION_PAIR;
+    return attention_stationary_dx_takes(a) && a.n_keys <= ATTENTION_CLUSTER;
 }
 
 /* Selects the chunks such that none is empty. */
-void attention_pair_divide(struct attention_args &a)
+void attention_cluster_divide(struct attention_args &a)
 {
     const int64_t tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
     const int64_t parts = attention_parts(2 * a.n_sequences * a.n_heads, tiles, 1, a.n_chunks);
@@ -420,7 +422,7 @@ void attention_pair_divide(struct attention_args &a)
     a.chunk = each * GROUP_ROWS;
 }
 
-bool attention_pair_backward(const struct attention_args &a, cudaStream_t stream)
+bool attention_cluster_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    return a.width == 64 ? launch<pair_64>(a, stream) : launch<pair_72>(a, stream);
+    return a.width == 64 ? launch<cluster_64>(a, stream) : launch<cluster_72>(a, stream);
 }

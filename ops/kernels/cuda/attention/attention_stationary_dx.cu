@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dq of backward attention of packed keys on Hopper, for heads of 64 and 72
- * (attention_resident.cuh), if there are more keys than pairs of blocks support
- * (attention_pair.cuh).  Keys and values stay in shared memory while queries stream through; if a
- * sequence has too many, RESIDENT at a time are loaded for each tile of queries.  The kernel also
- * writes the statistics of queries for the kernel of dk and dv (attention_turns.cuh).
+ * (attention_stationary.cuh), if there are more keys than clusters of two blocks support
+ * (attention_cluster.cuh).  Keys and values stay in shared memory while queries stream through; if
+ * a sequence has too many, STATIONARY at a time are loaded for each tile of queries.  The kernel
+ * also writes the statistics of queries for the kernel of dk and dv (attention_onepass.cuh).
  *
  * Scores are issued a chunk of keys ahead, so that the tensor cores have work while exponentials
  * are computed.  Missing keys are zero, so they add nothing to dq.
  *
  * Compiled only for sm_90a, since the PTX of these instructions is not portable.
  */
-#include "kernels/cuda/attention/attention_resident.cuh"
+#include "kernels/cuda/attention/attention_stationary.cuh"
 #include "kernels/cuda/attention/attention_workspace.h"
 
 constexpr int STAGES = 2; /* tiles of queries in flight */
@@ -24,12 +24,12 @@ template <typename S> struct queries_shared {
     typename S::row_tile o[GROUPS][STAGES]; /* later dq */
     typename S::key_tile k, v;
     uint64_t full[GROUPS][STAGES];
-    struct resident_work work;
+    struct stationary_work work;
     uint16_t most[THREADS]; /* largest magnitude of each thread's dq */
 };
 
 struct queries_maps {
-    struct resident_map q, d_o, o, dq;
+    struct stationary_map q, d_o, o, dq;
 };
 
 __device__ __forceinline__ float add_products(float sum, uint32_t x, uint32_t y)
@@ -70,10 +70,10 @@ template <typename S> struct queries_group {
 
     __device__ __forceinline__ void load_next_lse(int row)
     {
-        const struct resident_work *w = &here->work;
+        const struct stationary_work *w = &here->work;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int mine = row + resident_row() + half * 8;
+            const int mine = row + stationary_row() + half * 8;
             next_lse[half] = mine < w->n ? w->lse[mine * a.lse.row] : 0.f;
         }
     }
@@ -81,7 +81,7 @@ template <typename S> struct queries_group {
     /* Computes delta of the tile, and writes the statistics for the kernel of dk and dv. */
     __device__ __forceinline__ void find_delta(int stage, int row)
     {
-        const struct resident_work *w = &here->work;
+        const struct stationary_work *w = &here->work;
         uint32_t d_o[S::STEPS][4], o[S::STEPS][4];
         float sum[2] = {0.f, 0.f};
         load_left<S>(d_o, here->d_o[group][stage]);
@@ -93,7 +93,7 @@ template <typename S> struct queries_group {
                 sum[i % 2] = add_products(sum[i % 2], d_o[k][i], o[k][i]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int mine = row + resident_row() + half * 8;
+            const int mine = row + stationary_row() + half * 8;
             delta[half] = quad_sum(sum[half]);
             if (threadIdx.x % 4 == 0)
                 w->statistics[mine] =
@@ -113,7 +113,7 @@ template <typename S> struct queries_group {
                                   S::NARROW && i == S::STEPS - 1
                                       ? operand_with<SWIZZLE_32>(narrow, 1, 16)
                                       : operand_with<SWIZZLE_128>(wide + 2 * i, 1, 64),
-                                  operand_at(values + 2 * i * RESIDENT, RESIDENT, 8), i > 0);
+                                  operand_at(values + 2 * i * STATIONARY, STATIONARY, 8), i > 0);
         products_commit();
     }
 
@@ -167,7 +167,7 @@ template <typename S> struct queries_group {
     template <int C, typename B>
     __device__ __forceinline__ void add_keys(int stage, float scale, const B &beside)
     {
-        float s[(C == CHUNKS && C == 1 ? RESIDENT : CHUNK) / 8][4];
+        float s[(C == CHUNKS && C == 1 ? STATIONARY : CHUNK) / 8][4];
         products_begin();
         begin_scores<S>(s, q, piece_at(here->k.unit));
         beside();
@@ -179,8 +179,8 @@ template <typename S> struct queries_group {
     }
 
     template <typename B>
-    __device__ __forceinline__ void add_resident(int n_keys, int stage, float scale,
-                                                 const B &beside)
+    __device__ __forceinline__ void add_stationary(int n_keys, int stage, float scale,
+                                                   const B &beside)
     {
         if (n_keys > 3 * CHUNK)
             add_keys<4>(stage, scale, beside);
@@ -202,8 +202,8 @@ template <typename S> struct queries_group {
             for (int i = 0; i < 4; i++)
                 dq[n][i] *= factor;
         if (a.most[0])
-            attention_keep_largest(here->most,
-                                   attention_largest(dq, 1.f, here->work.n - row - resident_row()));
+            attention_keep_largest(
+                here->most, attention_largest(dq, 1.f, here->work.n - row - stationary_row()));
         put_rows<S>(here->o[group][stage], dq);
         show_products();
         named_sync(RESULT + group, GROUP);
@@ -255,13 +255,13 @@ template <typename S> struct queries_group {
             if (busy && here->work.keys.n == 0)
                 begin_beside(stage, row);
 #pragma unroll 1
-            for (int key = 0; key < here->work.keys.n; key += RESIDENT) {
-                if (here->work.keys.n > RESIDENT) {
+            for (int key = 0; key < here->work.keys.n; key += STATIONARY) {
+                if (here->work.keys.n > STATIONARY) {
                     __syncthreads();
-                    load_resident_keys<S>(a, here->work, here->k, here->v, key);
+                    load_stationary_keys<S>(a, here->work, here->k, here->v, key);
                 }
                 if (busy)
-                    add_resident((int)here->work.keys.n - key, stage, scale, [&] {
+                    add_stationary((int)here->work.keys.n - key, stage, scale, [&] {
                         if (key == 0)
                             begin_beside(stage, row);
                     });
@@ -280,14 +280,14 @@ template <typename S> struct queries_group {
 
 template <typename S>
 __global__ void __launch_bounds__(THREADS, 1)
-    resident_queries(const __grid_constant__ attention_args a,
-                     const __grid_constant__ queries_maps m)
+    stationary_queries(const __grid_constant__ attention_args a,
+                       const __grid_constant__ queries_maps m)
 {
     static_assert(sizeof(queries_shared<S>) <= 227 * 1024, "what a block may have");
     queries_shared<S> *here = (queries_shared<S> *)attention_shared;
     queries_group<S> g = {a, m, here, group_index()};
     if (threadIdx.x == 0)
-        here->work = resident_work_of(a, blockIdx.x);
+        here->work = stationary_work_of(a, blockIdx.x);
     if (g.is_leader()) {
         for (int i = 0; i < STAGES; i++)
             barrier_init(&here->full[g.group][i], 1);
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     for (int i = 0; g.is_leader() && i < STAGES; i++)
         g.load_stage(i, g.group * GROUP_ROWS + i * BLOCK_ROWS, true);
-    load_resident_keys<S>(a, here->work, here->k, here->v, 0);
+    load_stationary_keys<S>(a, here->work, here->k, here->v, 0);
     g.run();
 }
 
@@ -304,20 +304,21 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 template <typename S> static bool launch(struct attention_args a, cudaStream_t stream)
 {
-    const int64_t blocks = resident_blocks(a, GROUPS);
+    const int64_t blocks = stationary_blocks(a, GROUPS);
     const int shared = (int)sizeof(queries_shared<S>);
     struct queries_maps m;
-    if (!resident_map_of<S>(&m.q, a, a.q) || !resident_map_of<S>(&m.d_o, a, a.d_o) ||
-        !resident_map_of<S>(&m.o, a, a.o) || !resident_map_of<S>(&m.dq, a, a.dq))
+    if (!stationary_map_of<S>(&m.q, a, a.q) || !stationary_map_of<S>(&m.d_o, a, a.d_o) ||
+        !stationary_map_of<S>(&m.o, a, a.o) || !stationary_map_of<S>(&m.dq, a, a.dq))
         return false;
-    cudaFuncSetAttribute(resident_queries<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    resident_queries<S><<<(unsigned)blocks, THREADS, shared, stream>>>(a, m);
+    cudaFuncSetAttribute(stationary_queries<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         shared);
+    stationary_queries<S><<<(unsigned)blocks, THREADS, shared, stream>>>(a, m);
     return true;
 }
 
 /* Can packed keys use the kernels that keep them in shared memory?  Operands that a direction does
  * not have are NULL. */
-bool attention_resident_fits(const struct attention_args &a)
+bool attention_stationary_fits(const struct attention_args &a)
 {
     const int64_t limit = INT32_MAX / 4, tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
     return (a.width == 64 || a.width == 72) && a.lens && a.n_queries > 0 && a.n_keys > 0 &&
@@ -326,19 +327,19 @@ bool attention_resident_fits(const struct attention_args &a)
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) && attention_on_hopper();
 }
 
-bool attention_resident_dx_takes(const struct attention_args &a)
+bool attention_stationary_dx_takes(const struct attention_args &a)
 {
     const struct attention_operand *x[] = {&a.o, &a.d_o, &a.dq};
-    bool takes = attention_resident_fits(a) && attention_turns_takes_keys(a);
+    bool takes = attention_stationary_fits(a) && attention_onepass_takes_keys(a);
     for (const struct attention_operand *i : x)
         takes = takes && attention_box_takes(a, *i, a.n_queries, a.n_heads, false);
     return takes;
 }
 
 /* Returns false if it launched nothing. */
-bool attention_resident_backward(const struct attention_args &a, cudaStream_t stream)
+bool attention_stationary_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    const bool launched = a.width == 64 ? launch<resident_shape<64>>(a, stream)
-                                        : launch<resident_shape<72>>(a, stream);
-    return launched && attention_turns_keys(a, stream);
+    const bool launched = a.width == 64 ? launch<stationary_shape<64>>(a, stream)
+                                        : launch<stationary_shape<72>>(a, stream);
+    return launched && attention_onepass_keys(a, stream);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backward attention on Hopper in one pass (attention_turns.cuh): a consumer warpgroup with its 64
- * keys.
+ * Backward attention on Hopper in one pass (attention_onepass.cuh): a consumer warpgroup with its
+ * 64 keys.
  *
  * Scores are transposed, keys x queries, so that rounded they are the left operands that dk and dv
  * need.  The gradients of scores also go to shared memory; from there each of the two warpgroups
@@ -12,24 +12,24 @@
  * Missing queries contribute nothing: their q, d_o, lse and delta are zero.  Missing keys are zero,
  * so they add nothing to dq.
  */
-#ifndef CKPT_CUDA_ATTENTION_TURNS_GROUP_CUH
-#define CKPT_CUDA_ATTENTION_TURNS_GROUP_CUH
+#ifndef CKPT_CUDA_ATTENTION_ONEPASS_GROUP_CUH
+#define CKPT_CUDA_ATTENTION_ONEPASS_GROUP_CUH
 
-#include "kernels/cuda/attention/attention_turns.cuh"
+#include "kernels/cuda/attention/attention_onepass.cuh"
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
 /* Descriptor of 64 rows of keys in shared memory as left operand along the width. */
 template <typename S>
-__device__ __forceinline__ uint64_t turns_keys_along(uint32_t tile, int first, int k)
+__device__ __forceinline__ uint64_t onepass_keys_along(uint32_t tile, int first, int k)
 {
     return operand_at(tile + 2 * k * S::KEYS + first, S::KEYS, 8);
 }
 
 /* Loads the warp's 16 rows of keys to registers. */
 template <typename S>
-__device__ __forceinline__ void turns_load_keys(uint32_t (&x)[S::STEPS][4],
-                                                const typename S::key_tile &tile, int first)
+__device__ __forceinline__ void onepass_load_keys(uint32_t (&x)[S::STEPS][4],
+                                                  const typename S::key_tile &tile, int first)
 {
     const int row = first + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 16;
     const int unit = threadIdx.x % 32 / 16;
@@ -39,37 +39,38 @@ __device__ __forceinline__ void turns_load_keys(uint32_t (&x)[S::STEPS][4],
 }
 
 /* Descriptor of queries along the width as right operand. */
-template <typename S> __device__ __forceinline__ uint64_t turns_queries_along(uint32_t tile, int k)
+template <typename S>
+__device__ __forceinline__ uint64_t onepass_queries_along(uint32_t tile, int k)
 {
     return operand_with<SWIZZLE_128>(tile + k / 4 * S::QUERIES * 8 + k % 4 * 2, 1, 64);
 }
 
 /* Issues c [64, 64] = keys queries^T, with keys in registers or in shared memory. */
 template <typename S>
-__device__ __forceinline__ void turns_scores(float (&c)[8][4], const uint32_t (&x)[S::STEPS][4],
-                                             uint32_t queries)
+__device__ __forceinline__ void onepass_scores(float (&c)[8][4], const uint32_t (&x)[S::STEPS][4],
+                                               uint32_t queries)
 {
 #pragma unroll
     for (int k = 0; k < S::STEPS; k++)
-        multiply_registers<0>(c, x[k], turns_queries_along<S>(queries, k), k > 0);
+        multiply_registers<0>(c, x[k], onepass_queries_along<S>(queries, k), k > 0);
     products_commit();
 }
 
 template <typename S>
-__device__ __forceinline__ void turns_scores(float (&c)[8][4], uint32_t tile, int first,
-                                             uint32_t queries)
+__device__ __forceinline__ void onepass_scores(float (&c)[8][4], uint32_t tile, int first,
+                                               uint32_t queries)
 {
 #pragma unroll
     for (int k = 0; k < S::STEPS; k++)
-        multiply_shared<0, 0>(c, turns_keys_along<S>(tile, first, k),
-                              turns_queries_along<S>(queries, k), k > 0);
+        multiply_shared<0, 0>(c, onepass_keys_along<S>(tile, first, k),
+                              onepass_queries_along<S>(queries, k), k > 0);
     products_commit();
 }
 
 /* Issues c [64, D] += p queries. */
 template <typename S>
-__device__ __forceinline__ void turns_add(float (&c)[S::UNITS][4], const uint32_t (&p)[4][4],
-                                          uint32_t queries)
+__device__ __forceinline__ void onepass_add(float (&c)[S::UNITS][4], const uint32_t (&p)[4][4],
+                                            uint32_t queries)
 {
 #pragma unroll
     for (int k = 0; k < 4; k++)
@@ -78,7 +79,7 @@ __device__ __forceinline__ void turns_add(float (&c)[S::UNITS][4], const uint32_
     products_commit();
 }
 
-__device__ __forceinline__ void turns_round(uint32_t (&p)[4][4], const float (&c)[8][4])
+__device__ __forceinline__ void onepass_round(uint32_t (&p)[4][4], const float (&c)[8][4])
 {
 #pragma unroll
     for (int k = 0; k < 4; k++)
@@ -89,9 +90,9 @@ __device__ __forceinline__ void turns_round(uint32_t (&p)[4][4], const float (&c
 
 /* ---- a warpgroup ----------------------------------------------------------------------------- */
 
-template <typename S, bool MASKED> struct turns_group {
+template <typename S, bool MASKED> struct onepass_group {
     const struct attention_args &a;
-    turns_shared<S> *here;
+    onepass_shared<S> *here;
     int group;
     int first, key; /* of the warpgroup in the block, of the thread in the sequence */
     float factor;   /* scale of scores */
@@ -101,22 +102,22 @@ template <typename S, bool MASKED> struct turns_group {
     float s[8][4], next[8][4], ds[8][4], dq[S::DQ_UNITS][4];
     float dk[S::UNITS][4], dv[S::UNITS][4];
     uint32_t p_rounded[4][4], ds_rounded[4][4];
-    struct turns_turn turn; /* at the tile whose dq is computed */
-    struct turns_place place, before;
+    struct onepass_order order; /* at the tile whose dq is computed */
+    struct onepass_place place, before;
 
-    __device__ __forceinline__ turns_group(const struct attention_args &args,
-                                           turns_shared<S> *shared, int g)
+    __device__ __forceinline__ onepass_group(const struct attention_args &args,
+                                             onepass_shared<S> *shared, int g)
         : a(args), here(shared), group(g), place(args, shared->work), before(place)
     {
         const struct attention_keys keys = {0, here->work.keys};
         first = here->work.halves ? 0 : group * GROUP_ROWS;
         factor = attention_scale(a, keys);
         key = here->work.first_key + first + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
-        turn = turns_turn_of<S>(a, here->work, place.tile);
+        order = onepass_order_of<S>(a, here->work, place.tile);
         if constexpr (K_STAYS)
-            turns_load_keys<S>(k, here->k, first);
+            onepass_load_keys<S>(k, here->k, first);
         if constexpr (V_STAYS)
-            turns_load_keys<S>(v, here->v, first);
+            onepass_load_keys<S>(v, here->v, first);
 #pragma unroll
         for (int n = 0; n < S::UNITS; n++)
 #pragma unroll
@@ -130,18 +131,18 @@ template <typename S, bool MASKED> struct turns_group {
     {
         const uint32_t q = piece_at(&here->ring[stage][0]);
         if constexpr (K_STAYS)
-            turns_scores<S>(c, k, q);
+            onepass_scores<S>(c, k, q);
         else
-            turns_scores<S>(c, piece_at(&here->k), first, q);
+            onepass_scores<S>(c, piece_at(&here->k), first, q);
     }
 
     __device__ __forceinline__ void begin_gradients(int stage)
     {
         const uint32_t d_o = piece_at(&here->ring[stage][1]);
         if constexpr (V_STAYS)
-            turns_scores<S>(ds, v, d_o);
+            onepass_scores<S>(ds, v, d_o);
         else
-            turns_scores<S>(ds, piece_at(&here->v), first, d_o);
+            onepass_scores<S>(ds, piece_at(&here->v), first, d_o);
     }
 
     /* Issues the warpgroup's half of the columns of dq of tile t. */
@@ -161,7 +162,7 @@ template <typename S, bool MASKED> struct turns_group {
     /* Does every query of a tile see every key of the block, and more than one key? */
     __device__ __forceinline__ bool sees_all(int tile) const
     {
-        const turns_work &w = here->work;
+        const onepass_work &w = here->work;
         const int first = w.keys - (int)a.n_queries + tile * S::QUERIES;
         return first > 0 && (!a.mask.causal || w.first_key + S::KEYS - 1 <= first) &&
                (!a.mask.window || first + S::QUERIES - w.first_key <= (int)a.mask.window);
@@ -246,13 +247,13 @@ template <typename S, bool MASKED> struct turns_group {
 
     /* Adds dq of tile t, at position p, to the sum that tiles of keys pass on; the last tile of
      * keys writes the total as dq. */
-    __device__ __forceinline__ void put_dq(int t, const turns_place &p)
+    __device__ __forceinline__ void put_dq(int t, const onepass_place &p)
     {
-        const int slot = t % S::PASSING, unit = group * (S::UNITS / 2);
+        const int slot = t % S::IN_FLIGHT, unit = group * (S::UNITS / 2);
         const int first = S::UNITS % 2 ? group : 0; /* the other warpgroup has the unit before */
         float4 *sum = &here->sums[slot][unit][threadIdx.x % GROUP];
-        barrier_wait(&here->room[slot], t / S::PASSING);
-        if (turn.number < turn.last) {
+        barrier_wait(&here->room[slot], t / S::IN_FLIGHT);
+        if (order.number < order.last) {
 #pragma unroll
             for (int n = 0; n < S::DQ_UNITS; n++)
                 if (n >= first)
@@ -261,7 +262,7 @@ template <typename S, bool MASKED> struct turns_group {
         }
 #pragma unroll
         for (int n = 0; n < S::DQ_UNITS; n++)
-            if (n >= first && turn.number > 0) {
+            if (n >= first && order.number > 0) {
                 const float4 x = sum[n * GROUP];
                 dq[n][0] += x.x;
                 dq[n][1] += x.y;
@@ -271,7 +272,7 @@ template <typename S, bool MASKED> struct turns_group {
         write_dq(p, first, unit);
     }
 
-    __device__ __forceinline__ void write_dq(const turns_place &p, int first, int unit)
+    __device__ __forceinline__ void write_dq(const onepass_place &p, int first, int unit)
     {
         const int row = threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
         const int n_rows = (int)a.n_queries - p.tile * S::QUERIES;
@@ -307,15 +308,15 @@ template <typename S, bool MASKED> struct turns_group {
             barrier_wait(&here->exchanged[(t - 1) & 1], (t - 1) / 2);
         begin_dq(t - 1);
         find_probabilities(stage, all);
-        turns_round(p_rounded, s);
+        onepass_round(p_rounded, s);
         pin_registers(p_rounded);
         products_begin();
-        turns_add<S>(dv, p_rounded, piece_at(&here->ring[stage][1]));
+        onepass_add<S>(dv, p_rounded, piece_at(&here->ring[stage][1]));
         pin_registers(s);
         products_wait<3>();
         pin_registers(ds);
         find_gradients(stage, all);
-        turns_round(ds_rounded, ds);
+        onepass_round(ds_rounded, ds);
         /* The other warpgroup may then overwrite the gradients that dq was computed from. */
         products_wait<1>();
         pin_registers(next);
@@ -325,13 +326,13 @@ template <typename S, bool MASKED> struct turns_group {
             put_dq(t - 1, before);
         before = place;
         if (MASKED)
-            turn = turns_turn_of<S>(a, here->work, place.tile);
+            order = onepass_order_of<S>(a, here->work, place.tile);
         show_products();
         barrier_arrive_warp(&here->exchanged[t & 1]);
         if (t > 0)
-            barrier_arrive_warp(&here->full[(t - 1) % S::PASSING]);
+            barrier_arrive_warp(&here->full[(t - 1) % S::IN_FLIGHT]);
         products_begin();
-        turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
+        onepass_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
 #pragma unroll
         for (int n = 0; n < 8; n++)
 #pragma unroll
@@ -352,18 +353,18 @@ template <typename S, bool MASKED> struct turns_group {
         begin_gradients(stage);
         begin_scores(next, ahead);
         find_probabilities(stage, true);
-        turns_round(p_rounded, s);
+        onepass_round(p_rounded, s);
         pin_registers(p_rounded);
         products_begin();
-        turns_add<S>(dv, p_rounded, piece_at(&here->ring[stage][1]));
+        onepass_add<S>(dv, p_rounded, piece_at(&here->ring[stage][1]));
         pin_registers(s);
         products_wait<2>();
         pin_registers(ds);
         find_gradients(stage, true);
-        turns_round(ds_rounded, ds);
+        onepass_round(ds_rounded, ds);
         pin_registers(ds_rounded);
         products_begin();
-        turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
+        onepass_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
         products_wait<2>();
         pin_registers(next);
 #pragma unroll
@@ -412,7 +413,7 @@ template <typename S, bool MASKED> struct turns_group {
         pin_registers(dq);
         put_dq(t, before);
         show_products();
-        barrier_arrive_warp(&here->full[t % S::PASSING]);
+        barrier_arrive_warp(&here->full[t % S::IN_FLIGHT]);
     }
 
     /* Processes a tile whose scores are known.  Those of the next tile are issued to the same
@@ -424,20 +425,20 @@ template <typename S, bool MASKED> struct turns_group {
         products_begin();
         begin_gradients(stage);
         find_probabilities(stage, all);
-        turns_round(p_rounded, s);
+        onepass_round(p_rounded, s);
         pin_registers(p_rounded);
         products_begin();
-        turns_add<S>(dv, p_rounded, piece_at(&here->ring[stage][1]));
+        onepass_add<S>(dv, p_rounded, piece_at(&here->ring[stage][1]));
         pin_registers(s);
         products_wait<1>();
         pin_registers(ds);
         find_gradients(stage, all);
-        turns_round(ds_rounded, ds);
+        onepass_round(ds_rounded, ds);
         put_gradients(t);
         show_products();
         barrier_arrive_warp(&here->exchanged[t & 1]);
         products_begin();
-        turns_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
+        onepass_add<S>(dk, ds_rounded, piece_at(&here->ring[stage][0]));
         barrier_wait(&here->exchanged[t & 1], t / 2);
         begin_dq(t);
         products_wait<1>();
@@ -447,12 +448,12 @@ template <typename S, bool MASKED> struct turns_group {
         barrier_wait(&here->come[ahead], ahead_round);
         begin_scores(s, ahead);
         if (MASKED)
-            turn = turns_turn_of<S>(a, here->work, place.tile);
+            order = onepass_order_of<S>(a, here->work, place.tile);
         products_wait<1>();
         pin_registers(dq);
         put_dq(t, place);
         show_products();
-        barrier_arrive_warp(&here->full[t % S::PASSING]);
+        barrier_arrive_warp(&here->full[t % S::IN_FLIGHT]);
         place.next(a, here->work);
         products_wait<0>();
         pin_registers(s);
@@ -503,7 +504,7 @@ template <typename S, bool MASKED> struct turns_group {
     __device__ __forceinline__ void put_partial(float *to, const float (&c)[S::UNITS][4],
                                                 float times) const
     {
-        const turns_work &w = here->work;
+        const onepass_work &w = here->work;
         const int row = key - w.first_key;
         const int64_t to_row = (a.lens ? 0 : w.sequence * a.n_keys) + w.first_row + row;
 #pragma unroll
@@ -524,7 +525,7 @@ template <typename S, bool MASKED> struct turns_group {
                                              uint32_t *most) const
     {
         constexpr int pitch = (S::UNITS | 1) * 16;
-        const turns_work &w = here->work;
+        const onepass_work &w = here->work;
         const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 16;
         const int n_rows = min(w.n_keys - first, 16);
         if (most)
@@ -562,10 +563,10 @@ template <typename S, bool MASKED> struct turns_group {
     }
 
     /* Is the block the second of its pair to end?  Then it adds the sums of the first. */
-    __device__ __forceinline__ bool join_pair(const struct turns_grid &grid)
+    __device__ __forceinline__ bool join_pair(const struct onepass_grid &grid)
     {
         constexpr int threads = GROUP * S::GROUPS, block = 2 * S::UNITS * threads;
-        const turns_work &w = here->work;
+        const onepass_work &w = here->work;
         float4 *own = grid.sums + (2 * w.pair + w.half) * (int64_t)block + threadIdx.x;
         const float4 *other = own + (w.half ? -block : block);
 #pragma unroll
@@ -589,7 +590,7 @@ template <typename S, bool MASKED> struct turns_group {
         return true;
     }
 
-    __device__ __forceinline__ void finish(const struct turns_grid &grid)
+    __device__ __forceinline__ void finish(const struct onepass_grid &grid)
     {
         if constexpr (S::PAIRS && !MASKED)
             if (here->work.pair >= 0 && !join_pair(grid))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention forward on Hopper where packed keys stay in shared memory (attention_resident.cuh), in
- * tiles of 80.  Four warpgroups go their own ways through tiles of 64 queries.  What one of them
+ * Attention forward on Hopper where packed keys stay in shared memory (attention_stationary.cuh),
+ * in tiles of 80.  Four warpgroups go their own ways through tiles of 64 queries.  What one of them
  * does with its scores takes twice the time of its products, so that there are always products of
  * others; no more than four have the 128 registers that scores of 80 keys take.
  *
@@ -11,11 +11,11 @@
  *
  * Compiled for sm_90a alone, since PTX of these instructions fits no other device.
  */
-#include "kernels/cuda/attention/attention_passing_tile.cuh"
-#include "kernels/cuda/attention/attention_resident.cuh"
+#include "kernels/cuda/attention/attention_pingpong_tile.cuh"
+#include "kernels/cuda/attention/attention_stationary.cuh"
 
 constexpr int FORWARD_GROUPS = 4, FORWARD_THREADS = GROUP * FORWARD_GROUPS;
-constexpr int STAGES = 2; /* tiles of queries of a warpgroup */
+constexpr int STAGES = 2;                                  /* tiles of queries of a warpgroup */
 constexpr int RESULT = 1, RANGE = RESULT + FORWARD_GROUPS; /* numbered barriers of warpgroups */
 constexpr float LN2 = 0.69314718f;
 constexpr float SMALL = 0x1p-90f, LARGE = 0x1p100f; /* sums of exponentials that are taken */
@@ -23,10 +23,10 @@ constexpr float SMALL = 0x1p-90f, LARGE = 0x1p100f; /* sums of exponentials that
 extern __shared__ __align__(1024) char attention_shared[];
 
 template <int D_> struct forward_shape {
-    typedef passing_shape<D_, 80, FORWARD_GROUPS, false> tiles;
-    typedef resident_shape<D_> rows;
+    typedef pingpong_shape<D_, 80, FORWARD_GROUPS, false> tiles;
+    typedef stationary_shape<D_> rows;
     static constexpr int D = D_, KEYS = tiles::KEYS, UNITS = rows::UNITS;
-    static constexpr int TILES = (RESIDENT + KEYS - 1) / KEYS;
+    static constexpr int TILES = (STATIONARY + KEYS - 1) / KEYS;
     static_assert(tiles::VALUES == KEYS, "a tile of values has no row of the next one");
 };
 
@@ -36,12 +36,12 @@ template <typename S> struct forward_shared {
     typename S::tiles::tile_k k[S::TILES];
     typename S::tiles::tile_v v[S::TILES];
     uint64_t q_come[FORWARD_GROUPS][STAGES], come[S::TILES];
-    struct resident_work work;
+    struct stationary_work work;
     uint16_t most[FORWARD_THREADS]; /* of the results of each thread */
 };
 
 struct forward_maps {
-    struct resident_map q, o;
+    struct stationary_map q, o;
     CUtensorMap k, k_narrow, v;
 };
 
@@ -50,7 +50,7 @@ struct forward_maps {
 /* One thread has the tiles copied that have keys. */
 template <typename S>
 __device__ __forceinline__ void bring_keys(forward_shared<S> *here, const struct forward_maps &m,
-                                           const struct resident_work &w)
+                                           const struct stationary_work &w)
 {
     typedef typename S::tiles T;
 #pragma unroll 1
@@ -74,7 +74,7 @@ template <typename S>
 __device__ __forceinline__ void clear_values(const struct attention_args &a,
                                              forward_shared<S> *here)
 {
-    const struct resident_work &w = here->work;
+    const struct stationary_work &w = here->work;
     const int t = (int)(w.keys.n - 1) / S::KEYS, n = (int)w.keys.n - t * S::KEYS;
     if (w.keys.n == 0 || n == S::KEYS || w.keys.first + w.keys.n == a.n_keys)
         return;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void clear_values(const struct attention_args &a,
 /* One thread has a warpgroup's queries from number `row` of the block's on copied to a stage. */
 template <typename S>
 __device__ __forceinline__ void bring_queries(forward_shared<S> *here, const struct forward_maps &m,
-                                              const struct resident_work &w, int group, int stage,
+                                              const struct stationary_work &w, int group, int stage,
                                               int row)
 {
     const uint64_t *come = &here->q_come[group][stage];
@@ -141,10 +141,10 @@ template <typename S> struct forward_group {
 
     /* Stores lse of the queries from number `row` of the block's on; sums become factors of o.
      * Without keys both are zero. */
-    __device__ __forceinline__ void close(passing_rows<T> &r, int row) const
+    __device__ __forceinline__ void close(pingpong_rows<T> &r, int row) const
     {
-        const struct resident_work *w = &here->work;
-        const int mine = row + resident_row();
+        const struct stationary_work *w = &here->work;
+        const int mine = row + stationary_row();
         if (threadIdx.x % 4 == 0) {
             float *lse = w->lse + mine * a.lse.row;
             if (mine < w->n)
@@ -157,10 +157,10 @@ template <typename S> struct forward_group {
     }
 
     /* Stores o. */
-    __device__ __forceinline__ void finish(passing_rows<T> &r, int row, int at)
+    __device__ __forceinline__ void finish(pingpong_rows<T> &r, int row, int at)
     {
-        const struct resident_work *w = &here->work;
-        const int left = w->n - row - resident_row();
+        const struct stationary_work *w = &here->work;
+        const int left = w->n - row - stationary_row();
         multiply_sums(r.o, r.sum[0], r.sum[1]);
         if (a.most[0])
             attention_keep_largest(here->most, attention_largest(r.o, 1.f, left));
@@ -173,7 +173,7 @@ template <typename S> struct forward_group {
 
     /* Scores become probabilities, not divided by anything; SAFE: by that of the largest. */
     template <bool SAFE>
-    __device__ __forceinline__ float2 exponentials(passing_rows<T> &r,
+    __device__ __forceinline__ float2 exponentials(pingpong_rows<T> &r,
                                                    float (&s)[S::KEYS / 8][4]) const
     {
         if (SAFE)
@@ -203,7 +203,7 @@ template <typename S> struct forward_group {
 
     /* Scores of tile t of keys become rounded probabilities. */
     template <bool SAFE, bool LAST>
-    __device__ __forceinline__ void attend(passing_rows<T> &r, float (&s)[S::KEYS / 8][4],
+    __device__ __forceinline__ void attend(pingpong_rows<T> &r, float (&s)[S::KEYS / 8][4],
                                            int t) const
     {
         const int n = n_keys - t * S::KEYS;
@@ -222,7 +222,7 @@ template <typename S> struct forward_group {
     }
 
     /* Completes the sums of rows.  Is one out of range, so that the sum of its values might be? */
-    __device__ __forceinline__ bool add_sums(passing_rows<T> &r) const
+    __device__ __forceinline__ bool add_sums(pingpong_rows<T> &r) const
     {
         bool out = false;
 #pragma unroll
@@ -238,7 +238,7 @@ template <typename S> struct forward_group {
      * are asked for, and sums are completed, while products are under way.  Returns true if a sum
      * is out of range. */
     template <bool SAFE>
-    __device__ __forceinline__ bool pass(passing_rows<T> &r, float (&s)[S::KEYS / 8][4], int at,
+    __device__ __forceinline__ bool pass(pingpong_rows<T> &r, float (&s)[S::KEYS / 8][4], int at,
                                          int row)
     {
         const int last = (n_keys + S::KEYS - 1) / S::KEYS - 1; /* -1 without keys */
@@ -280,7 +280,7 @@ template <typename S> struct forward_group {
         return out;
     }
 
-    __device__ __forceinline__ void take(passing_rows<T> &r, float (&s)[S::KEYS / 8][4], int row)
+    __device__ __forceinline__ void take(pingpong_rows<T> &r, float (&s)[S::KEYS / 8][4], int row)
     {
         const int at = stage;
         stage ^= 1;
@@ -297,7 +297,7 @@ template <typename S> struct forward_group {
 
     __device__ __forceinline__ void run(void)
     {
-        passing_rows<T> r;
+        pingpong_rows<T> r;
         float s[S::KEYS / 8][4];
         int row = group * GROUP_ROWS;
         attention_keep_none(here->most);
@@ -331,12 +331,12 @@ template <typename S>
 __device__ __forceinline__ void begin_block(const struct attention_args &a,
                                             const struct forward_maps &m, forward_shared<S> *here)
 {
-    struct resident_work *w = &here->work;
+    struct stationary_work *w = &here->work;
     if (threadIdx.x == 0) {
         for (int i = 0; i < FORWARD_GROUPS * STAGES; i++)
             barrier_init(&here->q_come[0][i], 1);
         barrier_inits_end();
-        const struct resident_work x = resident_work_of(a, blockIdx.x);
+        const struct stationary_work x = stationary_work_of(a, blockIdx.x);
         w->sequence = x.sequence;
         w->head = x.head;
         w->first = x.first;
@@ -348,12 +348,12 @@ __device__ __forceinline__ void begin_block(const struct attention_args &a,
         for (int i = 0; i < S::TILES; i++)
             barrier_init(&here->come[i], 1);
         barrier_inits_end();
-        const struct resident_work x = resident_work_of(a, blockIdx.x);
+        const struct stationary_work x = stationary_work_of(a, blockIdx.x);
         w->keys = x.keys;
         w->factor = x.factor;
         bring_keys<S>(here, m, x);
     } else if (threadIdx.x == 64)
-        w->lse = resident_work_of(a, blockIdx.x).lse;
+        w->lse = stationary_work_of(a, blockIdx.x).lse;
     else if (threadIdx.x == 96) {
         map_prefetch(&m.q.wide);
         map_prefetch(&m.k);
@@ -368,13 +368,13 @@ __device__ __forceinline__ void begin_block(const struct attention_args &a,
 
 template <typename S>
 __global__ void __launch_bounds__(FORWARD_THREADS, 1)
-    resident_forward(const __grid_constant__ attention_args a,
-                     const __grid_constant__ forward_maps m)
+    stationary_forward(const __grid_constant__ attention_args a,
+                       const __grid_constant__ forward_maps m)
 {
     static_assert(sizeof(forward_shared<S>) <= 227 * 1024, "what a block may have");
     forward_shared<S> *here = (forward_shared<S> *)attention_shared;
     begin_block<S>(a, m, here);
-    const struct resident_work &w = here->work;
+    const struct stationary_work &w = here->work;
     const float scale = fmaxf(w.factor * ATTENTION_LOG2E, 1e-30f);
     forward_group<S> g = {a, m, here, group_index(), (int)w.keys.n, scale, 0, 0};
     clear_values<S>(a, here);
@@ -389,28 +389,29 @@ static bool key_map(CUtensorMap *to, const struct attention_args &a,
 
 template <typename S> static bool launch(struct attention_args a, cudaStream_t stream)
 {
-    const int64_t blocks = resident_blocks(a, FORWARD_GROUPS);
+    const int64_t blocks = stationary_blocks(a, FORWARD_GROUPS);
     const int shared = (int)sizeof(forward_shared<S>);
     struct forward_maps m = {};
-    if (!resident_map_of<typename S::rows>(&m.q, a, a.q) ||
-        !resident_map_of<typename S::rows>(&m.o, a, a.o) || !key_map(&m.k, a, a.k, 64, S::KEYS) ||
+    if (!stationary_map_of<typename S::rows>(&m.q, a, a.q) ||
+        !stationary_map_of<typename S::rows>(&m.o, a, a.o) || !key_map(&m.k, a, a.k, 64, S::KEYS) ||
         !key_map(&m.v, a, a.v, 64, S::KEYS) ||
         (S::tiles::NARROW && !key_map(&m.k_narrow, a, a.k, 16, S::KEYS)))
         return false;
-    cudaFuncSetAttribute(resident_forward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    resident_forward<S><<<(unsigned)blocks, FORWARD_THREADS, shared, stream>>>(a, m);
+    cudaFuncSetAttribute(stationary_forward<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         shared);
+    stationary_forward<S><<<(unsigned)blocks, FORWARD_THREADS, shared, stream>>>(a, m);
     return true;
 }
 
-bool attention_resident_takes(const struct attention_args &a)
+bool attention_stationary_takes(const struct attention_args &a)
 {
-    return attention_resident_fits(a) && a.n_keys <= RESIDENT && a.scale > 0 &&
+    return attention_stationary_fits(a) && a.n_keys <= STATIONARY && a.scale > 0 &&
            attention_box_takes(a, a.k, a.n_keys, a.n_shared, true) &&
            attention_box_takes(a, a.v, a.n_keys, a.n_shared, true) &&
            attention_box_takes(a, a.o, a.n_queries, a.n_heads, false);
 }
 
-bool attention_resident_forward(const struct attention_args &a, cudaStream_t stream)
+bool attention_stationary_forward(const struct attention_args &a, cudaStream_t stream)
 {
     return a.width == 64 ? launch<forward_shape<64>>(a, stream)
                          : launch<forward_shape<72>>(a, stream);

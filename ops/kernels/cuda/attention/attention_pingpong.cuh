@@ -10,8 +10,8 @@
  * the current one finishes.  Tiles of keys are processed from the last to the first, so that those
  * with a mask come first.
  */
-#ifndef CKPT_CUDA_ATTENTION_PASSING_CUH
-#define CKPT_CUDA_ATTENTION_PASSING_CUH
+#ifndef CKPT_CUDA_ATTENTION_PINGPONG_CUH
+#define CKPT_CUDA_ATTENTION_PINGPONG_CUH
 
 #include "kernels/cuda/attention/attention_boxes.cuh"
 #include "kernels/cuda/attention/attention_largest.cuh"
@@ -19,7 +19,7 @@
 #include "kernels/cuda/hopper.cuh"
 
 /* The description of an item, from the scheduler thread to all others. */
-struct passing_item {
+struct pingpong_item {
     float *lse;              /* of the first query */
     int head, first, end;    /* queries [first, end) */
     int key_head, first_key; /* first_key: among the packed rows */
@@ -30,9 +30,10 @@ struct passing_item {
 };
 
 /* Heads of width D.  A tile has KEYS keys; products with values round that up to VALUES. */
-template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
+template <int D_, int KEYS_, int GROUPS_, bool PING_PONG_> struct pingpong_shape {
     static constexpr int D = D_, KEYS = KEYS_, GROUPS = GROUPS_;
-    static constexpr bool TURNS = TURNS_; /* ping-pong: warpgroups issue their products in turn */
+    static constexpr bool PING_PONG =
+        PING_PONG_; /* ping-pong: warpgroups issue their products in turn */
     static constexpr int VALUES = (KEYS + 15) / 16 * 16;
     static constexpr int ROWS = GROUP_ROWS * GROUPS;
     static constexpr int UNITS = D / 8; /* pieces of 16 bytes in a row */
@@ -81,7 +82,7 @@ template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
         uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
         uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
         uint64_t item_full[ITEMS], item_empty[ITEMS];
-        struct passing_item item[ITEMS];
+        struct pingpong_item item[ITEMS];
         uint16_t most[GROUP * GROUPS]; /* largest magnitude of each thread's results */
     };
 
@@ -103,12 +104,12 @@ template <int D_, int KEYS_, int GROUPS_, bool TURNS_> struct passing_shape {
 };
 
 /* Maps of the operands with boxes of 64 columns, and of 16. */
-struct passing_maps {
+struct pingpong_maps {
     CUtensorMap q, k, v, o, q_narrow, k_narrow, o_narrow;
 };
 
 /* The partition of the work, common to all blocks. */
-struct passing_work {
+struct pingpong_work {
     int items, tiles, units; /* of all; tiles of queries per head; heads of all sequences */
     int section;             /* heads whose items run concurrently, the longest items first */
     int whole;               /* items from this one on have 64 queries */
@@ -118,8 +119,8 @@ struct passing_work {
 
 /* The tiles of keys that queries [first, end) see (attention_span_of_rows()). */
 template <typename S>
-__device__ __forceinline__ void passing_tiles(const struct attention_args &a, int n_keys, int first,
-                                              int end, int &begin_tile, int &end_tile)
+__device__ __forceinline__ void pingpong_tiles(const struct attention_args &a, int n_keys,
+                                               int first, int end, int &begin_tile, int &end_tile)
 {
     const int place = n_keys - (int)a.n_queries, window = (int)a.mask.window;
     int n = n_keys;
@@ -131,23 +132,23 @@ __device__ __forceinline__ void passing_tiles(const struct attention_args &a, in
     end_tile = end > first ? (n + S::KEYS - 1) / S::KEYS : begin_tile;
 }
 
-/* The number of this block's item in round `turn`.  Every second round assigns items in reverse
+/* The number of this block's item in round `wave`.  Every second round assigns items in reverse
  * order, so that a block with a long item gets a short one next. */
-__device__ __forceinline__ int passing_number(int turn)
+__device__ __forceinline__ int pingpong_number(int wave)
 {
-    return turn * gridDim.x + (turn % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    return wave * gridDim.x + (wave % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
 /* The position of an item. */
-struct passing_place {
+struct pingpong_place {
     int sequence, head, first, end; /* queries [first, end) */
 };
 
 template <typename S>
-__device__ __forceinline__ struct passing_place
-passing_place_of(const struct attention_args &a, const struct passing_work &w, int number)
+__device__ __forceinline__ struct pingpong_place
+pingpong_place_of(const struct attention_args &a, const struct pingpong_work &w, int number)
 {
-    struct passing_place p;
+    struct pingpong_place p;
     unsigned part = 0, rows = S::ROWS;
     if (number >= w.whole) {
         part = (number - w.whole) % S::GROUPS * GROUP_ROWS;
@@ -157,19 +158,19 @@ passing_place_of(const struct attention_args &a, const struct passing_work &w, i
     const unsigned each = (unsigned)(w.section * w.tiles), section = (unsigned)number / each;
     const unsigned first = section * w.section, within = number - section * each;
     const unsigned heads = min((unsigned)w.section, w.units - first);
-    const unsigned turn = heads == 1 ? within : within / heads;
-    const unsigned unit = first + within - turn * heads;
+    const unsigned rank = heads == 1 ? within : within / heads;
+    const unsigned unit = first + within - rank * heads;
     p.sequence = (int)(unit / (unsigned)a.n_heads);
     p.head = (int)(unit - p.sequence * (unsigned)a.n_heads);
-    p.first = (int)((w.tiles - 1 - turn) * S::ROWS + part);
+    p.first = (int)((w.tiles - 1 - rank) * S::ROWS + part);
     p.end = min(p.first + rows, (unsigned)a.n_queries);
     return p;
 }
 
 template <typename S>
-__device__ __forceinline__ void passing_item_of(struct passing_item &x,
-                                                const struct attention_args &a,
-                                                const struct passing_place &p)
+__device__ __forceinline__ void pingpong_item_of(struct pingpong_item &x,
+                                                 const struct attention_args &a,
+                                                 const struct pingpong_place &p)
 {
     const struct attention_keys keys = attention_keys_of(a, p.sequence);
     x.lead = attention_lead_place_of(a, p.sequence);
@@ -184,7 +185,7 @@ __device__ __forceinline__ void passing_item_of(struct passing_item &x,
     x.key_head = a.group == 1 ? p.head : p.head / (int)a.group;
     x.first_key = (int)keys.first;
     x.n_keys = (int)keys.n;
-    passing_tiles<S>(a, x.n_keys, p.first, p.end, x.begin_tile, x.end_tile);
+    pingpong_tiles<S>(a, x.n_keys, p.first, p.end, x.begin_tile, x.end_tile);
     x.scale = fmaxf(attention_scale(a, keys) * ATTENTION_LOG2E, 1e-30f);
 }
 
@@ -206,15 +207,15 @@ template <int N> struct ring_place {
 /* Describes the items ahead of time: this takes one thread about a thousand cycles per item, which
  * stay hidden. */
 template <typename S>
-__device__ __forceinline__ void passing_schedule(typename S::shared *here,
-                                                 const struct attention_args &a,
-                                                 const struct passing_work &w)
+__device__ __forceinline__ void pingpong_schedule(typename S::shared *here,
+                                                  const struct attention_args &a,
+                                                  const struct pingpong_work &w)
 {
     ring_place<S::ITEMS> item = {0, 0};
     int number;
-    for (int turn = 0; (number = passing_number(turn)) < w.items; turn++) {
-        struct passing_item x;
-        passing_item_of<S>(x, a, passing_place_of<S>(a, w, number));
+    for (int wave = 0; (number = pingpong_number(wave)) < w.items; wave++) {
+        struct pingpong_item x;
+        pingpong_item_of<S>(x, a, pingpong_place_of<S>(a, w, number));
         barrier_wait(&here->item_empty[item.stage], item.round - 1);
         here->item[item.stage] = x;
         barrier_arrive(&here->item_full[item.stage]);
@@ -224,9 +225,9 @@ __device__ __forceinline__ void passing_schedule(typename S::shared *here,
 
 /* ---- the thread that loads tiles ------------------------------------------------------------- */
 
-template <typename S> struct passing_loader {
+template <typename S> struct pingpong_loader {
     typename S::shared *here;
-    const struct passing_maps &m;
+    const struct pingpong_maps &m;
     ring_place<S::Q_STAGES> q;
     ring_place<S::STAGES> k, v;
     ring_place<S::ITEMS> item;
@@ -252,7 +253,7 @@ template <typename S> struct passing_loader {
                      {S::BOXES * 64, row, head, lead.inner, lead.outer});
     }
 
-    __device__ __forceinline__ void queries(const passing_item &x)
+    __device__ __forceinline__ void queries(const pingpong_item &x)
     {
         const uint64_t *full = &here->q_full[q.stage];
         uint4 *tile = here->q[q.stage].piece;
@@ -263,7 +264,7 @@ template <typename S> struct passing_loader {
         q.next();
     }
 
-    __device__ __forceinline__ void keys(const passing_item &x, int t)
+    __device__ __forceinline__ void keys(const pingpong_item &x, int t)
     {
         const uint64_t *full = &here->k_full[k.stage];
         uint4 *tile = here->k[k.stage].piece;
@@ -275,7 +276,7 @@ template <typename S> struct passing_loader {
         k.next();
     }
 
-    __device__ __forceinline__ void values(const passing_item &x, int t)
+    __device__ __forceinline__ void values(const pingpong_item &x, int t)
     {
         const uint64_t *full = &here->v_full[v.stage];
         barrier_wait(&here->v_empty[v.stage], v.round - 1);
@@ -285,14 +286,14 @@ template <typename S> struct passing_loader {
         v.next();
     }
 
-    __device__ __forceinline__ void run(const struct passing_work &w)
+    __device__ __forceinline__ void run(const struct pingpong_work &w)
     {
         map_prefetch(&m.q);
         map_prefetch(&m.k);
         map_prefetch(&m.v);
-        for (int turn = 0; passing_number(turn) < w.items; turn++) {
+        for (int wave = 0; pingpong_number(wave) < w.items; wave++) {
             barrier_wait(&here->item_full[item.stage], item.round);
-            const struct passing_item x = here->item[item.stage];
+            const struct pingpong_item x = here->item[item.stage];
             int t = x.end_tile - 1;
             if (t >= x.begin_tile)
                 keys(x, t);

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The computation of one tile of keys by a lane (attention_passing.cuh). */
-#ifndef CKPT_CUDA_ATTENTION_PASSING_TILE_CUH
-#define CKPT_CUDA_ATTENTION_PASSING_TILE_CUH
+/* The computation of one tile of keys by a lane (attention_pingpong.cuh). */
+#ifndef CKPT_CUDA_ATTENTION_PINGPONG_TILE_CUH
+#define CKPT_CUDA_ATTENTION_PINGPONG_TILE_CUH
 
-#include "kernels/cuda/attention/attention_passing.cuh"
+#include "kernels/cuda/attention/attention_pingpong.cuh"
 
 /* Sums are rescaled to a new maximum only if a probability would exceed 2^8 otherwise. */
 constexpr float RAISE = 8.f;
 
 /* A lane's state of its two rows, 8 apart: the sums o; the raw score with probability 1; the lane's
  * part of the sum of probabilities; and the rounded probabilities of the previous tile. */
-template <typename S> struct passing_rows {
+template <typename S> struct pingpong_rows {
     float o[S::UNITS][4], top[2], sum[2];
     uint32_t p[S::VALUES / 16][4];
 };
 
-template <typename S> __device__ __forceinline__ void open_rows(passing_rows<S> &r)
+template <typename S> __device__ __forceinline__ void open_rows(pingpong_rows<S> &r)
 {
     r.top[0] = r.top[1] = -INFINITY;
     r.sum[0] = r.sum[1] = 0.f;
 }
 
-template <typename S> __device__ __forceinline__ void clear_sums(passing_rows<S> &r)
+template <typename S> __device__ __forceinline__ void clear_sums(pingpong_rows<S> &r)
 {
 #pragma unroll
     for (int n = 0; n < S::UNITS; n++)
@@ -40,7 +40,7 @@ __device__ __forceinline__ void begin_scores(float (&s)[S::KEYS / 8][4], uint32_
     products_commit();
 }
 
-template <typename S> __device__ __forceinline__ void begin_sums(passing_rows<S> &r, uint32_t v)
+template <typename S> __device__ __forceinline__ void begin_sums(pingpong_rows<S> &r, uint32_t v)
 {
 #pragma unroll
     for (int i = 0; i < S::VALUES / 16; i++)
@@ -73,7 +73,7 @@ __device__ __forceinline__ void hide_before(float (&s)[UNITS][4], int begin0, in
 
 /* Converts scores to probabilities; returns the factor for the sums so far. */
 template <typename S>
-__device__ __forceinline__ float find_probabilities(passing_rows<S> &r, float (&s)[S::KEYS / 8][4],
+__device__ __forceinline__ float find_probabilities(pingpong_rows<S> &r, float (&s)[S::KEYS / 8][4],
                                                     float scale, int half)
 {
     float top[2] = {s[0][2 * half], s[0][2 * half + 1]}, sum[2] = {0.f, 0.f}, factor = 1.f;
@@ -101,7 +101,7 @@ __device__ __forceinline__ float find_probabilities(passing_rows<S> &r, float (&
 }
 
 template <typename S>
-__device__ __forceinline__ void round_probabilities(passing_rows<S> &r,
+__device__ __forceinline__ void round_probabilities(pingpong_rows<S> &r,
                                                     const float (&s)[S::KEYS / 8][4])
 {
 #pragma unroll

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A consumer warpgroup with its 64 queries (attention_passing.cuh).  The scores of a tile of keys
+ * A consumer warpgroup with its 64 queries (attention_pingpong.cuh).  The scores of a tile of keys
  * are issued before the product of the previous tile's probabilities and values, which runs while
  * exponentials are computed.  The first tile of an item overlaps with the last one of the previous
  * item in the same way; the previous item's results are stored in between.
  */
-#ifndef CKPT_CUDA_ATTENTION_PASSING_GROUP_CUH
-#define CKPT_CUDA_ATTENTION_PASSING_GROUP_CUH
+#ifndef CKPT_CUDA_ATTENTION_PINGPONG_GROUP_CUH
+#define CKPT_CUDA_ATTENTION_PINGPONG_GROUP_CUH
 
-#include "kernels/cuda/attention/attention_passing_tile.cuh"
+#include "kernels/cuda/attention/attention_pingpong_tile.cuh"
 
 constexpr float LN2 = 0.69314718f;
 
-template <typename S> struct passing_group {
+template <typename S> struct pingpong_group {
     const struct attention_args &a;
-    const struct passing_maps &m;
+    const struct pingpong_maps &m;
     typename S::shared *here;
     int group;
     ring_place<S::Q_STAGES> q;
@@ -23,15 +23,15 @@ template <typename S> struct passing_group {
     int stored;   /* the stage of queries that is the staging buffer of the results */
     bool pending; /* a store may still read it */
 
-    __device__ __forceinline__ void turn_begin(void) const
+    __device__ __forceinline__ void ping_pong_begin(void) const
     {
-        if (S::TURNS)
+        if (S::PING_PONG)
             named_sync(1 + group, 2 * GROUP);
     }
 
-    __device__ __forceinline__ void turn_end(void) const
+    __device__ __forceinline__ void ping_pong_end(void) const
     {
-        if (S::TURNS)
+        if (S::PING_PONG)
             named_arrive(1 + (group + 1) % S::GROUPS, 2 * GROUP);
     }
 
@@ -69,8 +69,8 @@ template <typename S> struct passing_group {
 #pragma unroll 1
         for (; n > 0; n--) {
             wait_keys();
-            turn_begin();
-            turn_end();
+            ping_pong_begin();
+            ping_pong_end();
             release_keys();
             wait_values();
             release_values();
@@ -140,7 +140,7 @@ template <typename S> struct passing_group {
                           pack2(o[S::UNITS - 1][2], o[S::UNITS - 1][3]));
     }
 
-    __device__ __forceinline__ void store_results(const passing_item &x, int row) const
+    __device__ __forceinline__ void store_results(const pingpong_item &x, int row) const
     {
         const uint4 *tile = here->q[stored].piece;
 #pragma unroll
@@ -160,7 +160,7 @@ template <typename S> struct passing_group {
                                            const float (&sums)[2], bool before)
     {
         const int item_stage = before ? (item.stage + S::ITEMS - 1) % S::ITEMS : item.stage;
-        const passing_item &x = here->item[item_stage];
+        const pingpong_item &x = here->item[item_stage];
         results_read();
         stored = before ? (q.stage + S::Q_STAGES - 1) % S::Q_STAGES : q.stage;
         const int lane = threadIdx.x % 32, first = x.first + group * GROUP_ROWS;
@@ -190,13 +190,13 @@ template <typename S> struct passing_group {
     /* Processes one tile of keys for queries from `row` on.  FIRST: the first tile of an item;
      * WARM: the product with the previous tile's values is pending. */
     template <bool FIRST, bool WARM>
-    __device__ __forceinline__ void step(passing_rows<S> &r, int n_keys, int row, int t,
+    __device__ __forceinline__ void step(pingpong_rows<S> &r, int n_keys, int row, int t,
                                          float scale)
     {
         float s[S::KEYS / 8][4];
         const float top[2] = {r.top[0], r.top[1]}, sum[2] = {r.sum[0], r.sum[1]};
         wait_keys();
-        turn_begin();
+        ping_pong_begin();
         products_begin();
         begin_scores<S, S::ROWS>(s, piece_at(here->q[q.stage].piece),
                                  piece_at(here->k[k.stage].piece), group * GROUP_ROWS);
@@ -204,7 +204,7 @@ template <typename S> struct passing_group {
             wait_values();
             begin_sums(r, piece_at(here->v[v.stage].piece));
         }
-        turn_end();
+        ping_pong_end();
         products_wait<WARM ? 1 : 0>();
         pin_registers(s);
         release_keys();
@@ -235,7 +235,7 @@ template <typename S> struct passing_group {
 
     /* Completes the pending product of the previous item (before) or of this one, if no next tile
      * overlaps with it. */
-    __device__ __forceinline__ void end_item(passing_rows<S> &r, bool before)
+    __device__ __forceinline__ void end_item(pingpong_rows<S> &r, bool before)
     {
         wait_values();
         products_begin();
@@ -248,14 +248,14 @@ template <typename S> struct passing_group {
 
     /* Processes the next item. warm: the last product of the previous item is pending.  Returns
      * whether that of this item is. */
-    __device__ __forceinline__ bool process_item(passing_rows<S> &r, bool warm)
+    __device__ __forceinline__ bool process_item(pingpong_rows<S> &r, bool warm)
     {
-        const passing_item &x = here->item[item.stage];
+        const pingpong_item &x = here->item[item.stage];
         const int row = x.first + group * GROUP_ROWS, n_keys = x.n_keys;
         const int begin_tile = x.begin_tile, end_tile = x.end_tile;
         const float scale = x.scale;
         int begin, end;
-        passing_tiles<S>(a, n_keys, row, min(row + GROUP_ROWS, x.end), begin, end);
+        pingpong_tiles<S>(a, n_keys, row, min(row + GROUP_ROWS, x.end), begin, end);
         if (warm && end < end_tile) {
             end_item(r, true);
             warm = false;
@@ -288,13 +288,13 @@ template <typename S> struct passing_group {
         return false;
     }
 
-    __device__ __forceinline__ void run(const struct passing_work &w)
+    __device__ __forceinline__ void run(const struct pingpong_work &w)
     {
-        passing_rows<S> r;
+        pingpong_rows<S> r;
         bool warm = false;
         attention_keep_none(here->most);
 #pragma unroll 1
-        for (int turn = 0; passing_number(turn) < w.items; turn++) {
+        for (int wave = 0; pingpong_number(wave) < w.items; wave++) {
             results_read();
             barrier_wait(&here->q_full[q.stage], q.round);
             warm = process_item(r, warm);

@@ -5,19 +5,19 @@
  *
  * A block has a tile of keys; dk and dv stay in registers while the tiles of queries pass that see
  * any of them, from the last to the first, each for all heads that share the keys before the next
- * one: late tiles of keys, which few queries see, do not wait for turns of the first ones.  What it
- * finds for dq of a tile is added to a sum in memory, tiles of keys taking turns in ascending order,
- * so that results have the same bits every time.  The first one stores, the last one takes the sum,
- * adds its own and writes dq.
+ * one: late tiles of keys, which few queries see, do not wait until the first ones have added. What
+ * it finds for dq of a tile is added to a sum in memory, tiles of keys in ascending order (ordered
+ * dq), so that results have the same bits every time.  The first one stores, the last one takes the
+ * sum, adds its own and writes dq.
  *
  * A block waits only for blocks before it in the grid, which have been started earlier: whatever
  * else runs on the device, the first of those that have not ended can go on.  Since all tiles of
  * keys meet the last queries first, also where causal, each is behind the one before it by the
- * time that a turn takes to pass.  So that blocks need not wait for that, several lines (heads, or
- * chunks of their queries) go side by side in the grid.
+ * time until the next tile may add.  So that blocks need not wait for that, several lines (heads,
+ * or chunks of their queries) go side by side in the grid.
  */
-#ifndef CKPT_CUDA_ATTENTION_TURNS_CUH
-#define CKPT_CUDA_ATTENTION_TURNS_CUH
+#ifndef CKPT_CUDA_ATTENTION_ONEPASS_CUH
+#define CKPT_CUDA_ATTENTION_ONEPASS_CUH
 
 #include "kernels/cuda/attention/attention_boxes.cuh"
 #include "kernels/cuda/attention/attention_largest.cuh"
@@ -25,12 +25,13 @@
 #include "kernels/cuda/attention/attention_workspace.h"
 #include "kernels/cuda/hopper.cuh"
 
-/* Heads of D; STAGES tiles of queries come ahead, PASSING sums of dq are on their way out; none of
- * them: dq is another kernel's. */
-template <int D_, int STAGES_, int PASSING_> struct turns_shape {
-    static constexpr int D = D_, STAGES = STAGES_, PASSING = PASSING_;
-    static constexpr bool DQ = PASSING > 0;
-    static constexpr int QUERIES = CUDA_ATTENTION_TURN_QUERIES, KEYS = CUDA_ATTENTION_TURN_KEYS;
+/* Heads of D; STAGES tiles of queries come ahead, IN_FLIGHT sums of dq are on their way out; none
+ * of them: dq is another kernel's. */
+template <int D_, int STAGES_, int IN_FLIGHT_> struct onepass_shape {
+    static constexpr int D = D_, STAGES = STAGES_, IN_FLIGHT = IN_FLIGHT_;
+    static constexpr bool DQ = IN_FLIGHT > 0;
+    static constexpr int QUERIES = CUDA_ATTENTION_ONEPASS_QUERIES,
+                         KEYS = CUDA_ATTENTION_ONEPASS_KEYS;
     static constexpr int GROUPS = KEYS / GROUP_ROWS, THREADS = GROUP * (GROUPS + 1);
     static constexpr int UNITS = D / 8;           /* pieces of 16 bytes in a row */
     static constexpr int STEPS = (UNITS + 1) / 2; /* of products along the width */
@@ -39,7 +40,7 @@ template <int D_, int STAGES_, int PASSING_> struct turns_shape {
     /* Columns of dq that a warpgroup finds: half of them.  Of 9 the fifth is found twice. */
     static constexpr int DQ_UNITS = (UNITS + 1) / 2;
     /* Registers for the scores of one more tile?  Where they are taken, none are left for pairs. */
-    static constexpr bool AHEAD = D <= CUDA_ATTENTION_TURN_UNPAIRED;
+    static constexpr bool AHEAD = D <= CUDA_ATTENTION_ONEPASS_UNPAIRED;
     static constexpr bool PAIRS = DQ && !AHEAD; /* may a block be two? */
 
     /* Keys stand in columns of cores; one of zeros makes the last step whole. */
@@ -61,7 +62,7 @@ template <int D_, int STAGES_, int PASSING_> struct turns_shape {
  * `whole` on, is two blocks with half of the queries.  The sums of the first that ends go to
  * memory, and the second adds them to its own: two numbers, so in either order with the same bits.
  */
-struct turns_grid {
+struct onepass_grid {
     int lines, together, tiles, whole;
     int blocks;   /* of all */
     float4 *sums; /* dk and dv of both blocks of each pair, as accumulators lie */
@@ -69,46 +70,46 @@ struct turns_grid {
 };
 
 /* A block's work. */
-struct turns_work {
+struct onepass_work {
     int sequence, shared, chunk; /* shared: its head of keys */
     struct attention_lead_place lead;
     int first_key, n_keys, keys; /* its keys within the sequence, all keys of that */
     int first_row;               /* where they are among the rows of an operand */
     bool halves;                 /* 64 keys at most: warpgroups take tiles of queries in turn */
     int begin, end;              /* tiles of queries */
-    int pair, half;              /* of a pair of blocks with half of the queries each; or -1 */
-    int n;                       /* of them, over all heads; negative: there is no such line */
+    int pair, half; /* of a cluster of two blocks with half of the queries each; or -1 */
+    int n;          /* of them, over all heads; negative: there is no such line */
 };
 
 /* What dq takes. */
-template <typename S, bool DQ> struct turns_shared_dq {
+template <typename S, bool DQ> struct onepass_shared_dq {
     typename S::score_tile ds[2];
-    alignas(128) float4 sums[S::PASSING][S::UNITS][GROUP]; /* of dq, as accumulators lie */
+    alignas(128) float4 sums[S::IN_FLIGHT][S::UNITS][GROUP]; /* of dq, as accumulators lie */
     uint64_t exchanged[2]; /* both warpgroups' gradients of scores */
-    uint64_t room[S::PASSING], full[S::PASSING];
+    uint64_t room[S::IN_FLIGHT], full[S::IN_FLIGHT];
     uint16_t most[GROUP * S::GROUPS]; /* of dq, of each thread */
 };
 
-template <typename S> struct turns_shared_dq<S, false> {
+template <typename S> struct onepass_shared_dq<S, false> {
 };
 
-template <typename S> struct turns_shared : turns_shared_dq<S, S::DQ> {
+template <typename S> struct onepass_shared : onepass_shared_dq<S, S::DQ> {
     typename S::query_tile ring[S::STAGES][2]; /* q, d_o */
     typename S::key_tile k, v;
     float2 statistics[S::STAGES][S::QUERIES];
     uint64_t come[S::STAGES], done[S::STAGES]; /* tiles of queries */
-    struct turns_work work;
+    struct onepass_work work;
 };
 
-struct turns_maps {
+struct onepass_maps {
     CUtensorMap q, d_o;
 };
 
 template <typename S>
-__device__ __forceinline__ struct turns_work turns_work_of(const struct attention_args &a,
-                                                           const struct turns_grid &grid)
+__device__ __forceinline__ struct onepass_work onepass_work_of(const struct attention_args &a,
+                                                               const struct onepass_grid &grid)
 {
-    struct turns_work w = {};
+    struct onepass_work w = {};
     const int number = (int)blockIdx.x, after = number - grid.whole;
     const int item = after < 0 ? number : grid.whole + after / 2, row = item / grid.together;
     const int key_tile = row % grid.tiles;
@@ -152,15 +153,15 @@ __device__ __forceinline__ struct turns_work turns_work_of(const struct attentio
 }
 
 /* Where a block is on its way through the queries. */
-struct turns_place {
+struct onepass_place {
     int head, tile;
 
-    __device__ __forceinline__ turns_place(const struct attention_args &a, const turns_work &w)
+    __device__ __forceinline__ onepass_place(const struct attention_args &a, const onepass_work &w)
         : head(w.shared * (int)a.group), tile(w.end - 1)
     {
     }
 
-    __device__ __forceinline__ void next(const struct attention_args &a, const turns_work &w)
+    __device__ __forceinline__ void next(const struct attention_args &a, const onepass_work &w)
     {
         if (++head == (w.shared + 1) * (int)a.group) {
             head -= (int)a.group;
@@ -171,7 +172,7 @@ struct turns_place {
     /* Of all tiles of all heads. */
     template <typename S>
     __device__ __forceinline__ int64_t number(const struct attention_args &a,
-                                              const turns_work &w) const
+                                              const onepass_work &w) const
     {
         const int tiles = ((int)a.n_queries + S::QUERIES - 1) / S::QUERIES;
         return ((int64_t)w.sequence * a.n_heads + head) * tiles + tile;
@@ -179,13 +180,13 @@ struct turns_place {
 };
 
 /* Which of the tiles of keys that see a tile of queries the block's is, and which is the last. */
-struct turns_turn {
+struct onepass_order {
     int number, last;
 };
 
 template <typename S>
-__device__ __forceinline__ struct turns_turn turns_turn_of(const struct attention_args &a,
-                                                           const turns_work &w, int tile)
+__device__ __forceinline__ struct onepass_order onepass_order_of(const struct attention_args &a,
+                                                                 const onepass_work &w, int tile)
 {
     const int n = (int)a.n_queries, first = tile * S::QUERIES, place = w.keys - n;
     int begin = 0, end = w.keys;
@@ -193,18 +194,19 @@ __device__ __forceinline__ struct turns_turn turns_turn_of(const struct attentio
         begin = max(place + first + 1 - (int)a.mask.window, 0) / S::KEYS;
     if (a.mask.causal)
         end = min(end, place + min(first + S::QUERIES, n));
-    return turns_turn{w.first_key / S::KEYS - begin, (end - 1) / S::KEYS - begin};
+    return onepass_order{w.first_key / S::KEYS - begin, (end - 1) / S::KEYS - begin};
 }
 
 /* ---- tiles of queries that come -------------------------------------------------------------- */
 
 /* One thread. */
 template <typename S>
-__device__ __forceinline__ void turns_bring(const struct attention_args &a,
-                                            const struct turns_maps &maps, turns_shared<S> *here)
+__device__ __forceinline__ void onepass_bring(const struct attention_args &a,
+                                              const struct onepass_maps &maps,
+                                              onepass_shared<S> *here)
 {
-    const turns_work &w = here->work;
-    turns_place p(a, w);
+    const onepass_work &w = here->work;
+    onepass_place p(a, w);
     const int n = w.n;
     const uint32_t bytes = sizeof here->ring[0] + sizeof here->statistics[0];
 #pragma unroll 1
@@ -226,41 +228,41 @@ __device__ __forceinline__ void turns_bring(const struct attention_args &a,
 
 /* ---- sums that go ---------------------------------------------------------------------------- */
 
-__device__ __forceinline__ int turns_count(const int *at)
+__device__ __forceinline__ int onepass_released(const int *at)
 {
     int x;
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
     return x;
 }
 
-__device__ __forceinline__ void turns_pass(int *at, int x)
+__device__ __forceinline__ void onepass_release(int *at, int x)
 {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
 }
 
-/* One thread for each place of PASSING.  The warpgroups put their dq there once there is room.  In
- * the last turn it is their sum so far that comes: they add it to what they have. */
+/* One thread for each place of IN_FLIGHT.  The warpgroups put their dq there once there is room. In
+ * the last tile it is their sum so far that comes: they add it to what they have. */
 template <typename S>
-__device__ __forceinline__ void turns_take(const struct attention_args &a, turns_shared<S> *here,
-                                           int slot)
+__device__ __forceinline__ void onepass_take(const struct attention_args &a,
+                                             onepass_shared<S> *here, int slot)
 {
-    const turns_work &w = here->work;
+    const onepass_work &w = here->work;
     const uint32_t bytes = sizeof here->sums[0];
     const int n = w.n;
-    turns_place p(a, w);
+    onepass_place p(a, w);
     bool told = false; /* that there is room */
     for (int i = 0; i < slot; i++)
         p.next(a, w);
 #pragma unroll 1
-    for (int t = slot, use = 0; t < n; t += S::PASSING, use++) {
-        const struct turns_turn turn = turns_turn_of<S>(a, w, p.tile);
+    for (int t = slot, use = 0; t < n; t += S::IN_FLIGHT, use++) {
+        const struct onepass_order order = onepass_order_of<S>(a, w, p.tile);
         const int64_t number = p.number<S>(a, w);
         float *sum = a.sums + number * (S::QUERIES * S::D);
-        const bool last = turn.number == turn.last, comes = last && turn.number > 0;
+        const bool last = order.number == order.last, comes = last && order.number > 0;
         if (!told && !comes)
             barrier_arrive(&here->room[slot]);
-        if (turn.number > 0) {
-            while (turns_count(a.turns + number) < turn.number)
+        if (order.number > 0) {
+            while (onepass_released(a.dq_order + number) < order.number)
                 ;
             show_copies();
         }
@@ -269,18 +271,18 @@ __device__ __forceinline__ void turns_take(const struct attention_args &a, turns
             bulk_load(here->sums[slot], sum, bytes, &here->room[slot]);
         }
         barrier_wait(&here->full[slot], use);
-        for (int i = 0; i < S::PASSING; i++)
+        for (int i = 0; i < S::IN_FLIGHT; i++)
             p.next(a, w);
         told = false;
         if (last)
             continue;
-        if (turn.number == 0)
+        if (order.number == 0)
             bulk_store(sum, here->sums[slot], bytes);
         else
             bulk_add(sum, here->sums[slot], bytes);
         stores_commit();
-        if (t + S::PASSING < n) {
-            const struct turns_turn next = turns_turn_of<S>(a, w, p.tile);
+        if (t + S::IN_FLIGHT < n) {
+            const struct onepass_order next = onepass_order_of<S>(a, w, p.tile);
             told = next.number < next.last || next.number == 0;
         }
         if (told) {
@@ -288,7 +290,7 @@ __device__ __forceinline__ void turns_take(const struct attention_args &a, turns
             barrier_arrive(&here->room[slot]);
         }
         stores_wait<0>();
-        turns_pass(a.turns + number, turn.number + 1);
+        onepass_release(a.dq_order + number, order.number + 1);
     }
 }
 

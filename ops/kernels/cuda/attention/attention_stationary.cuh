@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of many queries and few keys on Hopper, heads of 64 and 72: what is common to the
- * kernels where the keys and values of a head, up to RESIDENT of them, stay in shared memory while
- * queries pass.
+ * kernels where the keys and values of a head, up to STATIONARY of them, stay in shared memory
+ * while queries pass.
  *
  * A block has a part of the queries of one head.  Each of its warpgroups goes its own way through
- * tiles of 64 of them, so that some find exponentials while others multiply.  One thread of each has
- * boxes of the next tiles copied and those of results stored: barriers that count bytes tell when a
- * tile has come.
+ * tiles of 64 of them, so that some find exponentials while others multiply.  One thread of each
+ * has boxes of the next tiles copied and those of results stored: barriers that count bytes tell
+ * when a tile has come.
  *
  * Going backward there are two warpgroups, and keys and values are right operands in columns of
  * cores: 8 rows by 16 bytes, 128 bytes in a row.  The same tile serves along the width and across
  * it, without padding of 72; products read it as fast as boxes (80 columns in 40 cycles).
  */
-#ifndef CKPT_CUDA_ATTENTION_RESIDENT_CUH
-#define CKPT_CUDA_ATTENTION_RESIDENT_CUH
+#ifndef CKPT_CUDA_ATTENTION_STATIONARY_CUH
+#define CKPT_CUDA_ATTENTION_STATIONARY_CUH
 
 #include "kernels/cuda/attention/attention_boxes.cuh"
 #include "kernels/cuda/attention/attention_largest.cuh"
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/hopper.cuh"
 
-constexpr int RESIDENT = ATTENTION_RESIDENT; /* keys; a multiple of 16 */
-constexpr int CHUNK = 80;                    /* of one product; the last of CHUNKS has the rest */
-constexpr int CHUNKS = (RESIDENT + CHUNK - 1) / CHUNK;
+constexpr int STATIONARY = ATTENTION_STATIONARY; /* keys; a multiple of 16 */
+constexpr int CHUNK = 80; /* of one product; the last of CHUNKS has the rest */
+constexpr int CHUNKS = (STATIONARY + CHUNK - 1) / CHUNK;
 constexpr int GROUPS = 2;
 constexpr int THREADS = GROUP * GROUPS;
 constexpr int BLOCK_ROWS = GROUPS * GROUP_ROWS; /* queries that the warpgroups have at a time */
 
 /* Keys of C chunks. */
-template <int C> constexpr int chunk_keys = C == CHUNKS ? RESIDENT : C *CHUNK;
+template <int C> constexpr int chunk_keys = C == CHUNKS ? STATIONARY : C *CHUNK;
 
-template <int D_> struct resident_shape {
+template <int D_> struct stationary_shape {
     static constexpr int D = D_;
     static constexpr int UNITS = D / 8;           /* pieces of 16 bytes in a row */
     static constexpr int STEPS = (UNITS + 1) / 2; /* of products along the width */
@@ -40,7 +40,7 @@ template <int D_> struct resident_shape {
 
     /* One column of zeros makes the last step whole. */
     struct key_tile {
-        uint4 unit[2 * STEPS][RESIDENT];
+        uint4 unit[2 * STEPS][STATIONARY];
     };
     /* 64 rows as boxes copy them: 64 columns, and the last 8 with 8 of zeros. */
     struct alignas(1024) row_tile {
@@ -50,7 +50,7 @@ template <int D_> struct resident_shape {
 };
 
 /* What a block works on; it stays in shared memory, as registers are short. */
-struct resident_work {
+struct stationary_work {
     int sequence, head, first, n; /* queries [first, first + n) */
     struct attention_lead_place lead;
     struct attention_keys keys;
@@ -59,10 +59,10 @@ struct resident_work {
     float2 *statistics; /* of it, too; queries are whole tiles there */
 };
 
-__device__ __forceinline__ struct resident_work resident_work_of(const struct attention_args &a,
-                                                                 int64_t unit)
+__device__ __forceinline__ struct stationary_work stationary_work_of(const struct attention_args &a,
+                                                                     int64_t unit)
 {
-    struct resident_work w;
+    struct stationary_work w;
     const int64_t first = take_index(unit, a.n_chunks) * a.chunk;
     const int64_t rows = attention_tile_count(a.n_queries, GROUP_ROWS) * GROUP_ROWS;
     w.head = (int)take_index(unit, a.n_heads);
@@ -78,7 +78,7 @@ __device__ __forceinline__ struct resident_work resident_work_of(const struct at
 }
 
 /* The thread's upper row in a warpgroup's tile; the other one is 8 below. */
-__device__ __forceinline__ int resident_row(void)
+__device__ __forceinline__ int stationary_row(void)
 {
     return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
 }
@@ -107,9 +107,9 @@ __device__ __forceinline__ void load_keys(uint4 (&unit)[COLUMNS][ROWS], const at
 
 /* Keys and values from number `key` of the sequence on. */
 template <typename S>
-__device__ __forceinline__ void load_resident_keys(const struct attention_args &a,
-                                                   const resident_work &w, typename S::key_tile &k,
-                                                   typename S::key_tile &v, int key)
+__device__ __forceinline__ void
+load_stationary_keys(const struct attention_args &a, const stationary_work &w,
+                     typename S::key_tile &k, typename S::key_tile &v, int key)
 {
     const int64_t row = w.keys.first + key;
     const int n = (int)w.keys.n - key;
@@ -123,13 +123,13 @@ __device__ __forceinline__ void load_resident_keys(const struct attention_args &
 /* ---- tiles of queries ------------------------------------------------------------------------ */
 
 /* Of one operand: boxes of 64 and of 16 columns. */
-struct resident_map {
+struct stationary_map {
     CUtensorMap wide, narrow;
 };
 
 template <typename S>
-static bool resident_map_of(struct resident_map *m, const struct attention_args &a,
-                            const struct attention_operand &x)
+static bool stationary_map_of(struct stationary_map *m, const struct attention_args &a,
+                              const struct attention_operand &x)
 {
     return attention_box_map(&m->wide, a, x, a.n_queries, a.n_heads, false, 64, GROUP_ROWS) &&
            (!S::NARROW ||
@@ -138,8 +138,9 @@ static bool resident_map_of(struct resident_map *m, const struct attention_args 
 
 /* Queries from number `row` of the block's on. */
 template <typename S>
-__device__ __forceinline__ void load_tile(typename S::row_tile *to, const resident_map &m,
-                                          const uint64_t *barrier, const resident_work &w, int row)
+__device__ __forceinline__ void load_tile(typename S::row_tile *to, const stationary_map &m,
+                                          const uint64_t *barrier, const stationary_work &w,
+                                          int row)
 {
     row += w.first;
     box_load(to->wide, &m.wide, barrier, {0, row, w.head, w.lead.inner, w.lead.outer});
@@ -148,8 +149,9 @@ __device__ __forceinline__ void load_tile(typename S::row_tile *to, const reside
 }
 
 template <typename S>
-__device__ __forceinline__ void store_tile(const typename S::row_tile *from, const resident_map &m,
-                                           const resident_work &w, int row)
+__device__ __forceinline__ void store_tile(const typename S::row_tile *from,
+                                           const stationary_map &m, const stationary_work &w,
+                                           int row)
 {
     row += w.first;
     box_store(&m.wide, from->wide, {0, row, w.head, w.lead.inner, w.lead.outer});
@@ -204,21 +206,21 @@ __device__ __forceinline__ void begin_scores(float (&c)[N][4], const uint32_t (&
 {
 #pragma unroll
     for (int i = 0; i < S::STEPS; i++)
-        multiply_registers<0>(c, x[i], operand_at(keys + 2 * i * RESIDENT, RESIDENT, 8), i > 0);
+        multiply_registers<0>(c, x[i], operand_at(keys + 2 * i * STATIONARY, STATIONARY, 8), i > 0);
     products_commit();
 }
 
 /* 16 of them as right operands across the width. */
 __device__ __forceinline__ uint64_t across_keys(uint32_t keys)
 {
-    return operand_at(keys, 8, RESIDENT);
+    return operand_at(keys, 8, STATIONARY);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
 /* Cuts the queries of each head into parts, a block of `groups` warpgroups each, so that the device
  * is done first; returns the number of blocks. */
-static inline int64_t resident_blocks(struct attention_args &a, int groups)
+static inline int64_t stationary_blocks(struct attention_args &a, int groups)
 {
     const int64_t units = a.n_sequences * a.n_heads;
     const int64_t tiles = attention_tile_count(a.n_queries, GROUP_ROWS);
