@@ -14,6 +14,7 @@
 #include "models.h"
 #include "plan/offload/transfer.h"
 #include "plan/one_search.h"
+#include "plan/plan_record.h"
 
 #define UNIT (INT64_C(1) << 22)
 
@@ -488,10 +489,36 @@ static void test_drive_both_ways(void **state)
     plan_free(p);
 }
 
+/* Addresses of a plan do for one whose residences are not longer, and for no other. */
+static void test_share(void **state)
+{
+    struct graph *g = graph_transformer(1, 1 << 14, 1);
+    struct plan *p = plan_checked(g, INT64_MAX), *far = plan_checked(g, INT64_MAX);
+    struct error error;
+    (void)state;
+    for (int32_t i = 0; i < far->n_residences; i++)
+        far->residences[i].offset += far->residences[i].offset < 0 ? 0 : p->transient;
+    far->transient *= 2;
+    assert_int_equal(plan_share_offsets(g, p, far), 0); /* they need more */
+    assert_int_equal(plan_check(g, p, &error), 0);
+    assert_int_equal(plan_share_offsets(g, far, p), 0);
+    assert_true(far->transient == p->transient);
+    assert_int_equal(plan_check(g, far, &error), 0);
+    far->transient *= 2;
+    for (int32_t i = 0; i < p->n_residences; i++)
+        p->residences[i].last -= p->residences[i].last > p->residences[i].first;
+    assert_int_equal(plan_share_offsets(g, far, p), 0);
+    assert_true(far->transient == 2 * p->transient);
+    plan_free(p);
+    plan_free(far);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pays),
+        cmocka_unit_test(test_share),
         cmocka_unit_test(test_declines),
         cmocka_unit_test(test_tiers),
         cmocka_unit_test(test_sweep),
