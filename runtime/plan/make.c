@@ -277,7 +277,7 @@ static int set_outlook(struct frontier *f, const struct request *q, struct plan 
         return rc;
     set_budgets(p, &q->budgets);
     /* By chance the last address of a plan ends below the smallest budget, which belongs to another
-     * plan (by up to 1 %, bench_plan audit).  Its arena is that large nevertheless: a plan takes
+     * plan (by up to 1.7 %, bench_plan audit).  Its arena is that large nevertheless: a plan takes
      * the peak that it prints, and no smaller budget holds it. */
     p->transient = max_i64(p->transient, least.bytes - q->reserved - p->persistent);
     p->min_budget = least.bytes;
