@@ -5,8 +5,8 @@
  *
  * Ops are processed in order.  A producer is removed only if every reader can compute it.  Each
  * reader then keeps its position and reads the operands of the producer.  The producer becomes an
- * empty position on the tape (expr_fused: no operands, no kernel), so that op positions, which
- * select the streams of random ops, do not change.  The rules below depend on the tape alone.
+ * empty position on the tape (expr_fused: no operands, no kernel), which later passes step over.
+ * The rules below depend on the tape alone.
  *
  * Rows: a sum or an extreme over the last axes is a program, too, whose result has one element per
  * row.  It is fused with the chain before it, with ops on such results, and with ops on whole rows,

@@ -2,8 +2,7 @@
 /*
  * Joining of programs, shared by fusion and pairs.  The nodes of several ops become one program
  * that replaces one of these ops.  The others become empty positions on the tape (expr_fused: no
- * operands, no kernel), so that op positions, which select the streams of random ops, do not
- * change.
+ * operands, no kernel), which later passes step over.
  */
 #include <stdlib.h>
 #include <string.h>
