@@ -58,7 +58,7 @@ int option_steps(struct frontier *f, const struct option *o, struct plan **out)
     const struct graph *g = f->p->g;
     const struct schedule *s;
     struct plan *p = calloc(1, sizeof(*p));
-    int rc = p ? simulate(f->sim, o->hold, &s) : CKPT_ENOMEM;
+    int rc = p ? simulate(f->sim, o->retention, &s) : CKPT_ENOMEM;
     if (!rc)
         rc = schedule_complete(f->sim);
     if (!rc)

@@ -66,10 +66,10 @@ static void question_free(struct question *q)
     graph_free(q->g);
 }
 
-static const struct schedule *play(const struct question *q, const int32_t *hold)
+static const struct schedule *play(const struct question *q, const int32_t *retention)
 {
     const struct schedule *s;
-    assert_int_equal(simulate(q->frontier->sim, hold, &s), 0);
+    assert_int_equal(simulate(q->frontier->sim, retention, &s), 0);
     return s;
 }
 
@@ -84,14 +84,14 @@ static double flops(const struct graph *g, const struct plan_step *steps, int32_
 
 static double option_flops(const struct question *q, const struct option *o)
 {
-    const struct schedule *s = play(q, o->hold);
+    const struct schedule *s = play(q, o->retention);
     return flops(q->g, s->steps.data, s->n_steps);
 }
 
 /* Bytes alive at the first backward op, without its workspace. */
-static int64_t bytes_saved(const struct question *q, const int32_t *hold)
+static int64_t bytes_saved(const struct question *q, const int32_t *retention)
 {
-    const struct schedule *s = play(q, hold);
+    const struct schedule *s = play(q, retention);
     int32_t k = 0;
     while (s->steps.data[k].op != q->boundary)
         k++;
@@ -99,21 +99,21 @@ static int64_t bytes_saved(const struct question *q, const int32_t *hold)
 }
 
 /* PyTorch's answer: what is saved stays, all else is recomputed once, when it is needed first. */
-static int32_t *torch_holds(const struct question *q, const json_t *answer)
+static int32_t *torch_retention(const struct question *q, const json_t *answer)
 {
     const struct program *p = q->frontier->p;
-    int32_t n = q->g->n_storages, *hold = calloc((size_t)n + 1, sizeof(*hold));
+    int32_t n = q->g->n_storages, *retention = calloc((size_t)n + 1, sizeof(*retention));
     size_t i;
     json_t *s;
-    assert_non_null(hold);
+    assert_non_null(retention);
     for (int32_t t = 0; t < n; t++)
-        hold[t] = p->droppable[t] ? q->g->n_body - 1 : HOLD_ALWAYS;
+        retention[t] = p->droppable[t] ? q->g->n_body - 1 : RETAIN_ALWAYS;
     json_array_foreach(json_object_get(answer, "saved"), i, s)
     {
         assert_in_range(json_integer_value(s), 0, n - 1);
-        hold[json_integer_value(s)] = HOLD_ALWAYS;
+        retention[json_integer_value(s)] = RETAIN_ALWAYS;
     }
-    return hold;
+    return retention;
 }
 
 /* A search with other random choices may recompute this part of a step more. */
@@ -130,22 +130,22 @@ static double number(const json_t *answer, const char *name)
 }
 
 /* PyTorch's question.  PyTorch's answer is played first: its load is the limit of ours. */
-static void ask_same(const struct question *q, const int32_t *hold, struct row *r)
+static void ask_same(const struct question *q, const int32_t *retention, struct row *r)
 {
-    const struct schedule *s = play(q, hold);
+    const struct schedule *s = play(q, retention);
     const struct option *o = frontier_within(q->frontier, with_step(s->load));
     assert_true(flops(q->g, s->steps.data, s->n_steps) == r->torch);
     assert_non_null(o);
-    int64_t fixed = bytes_saved(q, hold) - r->saved;
+    int64_t fixed = bytes_saved(q, retention) - r->saved;
     r->same = option_flops(q, o);
-    r->same_saved = bytes_saved(q, o->hold) - fixed;
+    r->same_saved = bytes_saved(q, o->retention) - fixed;
 }
 
 /* Our question. */
-static void ask_own(const struct question *q, const int32_t *hold, struct row *r)
+static void ask_own(const struct question *q, const int32_t *retention, struct row *r)
 {
     int32_t k = 0;
-    r->peak = play(q, hold)->load;
+    r->peak = play(q, retention)->load;
     const struct option *o = frontier_within(q->frontier, with_step(r->peak));
     assert_non_null(o);
     r->within = option_flops(q, o);
@@ -161,10 +161,10 @@ static struct row compare(const struct question *same, const struct question *ow
                     .saved = (int64_t)number(answer, "saved_bytes"),
                     .torch = number(answer, "flops"),
                     .optimum = number(answer, "optimum")};
-    int32_t *hold = torch_holds(own, answer);
-    ask_same(same, hold, &r);
-    ask_own(own, hold, &r);
-    free(hold);
+    int32_t *retention = torch_retention(own, answer);
+    ask_same(same, retention, &r);
+    ask_own(own, retention, &r);
+    free(retention);
     return r;
 }
 
@@ -176,9 +176,9 @@ static int64_t largest_peak(const struct question *own, const json_t *answers)
     json_t *answer;
     json_array_foreach(answers, i, answer)
     {
-        int32_t *hold = torch_holds(own, answer);
-        peak = max_i64(peak, play(own, hold)->load);
-        free(hold);
+        int32_t *retention = torch_retention(own, answer);
+        peak = max_i64(peak, play(own, retention)->load);
+        free(retention);
     }
     return peak;
 }
@@ -230,12 +230,12 @@ static double giga(double x)
 static void print_times(const struct question *priced, const json_t *answer)
 {
     const struct program *p = priced->frontier->p;
-    int32_t *hold = torch_holds(priced, answer);
-    const struct schedule *s = play(priced, hold);
+    int32_t *retention = torch_retention(priced, answer);
+    const struct schedule *s = play(priced, retention);
     const struct option *o = frontier_within(priced->frontier, s->load);
     printf(" %.3f | %.3f |\n", schedule_seconds(p, s->ticks) / p->seconds,
            o ? o->seconds / p->seconds : NAN);
-    free(hold);
+    free(retention);
 }
 
 static void print_table(const struct model *m, const struct question *priced)
@@ -258,11 +258,11 @@ static void print_table(const struct model *m, const struct question *priced)
 
 /* PyTorch's answer as a plan with addresses, which the checker proves; its budget is what it needs.
  */
-static struct plan *torch_plan(const struct question *q, const int32_t *hold)
+static struct plan *torch_plan(const struct question *q, const int32_t *retention)
 {
     struct frontier *f;
     assert_int_equal(frontier_build_first(q->g, &f), 0);
-    assert_int_equal(frontier_try(f, hold, NULL), 0);
+    assert_int_equal(frontier_try(f, retention, NULL), 0);
     struct plan *any = frontier_checked(f, INT64_MAX), *p = frontier_checked(f, any->min_budget);
     plan_free(any);
     frontier_free(f);
@@ -272,8 +272,8 @@ static struct plan *torch_plan(const struct question *q, const int32_t *hold)
 static void check_answer(const struct model *m, const json_t *answer)
 {
     struct row r = compare(&m->same, &m->own, answer);
-    int32_t *hold = torch_holds(&m->own, answer);
-    struct plan *theirs = torch_plan(&m->own, hold), *ours;
+    int32_t *retention = torch_retention(&m->own, answer);
+    struct plan *theirs = torch_plan(&m->own, retention), *ours;
     double most = r.torch + SLACK * step_flops(m->own.g);
     /* At equal saved bytes. */
     assert_true(r.optimum <= r.torch && r.optimum <= r.same && r.same <= most);
@@ -284,7 +284,7 @@ static void check_answer(const struct model *m, const json_t *answer)
     assert_true(ours->seconds <= theirs->seconds);
     plan_free(theirs);
     plan_free(ours);
-    free(hold);
+    free(retention);
 }
 
 static void check_model(const char *name)

@@ -16,7 +16,7 @@ struct fixture {
     struct program *p;
     struct simulator *sim;
     struct stages *x;
-    const int32_t *hold;
+    const int32_t *retention;
     uint32_t random;
     int moves, dropped_twice, foreseen;
     bool known; /* the cost of the next move */
@@ -35,8 +35,8 @@ static int count_dropped_twice(const struct fixture *f)
     int count = 0, n_storages = f->p->g->n_storages;
     for (int32_t s = 0; s < n_storages; s++) {
         int32_t n = 0;
-        if (hold_has_spans(f->hold[s]))
-            hold_spans(f->hold, n_storages, s, &n);
+        if (retention_has_spans(f->retention[s]))
+            retention_spans(f->retention, n_storages, s, &n);
         count += n > 2;
     }
     return count;
@@ -65,9 +65,9 @@ static int64_t peak_of_instances(struct fixture *f, const struct schedule *s)
 static void compare(struct fixture *f)
 {
     const struct schedule *s;
-    f->hold = stages_hold(f->x);
-    assert_non_null(f->hold);
-    int rc = simulate(f->sim, f->hold, &s);
+    f->retention = stages_retention(f->x);
+    assert_non_null(f->retention);
+    int rc = simulate(f->sim, f->retention, &s);
     if (rc == SIMULATE_TOO_LONG)
         return;
     assert_int_equal(rc, 0);
@@ -144,16 +144,16 @@ static void run(struct fixture *f, struct graph *g)
     assert_int_equal(program_build(g, &f->p), 0);
     assert_int_equal(simulator_new(f->p, &f->sim), 0);
     assert_int_equal(stages_new(f->p, &f->x), 0);
-    f->hold = hold_all(f->p, &m);
-    assert_non_null(f->hold);
-    assert_int_equal(simulate(f->sim, f->hold, &s), 0);
+    f->retention = retain_all(f->p, &m);
+    assert_non_null(f->retention);
+    assert_int_equal(simulate(f->sim, f->retention, &s), 0);
     assert_int_equal(stages_load(f->x, s), 0);
     assert_int_equal(stages_peak(f->x), s->load);
     stages_aim(f->x, s->load / 2);
     walk(f);
     /* The final schedule, loaded again, is the same. */
     compare(f);
-    if (!simulate(f->sim, f->hold, &s)) {
+    if (!simulate(f->sim, f->retention, &s)) {
         assert_int_equal(stages_load(f->x, s), 0);
         compare(f);
     }

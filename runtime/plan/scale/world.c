@@ -74,20 +74,20 @@ static int simulate_option(const struct choice *c, int32_t option, double lead,
                            struct world_step *step)
 {
     struct option o = c->frontier->options.data[option];
-    size_t size = holds_size(o.hold, c->g->n_storages);
-    int32_t *hold = malloc(size);
+    size_t size = retention_size(o.retention, c->g->n_storages);
+    int32_t *retention = malloc(size);
     struct plan *p;
-    if (!hold)
+    if (!retention)
         return CKPT_ENOMEM;
-    memcpy(hold, o.hold, size);
+    memcpy(retention, o.retention, size);
     for (int32_t i = 0; i < c->g->n_ops && c->keeps; i++)
         if (c->g->ops[i].collective == GRAPH_ALL_GATHER)
-            hold[c->g->refs[c->g->ops[i].writes]] = HOLD_ALWAYS;
-    o.hold = hold;
+            retention[c->g->refs[c->g->ops[i].writes]] = RETAIN_ALWAYS;
+    o.retention = retention;
     o.lead = lead;
     o.plan = NULL;
     int rc = option_steps(c->frontier, &o, &p);
-    free(hold);
+    free(retention);
     if (rc)
         return rc;
     *step = (struct world_step){.bytes = p->persistent + p->load,

@@ -73,9 +73,10 @@ static int keep(struct annealer *a, int64_t part)
     if (!stages_playable(a->x) ||
         (o && o->seconds <= schedule_seconds(p, a->x->ticks + (part ? a->x->ticks / part : 0))))
         return 0;
-    const int32_t *hold = stages_hold(a->x);
-    return hold ? frontier_keep(a->frontier, hold, peak, schedule_seconds(p, a->x->ticks), 0)
-                : CKPT_ENOMEM;
+    const int32_t *retention = stages_retention(a->x);
+    return retention
+               ? frontier_keep(a->frontier, retention, peak, schedule_seconds(p, a->x->ticks), 0)
+               : CKPT_ENOMEM;
 }
 
 /* ---- moves ---------------------------------------------------------------------------------- */
@@ -186,7 +187,7 @@ static int anneal(struct annealer *a, int64_t work)
 static int load(struct annealer *a, const struct option *o)
 {
     const struct schedule *s;
-    int rc = simulate(a->frontier->sim, o->hold, &s);
+    int rc = simulate(a->frontier->sim, o->retention, &s);
     return rc ? rc : stages_load(a->x, s);
 }
 

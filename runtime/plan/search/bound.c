@@ -249,8 +249,8 @@ int bound_new(struct frontier *f, const struct machine *m, struct bound **out)
 {
     struct bound *b = calloc(1, sizeof(*b));
     const struct schedule *s;
-    int32_t *hold = b ? hold_all(f->p, &b->memory) : NULL;
-    int rc = hold ? simulate(f->sim, hold, &s) : CKPT_ENOMEM;
+    int32_t *retention = b ? retain_all(f->p, &b->memory) : NULL;
+    int rc = retention ? simulate(f->sim, retention, &s) : CKPT_ENOMEM;
     if (!rc) {
         b->m = m;
         rc = find_facts(f, s, b);

@@ -83,7 +83,7 @@ struct cuttings {
     struct frontier *frontier;
     struct cutting list[CHAINS];
     int32_t n;
-    int32_t *hold;
+    int32_t *retention;
     const struct choice **chosen; /* per block */
     int32_t tried, missed;        /* answers simulated; those with a higher peak than predicted */
     struct step *units;           /* of the current row */
@@ -339,13 +339,13 @@ static void choose(const struct proposal *p, const struct choice **chosen)
     }
 }
 
-static void set_holds(struct cuttings *t, const struct chain *c)
+static void set_retention(struct cuttings *t, const struct chain *c)
 {
     for (int32_t n = 0; n < c->n; n++) {
         const struct block *b = &c->blocks[n];
         for (int32_t i = 0; i < b->n_storage; i++) {
             int32_t s = c->storages[b->storage + i];
-            t->hold[s] = level_hold(c->p, s, t->chosen[n]->level[i]);
+            t->retention[s] = level_retention(c->p, s, t->chosen[n]->level[i]);
         }
     }
 }
@@ -394,10 +394,10 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
     if (rank >= n || is_known(t->frontier, all[rank].step))
         return 0;
     choose(&all[rank], t->chosen);
-    set_holds(t, &all[rank].from->chain);
+    set_retention(t, &all[rank].from->chain);
     const struct step *s = all[rank].step;
     const struct schedule *simulated = NULL;
-    int rc = frontier_try(t->frontier, t->hold, &simulated);
+    int rc = frontier_try(t->frontier, t->retention, &simulated);
     t->tried += !rc;
     t->missed += !rc && simulated->load > s->bytes + s->bytes / CLOSE;
     return rc < 0 ? rc : 0;
@@ -469,7 +469,7 @@ static int search_cuttings(struct cuttings *t, int64_t work)
 int frontier_chain(struct frontier *f, int64_t work)
 {
     struct cuttings t = {.frontier = f};
-    t.hold = hold_all(f->p, &t.memory);
+    t.retention = retain_all(f->p, &t.memory);
     POOL_ARRAY(&t.memory, t.chosen, f->p->g->n_ops);
     POOL_ARRAY(&t.memory, t.units, UNITS);
     int rc = t.memory.failed ? CKPT_ENOMEM : search_cuttings(&t, work);

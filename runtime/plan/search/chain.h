@@ -14,16 +14,16 @@ struct block {
     int64_t base; /* bytes alive in its backward ops under all choices of the chain */
 };
 
-/* The holds tried for a storage of a block: always kept; kept from its recompute on; kept from its
- * first use in the backward pass on. */
+/* The retention intervals tried for a storage of a block: always kept; kept from its recompute on;
+ * kept from its first use in the backward pass on. */
 enum { LEVEL_KEPT, LEVEL_DROPPED, LEVEL_LATE, LEVELS };
-static inline int32_t level_hold(const struct program *p, int32_t s, int32_t level)
+static inline int32_t level_retention(const struct program *p, int32_t s, int32_t level)
 {
-    const int32_t holds[LEVELS] = {HOLD_ALWAYS, p->g->n_body - 1, p->wanted_at[s]};
-    return holds[level];
+    const int32_t retention[LEVELS] = {RETAIN_ALWAYS, p->g->n_body - 1, p->wanted_at[s]};
+    return retention[level];
 }
 
-/* The cost of one block under some holds. */
+/* The cost of one block under some retention intervals. */
 struct block_cost {
     int64_t ticks;             /* of recompute */
     int64_t kept;              /* bytes kept from its forward to its backward ops */
@@ -31,7 +31,7 @@ struct block_cost {
 };
 
 /* Simulates one block with all storages of other blocks resident. */
-int simulate_block(struct simulator *m, const struct block *b, const int32_t *hold,
+int simulate_block(struct simulator *m, const struct block *b, const int32_t *retention,
                    struct block_cost *cost);
 
 /* The whole forward pass as a chain of blocks. */
@@ -40,15 +40,15 @@ struct chain {
     struct block *blocks;
     int32_t n, n_classes;
     int32_t *storages; /* in the order of their writers */
-    /* Reruns for the backward ops of a block stay in that block, so its holds do not change the
-     * ticks of other blocks. */
+    /* Reruns for the backward ops of a block stay in that block, so its retention intervals do not
+     * change the ticks of other blocks. */
     bool apart;
 };
 /* Blocks end at every every-th narrow cut, starting with number first. */
 int chain_build(const struct program *p, int32_t every, int32_t first, struct pool *m,
                 struct chain *c);
 
-/* Holds for the blocks of a class: one level per storage. */
+/* Retention intervals for the blocks of a class: one level per storage. */
 struct choice {
     struct block_cost cost;
     uint8_t *level;

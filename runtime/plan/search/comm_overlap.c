@@ -243,7 +243,7 @@ static int offer(struct frontier *f, const struct option *o, double lead)
     if (rc)
         return rc;
     if (p->seconds >= f->floor)
-        rc = frontier_keep(f, o->hold, p->load, p->seconds, lead);
+        rc = frontier_keep(f, o->retention, p->load, p->seconds, lead);
     plan_free(p);
     return rc;
 }
@@ -260,7 +260,7 @@ int frontier_overlap(struct frontier *f)
     for (int32_t i = 0; i < n; i++) {
         for (int k = 0; k < COMM_LEADS && !rc; k++)
             rc = offer(f, &before[i], comm_leads[k]);
-        free(before[i].hold);
+        free(before[i].retention);
     }
     free(before);
     return rc;

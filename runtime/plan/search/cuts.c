@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cuts of the forward pass: after ops where few droppable bytes are alive.  A nesting of boundaries
- * gives the holds: a storage that crosses a boundary of depth d is held through the surrounding
- * segment of depth d - 1; one that crosses none is held through its innermost segment.
+ * gives the retention intervals: a storage that crosses a boundary of depth d is held through the
+ * surrounding segment of depth d - 1; one that crosses none is held through its innermost segment.
  */
 #include <string.h>
 #include "plan/search/search.h"
@@ -182,14 +182,14 @@ static int32_t segment_end(const struct cuts *c, int32_t i, int32_t level)
     for (int32_t k = c->before[i]; level > 1 && k < c->before[c->p->g->n_body]; k++)
         if (c->level[c->bounds[k]] < level)
             return c->bounds[k];
-    return HOLD_ALWAYS;
+    return RETAIN_ALWAYS;
 }
 
-void cuts_hold(const struct cuts *c, int32_t *hold)
+void cuts_retention(const struct cuts *c, int32_t *retention)
 {
     const struct program *p = c->p;
     list_bounds(c);
     for (int32_t s = 0; s < p->g->n_storages; s++)
-        hold[s] =
-            p->droppable[s] ? segment_end(c, p->position[s], coarsest_crossed(c, s)) : HOLD_ALWAYS;
+        retention[s] = p->droppable[s] ? segment_end(c, p->position[s], coarsest_crossed(c, s))
+                                       : RETAIN_ALWAYS;
 }

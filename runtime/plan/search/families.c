@@ -17,7 +17,7 @@ struct shape {
 };
 
 #define MAX_SHAPES 192
-#define SMALL      512 /* ops; in larger programs a schedule that holds nothing is too long */
+#define SMALL      512 /* ops; in larger programs a schedule that retains nothing is too long */
 
 struct family {
     struct frontier *frontier;
@@ -25,8 +25,8 @@ struct family {
     struct order order;
     struct shape shapes[MAX_SHAPES];
     int32_t n_shapes;
-    int32_t *base, *hold; /* of the current shape; the same with some storages kept */
-    int64_t work;         /* simulator_work at which to stop */
+    int32_t *base, *retention; /* of the current shape; the same with some storages kept */
+    int64_t work;              /* simulator_work at which to stop */
 };
 
 static void add_shape(struct family *f, struct shape s)
@@ -74,14 +74,14 @@ static void apply_shape(struct family *f, const struct shape *s)
     int32_t segments[2] = {s->a, s->b};
     if (s->kind == SHAPE_NEVER) {
         for (int32_t i = 0; i < p->g->n_storages; i++)
-            f->base[i] = p->droppable[i] ? HOLD_NEVER : HOLD_ALWAYS;
+            f->base[i] = p->droppable[i] ? RETAIN_NEVER : RETAIN_ALWAYS;
         return;
     }
     if (s->kind == SHAPE_NEST)
         cuts_nest(&f->cuts, segments, 2);
     else
         cuts_revolve(&f->cuts, s->a, s->b);
-    cuts_hold(&f->cuts, f->base);
+    cuts_retention(&f->cuts, f->base);
 }
 
 /* Drops the storages that are cheapest to recompute, up to a share of all bytes; keeps the others.
@@ -91,13 +91,13 @@ static int try_share(struct family *f, double share)
     const struct order *o = &f->order;
     const struct graph *g = f->frontier->p->g;
     int64_t dropped = 0;
-    memcpy(f->hold, f->base, (size_t)g->n_storages * sizeof(*f->hold));
+    memcpy(f->retention, f->base, (size_t)g->n_storages * sizeof(*f->retention));
     for (int32_t i = 0; i < o->n; i++) {
         if ((double)dropped >= share * (double)o->bytes)
-            f->hold[o->storages[i]] = HOLD_ALWAYS;
+            f->retention[o->storages[i]] = RETAIN_ALWAYS;
         dropped += g->storages[o->storages[i]].bytes;
     }
-    int rc = frontier_try(f->frontier, f->hold, NULL);
+    int rc = frontier_try(f->frontier, f->retention, NULL);
     return rc < 0 ? rc : 0;
 }
 
@@ -136,7 +136,7 @@ int frontier_families(struct frontier *frontier, int64_t work)
     struct family f = {.frontier = frontier, .work = simulator_work(frontier->sim) + work};
     struct pool m = {NULL, false};
     POOL_ARRAY(&m, f.base, frontier->p->g->n_storages);
-    POOL_ARRAY(&m, f.hold, frontier->p->g->n_storages);
+    POOL_ARRAY(&m, f.retention, frontier->p->g->n_storages);
     int rc = cuts_build(frontier->p, &m, &f.cuts);
     if (!rc)
         rc = order_build(frontier->p, &m, &f.order);

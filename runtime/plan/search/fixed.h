@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the planner: storages that no hold affects.  A storage that is never dropped and that no
- * rerunnable op uses is resident from its first to its last op under all holds, and one that is
- * carried for the whole body.  It is fixed: the simulation only adds its bytes, precomputed per op.
+ * Inside the planner: storages that no retention interval affects.  A storage that is never dropped
+ * and that no rerunnable op uses is resident from its first to its last op under all retention
+ * intervals, and one that is carried for the whole body.  It is fixed: the simulation only adds its
+ * bytes, precomputed per op.
  */
 #ifndef CKPT_PLAN_FIXED_H
 #define CKPT_PLAN_FIXED_H

@@ -34,7 +34,7 @@ void frontier_free(struct frontier *f)
     if (!f)
         return;
     for (int32_t i = 0; i < f->n; i++) {
-        free(f->options.data[i].hold);
+        free(f->options.data[i].retention);
         plan_free(f->options.data[i].plan);
     }
     free(f->options.data);
@@ -74,25 +74,25 @@ static int32_t remove_beaten(struct frontier *f, int32_t i, const struct option 
     while (to < f->n && a[to].seconds >= o->seconds)
         to++;
     for (int32_t j = from; j < to; j++)
-        free(a[j].hold);
+        free(a[j].retention);
     memmove(a + from, a + to, (size_t)(f->n - to) * sizeof(*a));
     f->n -= to - from;
     return from;
 }
 
-int frontier_keep(struct frontier *f, const int32_t *hold, int64_t load, double seconds,
+int frontier_keep(struct frontier *f, const int32_t *retention, int64_t load, double seconds,
                   double lead)
 {
-    size_t size = holds_size(hold, f->p->g->n_storages);
+    size_t size = retention_size(retention, f->p->g->n_storages);
     int32_t i = above(f, load);
     if (i > 0 && f->options.data[i - 1].seconds <= seconds)
         return 0;
     struct option o = {load, seconds, malloc(size), lead, NULL};
-    if (!o.hold || ARRAY_RESERVE(&f->options, f->n)) {
-        free(o.hold);
+    if (!o.retention || ARRAY_RESERVE(&f->options, f->n)) {
+        free(o.retention);
         return CKPT_ENOMEM;
     }
-    memcpy(o.hold, hold, size);
+    memcpy(o.retention, retention, size);
     i = remove_beaten(f, i, &o);
     struct option *a = f->options.data;
     memmove(a + i + 1, a + i, (size_t)(f->n - i) * sizeof(*a));
@@ -101,22 +101,22 @@ int frontier_keep(struct frontier *f, const int32_t *hold, int64_t load, double 
     return 0;
 }
 
-int frontier_try(struct frontier *f, const int32_t *hold, const struct schedule **result)
+int frontier_try(struct frontier *f, const int32_t *retention, const struct schedule **result)
 {
     const struct schedule *s;
-    int rc = simulate(f->sim, hold, &s);
+    int rc = simulate(f->sim, retention, &s);
     if (rc)
         return rc;
     if (result)
         *result = s;
-    return frontier_keep(f, hold, s->load, schedule_seconds(f->p, s->ticks), 0);
+    return frontier_keep(f, retention, s->load, schedule_seconds(f->p, s->ticks), 0);
 }
 
 static int keep_all(struct frontier *f)
 {
     struct pool m = {NULL, false};
-    int32_t *hold = hold_all(f->p, &m);
-    int rc = hold ? frontier_try(f, hold, NULL) : CKPT_ENOMEM;
+    int32_t *retention = retain_all(f->p, &m);
+    int rc = retention ? frontier_try(f, retention, NULL) : CKPT_ENOMEM;
     pool_free(&m);
     return rc;
 }
@@ -129,7 +129,7 @@ static void thin(struct frontier *f)
     int32_t kept = f->n;
     for (int32_t i = f->n - 1; i >= 0; i--) {
         if (i > 0 && kept < f->n && a[i].load > a[kept].load - a[kept].load / 512)
-            free(a[i].hold);
+            free(a[i].retention);
         else
             a[--kept] = a[i];
     }

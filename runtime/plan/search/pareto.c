@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Pareto set of a class of blocks: choices of holds from keeping everything to keeping only the
- * output.  A price per byte combines time and memory.  For every price, storages are changed one at
- * a time until no change helps: through rising prices from keep-all and falling ones from
- * keep-none.
+ * The Pareto set of a class of blocks: choices of retention intervals from keeping everything to
+ * keeping only the output.  A price per byte combines time and memory.  For every price, storages
+ * are changed one at a time until no change helps: through rising prices from keep-all and falling
+ * ones from keep-none.
  */
 #include <string.h>
 #include "plan/search/chain.h"
@@ -22,7 +22,7 @@ struct search {
     const struct block *b;
     struct simulator *sim;
     struct pareto_set *f;
-    int32_t *hold;
+    int32_t *retention;
     uint8_t *level;
     uint64_t key;         /* hash of the levels */
     struct trial *trials; /* hash table by key; costs do not depend on the price */
@@ -54,7 +54,7 @@ static void set_level(struct search *q, int32_t i, int32_t level)
     int32_t s = storage_at(q, i);
     q->key += key_of(i, level) - key_of(i, q->level[i]);
     q->level[i] = (uint8_t)level;
-    q->hold[s] = level_hold(q->c->p, s, level);
+    q->retention[s] = level_retention(q->c->p, s, level);
 }
 
 /* Whether storage i may be dropped: the next block does not read it. */
@@ -102,7 +102,7 @@ static int play(struct search *q, struct block_cost *cost)
         return CKPT_ENOMEM;
     struct trial *t = find_trial(q, q->key | 1);
     if (!t->key) {
-        t->rc = simulate_block(q->sim, q->b, q->hold, &t->cost);
+        t->rc = simulate_block(q->sim, q->b, q->retention, &t->cost);
         if (t->rc < 0)
             return t->rc;
         t->key = q->key | 1;
@@ -216,7 +216,7 @@ int pareto_build(const struct chain *c, const struct block *b, struct simulator 
                  struct pool *m, struct pareto_set *f)
 {
     struct search q = {.c = c, .b = b, .sim = sim, .levels = m, .f = f};
-    q.hold = hold_all(c->p, &q.memory);
+    q.retention = retain_all(c->p, &q.memory);
     POOL_ARRAY(&q.memory, q.level, b->n_storage);
     q.work = simulator_work(sim) + work;
     int rc = q.memory.failed ? CKPT_ENOMEM : run(&q);

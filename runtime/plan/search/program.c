@@ -224,7 +224,7 @@ static int program_alloc(struct program *p)
     p->first_use = pool_filled(m, n, -1);
     p->last_use = pool_filled(m, n, -1);
     p->backward_last = pool_filled(m, n, -1);
-    p->wanted_at = pool_filled(m, n, HOLD_NEVER);
+    p->wanted_at = pool_filled(m, n, RETAIN_NEVER);
     POOL_ARRAY(m, p->droppable, n);
     POOL_ARRAY(m, p->needed, n);
     POOL_ARRAY(m, p->drop_after_forward, n);
@@ -276,12 +276,12 @@ bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *
     return true;
 }
 
-int32_t *hold_all(const struct program *p, struct pool *m)
+int32_t *retain_all(const struct program *p, struct pool *m)
 {
-    int32_t *hold = pool_filled(m, p->g->n_storages, HOLD_ALWAYS);
-    if (hold)
-        hold[p->g->n_storages] = 0;
-    return hold;
+    int32_t *retention = pool_filled(m, p->g->n_storages, RETAIN_ALWAYS);
+    if (retention)
+        retention[p->g->n_storages] = 0;
+    return retention;
 }
 
 static int compare_ops(const void *a, const void *b)

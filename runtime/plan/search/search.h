@@ -2,17 +2,18 @@
 /*
  * Inside the planner: types that the search, the simulation and the placement share.
  *
- * One number per storage, its hold (retention interval), determines a schedule.  The backward pass
+ * One number per storage, its retention interval, determines a schedule.  The backward pass
  * visits the forward positions from the last to the first.  A storage that is computed when the
- * position is at or below its hold stays until its last use; one that is computed earlier is freed
- * as soon as the op that needed it has run.  HOLD_ALWAYS keeps a storage from the forward pass on.
- * A segment of recompute is a set of storages that hold to the end of the segment; nested segments
- * need nothing else.  Holds below HOLD_NEVER stand for lists of spans, which can free and recompute
- * a storage several times: it is resident from the first to the last op of each span and nowhere
- * else, and recomputed at the start of a span even if no op needs it there.
+ * position is at or below its retention stays until its last use; one that is computed earlier is
+ * freed as soon as the op that needed it has run.  RETAIN_ALWAYS keeps a storage from the forward
+ * pass on. A segment of recompute is a set of storages retained to the end of the segment; nested
+ * segments need nothing else.  Retention intervals below RETAIN_NEVER stand for lists of spans,
+ * which can free and recompute a storage several times: it is resident from the first to the last
+ * op of each span and nowhere else, and recomputed at the start of a span even if no op needs it
+ * there.
  *
- * An array of holds has one for each storage, then the number of numbers that follow, then these:
- * lists of spans, each with its length before it.
+ * An array of retention intervals has one for each storage, then the number of numbers that follow,
+ * then these: lists of spans, each with its length before it.
  */
 #ifndef CKPT_PLAN_SEARCH_H
 #define CKPT_PLAN_SEARCH_H
@@ -21,14 +22,14 @@
 #include "plan/plan_record.h"
 #include "plan/pool.h"
 
-#define HOLD_ALWAYS INT32_MAX
-#define HOLD_NEVER  (-1)
+#define RETAIN_ALWAYS INT32_MAX
+#define RETAIN_NEVER  (-1)
 /* This number and all smaller ones stand for lists of spans: the first list, ... */
-#define HOLD_SPANS (-2)
+#define RETAIN_SPANS (-2)
 
-static inline bool hold_has_spans(int32_t hold)
+static inline bool retention_has_spans(int32_t retention)
 {
-    return hold <= HOLD_SPANS;
+    return retention <= RETAIN_SPANS;
 }
 
 /* The ops of the first and the last use. */
@@ -36,19 +37,20 @@ struct span {
     int32_t from, to;
 };
 
-/* The spans of the hold of a storage, of an array of holds of n storages. */
-static inline const struct span *hold_spans(const int32_t *hold, int32_t n, int32_t s,
-                                            int32_t *count)
+/* The spans of the retention interval of a storage, of an array of retention intervals of n
+ * storages. */
+static inline const struct span *retention_spans(const int32_t *retention, int32_t n, int32_t s,
+                                                 int32_t *count)
 {
-    const int32_t *list = hold + n + 1 + (HOLD_SPANS - hold[s]);
+    const int32_t *list = retention + n + 1 + (RETAIN_SPANS - retention[s]);
     *count = list[0];
     return (const struct span *)(list + 1);
 }
 
-/* The size of an array of holds of n storages, in bytes. */
-static inline size_t holds_size(const int32_t *hold, int32_t n)
+/* The size of an array of retention intervals of n storages, in bytes. */
+static inline size_t retention_size(const int32_t *retention, int32_t n)
 {
-    return ((size_t)n + 1 + (size_t)hold[n]) * sizeof(*hold);
+    return ((size_t)n + 1 + (size_t)retention[n]) * sizeof(*retention);
 }
 
 /*
@@ -80,7 +82,7 @@ struct program {
     bool *rerun;        /* can run again in the body with the same result */
     int64_t *ticks;     /* its duration */
     int32_t *context;   /* the forward position that the backward pass still needs at this op, or
-                           -1; n_body for forward ops, above all holds but HOLD_ALWAYS */
+                           -1; n_body for forward ops, above all intervals but RETAIN_ALWAYS */
     uint64_t signature; /* of the graph */
     int64_t persistent; /* bytes of all persistent storages */
     double seconds;     /* of a whole step without recompute */
@@ -108,11 +110,11 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
 
 /* Whether a storage is used, has an address and is never dropped; sets its first and last op. */
 bool storage_stays(const struct program *p, int32_t s, int32_t *first, int32_t *last);
-/* An array of holds that keep everything, or NULL. */
-int32_t *hold_all(const struct program *p, struct pool *m);
+/* An array of retention intervals that keep everything, or NULL. */
+int32_t *retain_all(const struct program *p, struct pool *m);
 
 /* The result of a simulation: steps, residences and the exact peak.  Workspaces, addresses and
- * residences that no hold changes are left out. */
+ * residences that no retention interval changes are left out. */
 struct schedule {
     struct {
         struct plan_step *data;
@@ -134,9 +136,9 @@ int simulator_new(const struct program *p, struct simulator **m);
 void simulator_free(struct simulator *m);
 
 /*
- * Simulates the program under hold[] (one entry per storage; HOLD_ALWAYS for those that are not
- * droppable).  Returns 0, CKPT_ENOMEM, or SIMULATE_TOO_LONG if the steps exceed longest_schedule().
- * The result belongs to the simulator and is valid until its next run.
+ * Simulates the program under retention[] (one entry per storage; RETAIN_ALWAYS for those that are
+ * not droppable).  Returns 0, CKPT_ENOMEM, or SIMULATE_TOO_LONG if the steps exceed
+ * longest_schedule(). The result belongs to the simulator and is valid until its next run.
  */
 enum { SIMULATE_TOO_LONG = 1 };
 /* No base op starts after this many steps. */
@@ -144,13 +146,14 @@ static inline int64_t longest_schedule(const struct program *p)
 {
     return 12 * (int64_t)p->g->n_ops + 1024;
 }
-int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result);
-/* Adds the residences that no hold changes to the last result. */
+int simulate(struct simulator *m, const int32_t *retention, const struct schedule **result);
+/* Adds the residences that no retention interval changes to the last result. */
 int schedule_complete(struct simulator *m);
 /* Steps simulated since simulator_new: the unit of planning work. */
 int64_t simulator_work(const struct simulator *m);
 
-/* Cuts of the forward pass where few bytes are alive, and the holds of a nesting of segments. */
+/* Cuts of the forward pass where few bytes are alive, and the retention intervals of a nesting of
+ * segments. */
 struct cuts {
     const struct program *p;
     int64_t *crossing; /* per op: droppable bytes alive after it */
@@ -167,7 +170,7 @@ int cuts_build(const struct program *p, struct pool *m, struct cuts *c);
 void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth);
 /* The binomial nesting for slots checkpoints, down to parts of at most leaf narrow cuts. */
 void cuts_revolve(struct cuts *c, int32_t slots, int32_t leaf);
-void cuts_hold(const struct cuts *c, int32_t *hold);
+void cuts_retention(const struct cuts *c, int32_t *retention);
 
 /* The order in which storages are dropped, fewest seconds of recompute per byte first. */
 struct order {
@@ -181,7 +184,7 @@ int order_build(const struct program *p, struct pool *m, struct order *o);
 struct option {
     int64_t load; /* peak of live bytes, as simulated */
     double seconds;
-    int32_t *hold;
+    int32_t *retention;
     double lead;       /* of its collectives (comm_overlap) */
     struct plan *plan; /* with addresses, once it is placed; owned */
 };
@@ -201,13 +204,13 @@ struct frontier {
     struct lattice *lattice; /* of the last request with tiers, or NULL; owned */
 };
 
-/* Simulates hold and adds it unless a known option is better.  *result (may be NULL) is set as by
- * simulate. */
-int frontier_try(struct frontier *f, const int32_t *hold, const struct schedule **result);
+/* Simulates retention and adds it unless a known option is better.  *result (may be NULL) is set as
+ * by simulate. */
+int frontier_try(struct frontier *f, const int32_t *retention, const struct schedule **result);
 /* The fastest option whose load is at most bytes, or NULL. */
 const struct option *frontier_within(const struct frontier *f, int64_t bytes);
 /* Adds a schedule unless a known option is better. */
-int frontier_keep(struct frontier *f, const int32_t *hold, int64_t load, double seconds,
+int frontier_keep(struct frontier *f, const int32_t *retention, int64_t load, double seconds,
                   double lead);
 /* The three searches, each in the file of its name.  They stop after work steps.  The local search
  * has no target above most bytes.  Return 0 or CKPT_ENOMEM. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The simulation: runs a program under one hold per storage and gives the steps, the residences and
- * the exact peak.
+ * The simulation: runs a program under one retention interval per storage and gives the steps, the
+ * residences and the exact peak.
  *
  * If a base op reads freed storages, their writers are rerun first, in program order, and so are
- * the writers of freed storages that those read.  A residence ends at its last use, so a hold
+ * the writers of freed storages that those read.  A residence ends at its last use, so a retention
  * beyond the last use costs nothing.  Fixed storages (fixed.h) are counted but not simulated.
  */
 #include <stdlib.h>
@@ -37,7 +37,7 @@ struct simulator {
     struct fixed fixed;
     struct baseline program, block; /* of the program; of the last simulated block */
     struct block last;
-    const int32_t *hold;
+    const int32_t *retention;
     struct schedule out;
     int64_t work;
     struct status *at; /* per storage */
@@ -150,7 +150,7 @@ static bool missing(const struct simulator *m, int32_t s)
 static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
 {
     int32_t n;
-    const struct span *list = hold_spans(m->hold, m->p->g->n_storages, s, &n);
+    const struct span *list = retention_spans(m->retention, m->p->g->n_storages, s, &n);
     for (int32_t i = 0; i < n; i++)
         if (list[i].from <= b && b < list[i].to)
             return true;
@@ -162,12 +162,13 @@ static inline bool idles_after(const struct simulator *m, int32_t s, int32_t b)
     const struct status *k = &m->at[s];
     if (k->drop_after_forward && b == k->forward_last)
         return true;
-    if (hold_has_spans(m->hold[s]))
+    if (retention_has_spans(m->retention[s]))
         return !spans_cover(m, s, b);
-    return b >= k->forward_last && m->hold[s] < m->p->context[b];
+    return b >= k->forward_last && m->retention[s] < m->p->context[b];
 }
 
-/* Frees s after base op b unless an op of the batch still needs it or its hold keeps it. */
+/* Frees s after base op b unless an op of the batch still needs it or its retention interval keeps
+ * it. */
 static inline void release(struct simulator *m, int32_t s, int32_t b)
 {
     struct status *k = &m->at[s];
@@ -228,7 +229,8 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
     } else if (m->at[s].open >= 0) {
         rewrite(m, s);
     } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 &&
-               (hold_has_spans(m->hold[s]) ? spans_cover(m, s, b) : m->hold[s] >= p->context[b])) {
+               (retention_has_spans(m->retention[s]) ? spans_cover(m, s, b)
+                                                     : m->retention[s] >= p->context[b])) {
         touch(m, s);
         m->at[s].exists = true;
     } else {
@@ -337,10 +339,10 @@ static void list_end(struct simulator *m, int32_t op, int32_t s, bool begins)
 static void list_ends(struct simulator *m)
 {
     int32_t n_storages = m->p->g->n_storages, n;
-    for (int32_t s = 0; s < n_storages && m->hold[n_storages] > 0; s++) {
-        if (!hold_has_spans(m->hold[s]))
+    for (int32_t s = 0; s < n_storages && m->retention[n_storages] > 0; s++) {
+        if (!retention_has_spans(m->retention[s]))
             continue;
-        const struct span *list = hold_spans(m->hold, n_storages, s, &n);
+        const struct span *list = retention_spans(m->retention, n_storages, s, &n);
         for (int32_t i = 0; i < n; i++) {
             list_end(m, list[i].from, s, true);
             list_end(m, list[i].to, s, false);
@@ -407,14 +409,14 @@ static void measure(struct simulator *m)
     }
 }
 
-int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result)
+int simulate(struct simulator *m, const int32_t *retention, const struct schedule **result)
 {
     const struct graph *g = m->p->g;
     int64_t most = longest_schedule(m->p);
     int rc = plan_watch_check(g->watch);
     if (rc)
         return rc;
-    m->hold = hold;
+    m->retention = retention;
     start(m);
     for (int32_t b = 0; b < g->n_ops && !m->memory.failed && m->out.n_steps <= most; b++) {
         if (b == g->n_body)
@@ -515,7 +517,7 @@ static void set_block_baseline(struct simulator *m, const struct block *b)
     m->last = *b;
 }
 
-int simulate_block(struct simulator *m, const struct block *b, const int32_t *hold,
+int simulate_block(struct simulator *m, const struct block *b, const int32_t *retention,
                    struct block_cost *cost)
 {
     struct schedule *out = &m->out;
@@ -524,7 +526,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     *cost = (struct block_cost){0};
     if (rc)
         return rc;
-    m->hold = hold;
+    m->retention = retention;
     out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
     clear_ends(m);

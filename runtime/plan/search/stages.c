@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages: moves, loading a schedule, and conversion to holds. */
+/* Stages: moves, loading a schedule, and conversion to retention intervals. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/stages_inside.h"
@@ -196,7 +196,7 @@ static bool stays(const struct stages *x, int32_t s)
 static void add_spans(struct stages *x, int32_t s)
 {
     const struct uses *l = &x->uses[s];
-    struct list *h = &x->in->hold;
+    struct list *h = &x->in->retention;
     int32_t first = h->n;
     stages_push(x, h, 0);
     for (int32_t i = 0; i + 1 < l->n && !x->memory.failed; i++) {
@@ -212,18 +212,18 @@ static void add_spans(struct stages *x, int32_t s)
     }
 }
 
-const int32_t *stages_hold(struct stages *x)
+const int32_t *stages_retention(struct stages *x)
 {
     int32_t n = x->p->g->n_storages;
-    struct list *h = &x->in->hold;
+    struct list *h = &x->in->retention;
     h->n = 0;
     for (int32_t s = 0; s < n; s++)
-        stages_push(x, h, HOLD_ALWAYS);
+        stages_push(x, h, RETAIN_ALWAYS);
     stages_push(x, h, 0);
     for (int32_t s = 0; s < n && !x->memory.failed; s++) {
         if (stays(x, s))
             continue;
-        h->data[s] = HOLD_SPANS - (h->n - n - 1);
+        h->data[s] = RETAIN_SPANS - (h->n - n - 1);
         add_spans(x, s);
     }
     if (x->memory.failed)

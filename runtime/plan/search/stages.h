@@ -81,7 +81,8 @@ bool stages_foresee(struct stages *x, int32_t s, int32_t i, int32_t t, struct fo
 /* Undoes all moves since the last of these two calls. */
 void stages_undo(struct stages *x);
 void stages_accept(struct stages *x);
-/* The array of holds of the same schedule, valid until the next call; NULL: out of memory. */
-const int32_t *stages_hold(struct stages *x);
+/* The array of retention intervals of the same schedule, valid until the next call; NULL: out of
+ * memory. */
+const int32_t *stages_retention(struct stages *x);
 
 #endif

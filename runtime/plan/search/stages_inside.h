@@ -62,7 +62,7 @@ struct stages_inside {
     struct baseline baseline;
     struct stage *stages;
     struct list dirty, wanted, ops, noted, journal;
-    struct list hold; /* of stages_hold */
+    struct list retention; /* of stages_retention */
     bool *is_dirty;
     int32_t batch, move;
     struct mark *marks;         /* per storage */
