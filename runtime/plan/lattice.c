@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans with lower tiers.  The offload search (offload/) is not monotone: with more memory it may
- * find a slower plan, or none.  So it never sees the user's budgets.  It runs for cells: budgets
- * that depend on the graph and the machine alone.  Its result is the cell's point, a plan with
- * addresses that is valid wherever its bytes fit.  An answer is the fastest point of all cells at
- * or below the budgets.  More of any tier only adds points, so an answer never gets slower and is
- * never refused.
+ * find a slower plan, or none.  So it never sees the user's budgets.  It runs for grid points:
+ * budgets that depend on the graph and the machine alone.  Its result is a plan with addresses that
+ * is valid wherever its bytes fit.  An answer is the fastest point of all grid points at or below
+ * the budgets.  More of any tier only adds points, so an answer never gets slower and is never
+ * refused.
  *
- * - Device budgets of cells are rungs: numbers with few significant bits, reserved bytes included,
- *   so 16G and 24G are rungs.
- * - For each rung the first cell has unlimited lower tiers.  A quick look at it, a few points,
- * takes some bytes of the host.  The next cell may use the host rung below that, and so on: the
- * columns of a staircase.  Each column continues downward with NVMe in the same way.
+ * - Device budgets of grid points are grid budgets: numbers with few significant bits, reserved
+ * bytes included, so 16G and 24G are grid budgets.
+ * - For each grid budget the first grid point has unlimited lower tiers.  A quick look at it, a few
+ * points, takes some bytes of the host.  The next grid point may use the host grid budget below
+ * that, and so on: the columns of a staircase.  Each column continues downward with NVMe in the
+ * same way.
  * - No point counts that is faster than QUICK times what the quick looks above it reached.  So a
- *   staircase ends where that is no faster than the known plan.  A rung is not looked at if a lower
- *   bound, which never rises with a budget, shows the same.
- * - A cell is searched only where its quick look took no more than the budgets allow, and gets
- *   addresses only if the result of that search, its sketch, is faster than the known plan: plans
- *   that are faster than the sketch by more than a margin do not count.
+ *   staircase ends where that is no faster than the known plan.  A grid budget is not looked at if
+ * a lower bound, which never rises with a budget, shows the same.
+ * - A grid point is searched only where its quick look took no more than the budgets allow, and
+ * gets addresses only if the result of that search, its unplaced plan, is faster than the known
+ * plan: plans that are faster than the unplaced plan by more than a margin do not count.
  * - The plans of fewest device bytes (lowest.c) are points, too.
  *
- * Budgets of cells and bytes of points are those of tiers alone.  The slots that stage transfers of
- * NVMe are taken off the user's host budget where NVMe is used (tiers_hold).
+ * Budgets of grid points and bytes of points are those of tiers alone.  The slots that stage
+ * transfers of NVMe are taken off the user's host budget where NVMe is used (tiers_hold).
  *
- * Answers are computed on demand, and cells are cached.
+ * Answers are computed on demand, and grid points are cached.
  */
 #include "plan/lattice.h"
 #include <math.h>
@@ -31,24 +32,25 @@
 #include "plan/lowest.h"
 #include "plan/search/comm_cost.h"
 
-/* Device rungs are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  Host rungs are 8G, 12G, 16G, 24G, ...
- * and NVMe rungs 8G, 16G, ...  Searches with closer budgets give results in any order. */
+/* Device grid budgets are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  Host grid budgets are 8G, 12G,
+ * 16G, 24G, ... and NVMe grid budgets 8G, 16G, ...  Searches with closer budgets give results in
+ * any order. */
 enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0 };
 
-/* A plan may take this part less of the tiers than its sketch. */
+/* A plan may take this part less of the tiers than its unplaced plan. */
 #define SPARE 8
 
 /* The lower tiers of a staircase. */
 enum kind { NVME_ALONE, HOST_ALONE, BOTH_TIERS, KINDS };
 
 /* A search and its point. */
-struct cell {
+struct grid_point {
     enum kind kind;
     int64_t device, host, nvme; /* budgets; reserved bytes and those of others included */
-    bool sketched, searched;
-    struct point sketch; /* the start of the search; its bytes include those of others */
-    struct plan *plan;   /* NULL if none was found; owned */
-    double cost;         /* seconds; INFINITY: no plan, or it does not count */
+    bool has_unplaced, searched;
+    struct point unplaced; /* the start of the search; its bytes include those of others */
+    struct plan *plan;     /* NULL if none was found; owned */
+    double cost;           /* seconds; INFINITY: no plan, or it does not count */
 };
 
 struct lattice {
@@ -58,19 +60,19 @@ struct lattice {
     struct bound *bound;
     struct offloader *x;
     struct lowest *lowest;
-    int64_t most; /* device bytes above which all cells are equal */
+    int64_t most; /* device bytes above which all grid points are equal */
     struct {
-        struct cell *data;
+        struct grid_point *data;
         int64_t capacity;
-    } cells;
+    } grid_points;
     int32_t n;
     double floor; /* seconds of the fastest plan with unlimited budgets; 0: not searched yet */
     double apart; /* factor on the seconds of a plan whose addresses are apart */
 };
 
-/* ---- cells ----------------------------------------------------------------------------------- */
+/* ---- grid points ----------------------------------------------------------------------------- */
 
-static struct budgets budgets_of(const struct lattice *l, const struct cell *c)
+static struct budgets budgets_of(const struct lattice *l, const struct grid_point *c)
 {
     struct budgets b = {.device = c->device, .host = c->host, .nvme = c->nvme};
     for (int i = 0; i < TIER_COUNT; i++)
@@ -78,39 +80,40 @@ static struct budgets budgets_of(const struct lattice *l, const struct cell *c)
     return b;
 }
 
-/* The cell for these budgets, with its sketch. */
-static int find_cell(struct lattice *l, const struct cell *at, struct cell **out)
+/* The grid point for these budgets, with its unplaced plan. */
+static int find_grid_point(struct lattice *l, const struct grid_point *at, struct grid_point **out)
 {
     int32_t i = 0;
     while (i < l->n &&
-           (l->cells.data[i].kind != at->kind || l->cells.data[i].device != at->device ||
-            l->cells.data[i].host != at->host || l->cells.data[i].nvme != at->nvme))
+           (l->grid_points.data[i].kind != at->kind ||
+            l->grid_points.data[i].device != at->device ||
+            l->grid_points.data[i].host != at->host || l->grid_points.data[i].nvme != at->nvme))
         i++;
-    if (i == l->n && ARRAY_RESERVE(&l->cells, l->n))
+    if (i == l->n && ARRAY_RESERVE(&l->grid_points, l->n))
         return CKPT_ENOMEM;
-    struct cell *c = *out = &l->cells.data[i];
+    struct grid_point *c = *out = &l->grid_points.data[i];
     if (i == l->n) {
         *c = *at;
         l->n++;
     }
-    if (c->sketched)
+    if (c->has_unplaced)
         return 0;
     struct budgets b = budgets_of(l, c);
-    int rc = offload_sketch(l->x, &b, c->device - l->reserved, &c->sketch);
-    c->sketched = !rc;
-    c->sketch.host += l->base[TIER_HOST];
-    c->sketch.nvme += l->base[TIER_NVME];
+    int rc = offload_unplaced(l->x, &b, c->device - l->reserved, &c->unplaced);
+    c->has_unplaced = !rc;
+    c->unplaced.host += l->base[TIER_HOST];
+    c->unplaced.nvme += l->base[TIER_NVME];
     return rc;
 }
 
-/* Makes the plan of a cell, of at least floor seconds. */
-static int search_cell(struct lattice *l, struct cell *c, double floor)
+/* Makes the plan of a grid point, of at least floor seconds. */
+static int search_grid_point(struct lattice *l, struct grid_point *c, double floor)
 {
     struct budgets b = budgets_of(l, c);
     bool apart;
     if (c->searched)
         return 0;
-    int rc = offload_plan(l->x, &b, c->device - l->reserved, &c->sketch, floor, &c->plan, &apart);
+    int rc = offload_plan(l->x, &b, c->device - l->reserved, &c->unplaced, floor, &c->plan, &apart);
     c->searched = !rc;
     c->cost = c->plan ? c->plan->seconds * (apart ? l->apart : 1) : INFINITY;
     return rc;
@@ -119,13 +122,13 @@ static int search_cell(struct lattice *l, struct cell *c, double floor)
 /* The seconds of the fastest plan with unlimited budgets; faster points do not count. */
 static int fastest_of_all(struct lattice *l, double *seconds)
 {
-    const struct cell most = {.device = l->most, .host = NO_END, .nvme = l->base[TIER_NVME]};
-    struct cell *c;
+    const struct grid_point most = {.device = l->most, .host = NO_END, .nvme = l->base[TIER_NVME]};
+    struct grid_point *c;
     int rc = 0;
     if (l->floor == 0) {
-        rc = find_cell(l, &most, &c);
+        rc = find_grid_point(l, &most, &c);
         if (!rc)
-            rc = search_cell(l, c, 0);
+            rc = search_grid_point(l, c, 0);
         if (rc)
             return rc;
         l->floor = fmin(l->frontier->p->seconds, c->plan ? c->plan->seconds : INFINITY);
@@ -134,7 +137,7 @@ static int fastest_of_all(struct lattice *l, double *seconds)
     return 0;
 }
 
-/* ---- the staircases of a rung ---------------------------------------------------------------- */
+/* ---- the staircases of a grid budget --------------------------------------------------------- */
 
 /* A request, and the best point so far that fits it. */
 struct wanted {
@@ -143,13 +146,14 @@ struct wanted {
     const struct plan *found;
 };
 
-/* Makes the point of a cell the best one if it fits, counts and costs less. */
-static int consider(struct lattice *l, struct cell *c, double floor, struct wanted *w)
+/* Makes the point of a grid point the best one if it fits, counts and costs less. */
+static int consider(struct lattice *l, struct grid_point *c, double floor, struct wanted *w)
 {
-    if (c->sketch.seconds == INFINITY || !tiers_hold(w->b, c->sketch.host - c->sketch.host / SPARE,
-                                                     c->sketch.nvme - c->sketch.nvme / SPARE))
+    if (c->unplaced.seconds == INFINITY ||
+        !tiers_hold(w->b, c->unplaced.host - c->unplaced.host / SPARE,
+                    c->unplaced.nvme - c->unplaced.nvme / SPARE))
         return 0;
-    int rc = search_cell(l, c, floor);
+    int rc = search_grid_point(l, c, floor);
     const struct plan *p = c->plan;
     if (rc || !p || c->cost >= w->known ||
         !tiers_hold(w->b, l->base[TIER_HOST] + p->host_bytes, l->base[TIER_NVME] + p->nvme_bytes))
@@ -164,26 +168,27 @@ static int consider(struct lattice *l, struct cell *c, double floor, struct want
     return 0;
 }
 
-/* The cells of a column that may fit, from `at` on.  No point of them counts that is faster than
- * floor, or than the sketch of a cell above it.  *any: whether there is a sketch. */
-static int search_column(struct lattice *l, struct cell at, double floor, struct wanted *w,
+/* The grid points of a column that may fit, from `at` on.  No point of them counts that is faster
+ * than floor, or than the unplaced plan of a grid point above it.  *any: whether there is an
+ * unplaced plan. */
+static int search_column(struct lattice *l, struct grid_point at, double floor, struct wanted *w,
                          bool *any)
 {
     const int64_t base = l->base[TIER_NVME];
     int rc = 0;
     for (int32_t i = 0; !rc && floor < w->known; i++) {
-        struct cell *c;
-        rc = find_cell(l, &at, &c);
+        struct grid_point *c;
+        rc = find_grid_point(l, &at, &c);
         if (rc)
             break;
-        const struct point sketch = c->sketch;
-        floor = fmax(floor, offload_floor(&sketch));
-        *any |= sketch.seconds < INFINITY;
+        const struct point unplaced = c->unplaced;
+        floor = fmax(floor, offload_floor(&unplaced));
+        *any |= unplaced.seconds < INFINITY;
         if (floor < w->known)
             rc = consider(l, c, floor, w);
-        if (sketch.seconds == INFINITY || sketch.nvme <= base || sketch.host > w->b->host)
+        if (unplaced.seconds == INFINITY || unplaced.nvme <= base || unplaced.host > w->b->host)
             break; /* with less NVMe it would not take less of the host */
-        at.nvme = rung_below(sketch.nvme, base, NVME_BITS, i);
+        at.nvme = grid_budget_below(unplaced.nvme, base, NVME_BITS, i);
     }
     return rc;
 }
@@ -191,11 +196,11 @@ static int search_column(struct lattice *l, struct cell at, double floor, struct
 /* The host budget of the column below these bytes. */
 static int64_t host_below(const struct lattice *l, enum kind kind, int64_t bytes, int32_t k)
 {
-    int64_t base = l->base[TIER_HOST], host = rung_below(bytes, base, HOST_BITS, k);
+    int64_t base = l->base[TIER_HOST], host = grid_budget_below(bytes, base, HOST_BITS, k);
     return kind == BOTH_TIERS ? max_i64(base, host - plan_staging(host)) : host;
 }
 
-/* The rung whose staircase has the columns of this one: each fourth one. */
+/* The grid budget whose staircase has the columns of this one: each fourth one. */
 static int64_t leader_of(const struct lattice *l, int64_t device)
 {
     int64_t unit = 1;
@@ -205,11 +210,11 @@ static int64_t leader_of(const struct lattice *l, int64_t device)
 }
 
 /*
- * The columns of a rung between column `at` of its leader, which took used bytes of the host, and
- * the next one.  The rung may take more than the leader: an unlimited column is followed by columns
- * around these bytes.  The first column of the rung itself was searched.
+ * The columns of a grid budget between column `at` of its leader, which took used bytes of the
+ * host, and the next one.  The grid budget may take more than the leader: an unlimited column is
+ * followed by columns around these bytes.  The first column of the grid budget itself was searched.
  */
-static int search_columns(struct lattice *l, struct cell at, int64_t device, int64_t used,
+static int search_columns(struct lattice *l, struct grid_point at, int64_t device, int64_t used,
                           int64_t next, double floor, bool first, struct wanted *w)
 {
     const int64_t host = w->b->host + w->b->host / SPARE;
@@ -231,38 +236,38 @@ static int search_columns(struct lattice *l, struct cell at, int64_t device, int
     return rc;
 }
 
-/* The columns of a staircase.  No point counts that is faster than the sketch of the rung's first
- * cell, which is made once a column may fit. */
+/* The columns of a staircase.  No point counts that is faster than the unplaced plan of the grid
+ * budget's first grid point, which is made once a column may fit. */
 static int search_stairs(struct lattice *l, enum kind kind, int64_t device, struct wanted *w)
 {
     const int64_t base = l->base[TIER_HOST], host = w->b->host + w->b->host / SPARE;
-    struct cell own = {.kind = kind,
-                       .device = device,
-                       .host = kind == NVME_ALONE ? base : NO_END,
-                       .nvme = kind == HOST_ALONE ? l->base[TIER_NVME] : NO_END};
-    struct cell at = own, *c;
+    struct grid_point own = {.kind = kind,
+                             .device = device,
+                             .host = kind == NVME_ALONE ? base : NO_END,
+                             .nvme = kind == HOST_ALONE ? l->base[TIER_NVME] : NO_END};
+    struct grid_point at = own, *c;
     double floor = 0;
     bool made = false;
     int rc = 0;
     at.device = leader_of(l, device);
     for (int32_t k = 0; !rc; k++) {
-        rc = find_cell(l, &at, &c);
+        rc = find_grid_point(l, &at, &c);
         if (rc)
             break;
-        const struct point sketch = c->sketch;
-        bool last = sketch.seconds == INFINITY || sketch.host <= base;
-        int64_t next = last ? base : host_below(l, kind, sketch.host, k);
-        floor = fmax(floor, offload_floor(&sketch));
-        if ((at.host <= host || sketch.host <= host) && !made && (k == 0 || floor < w->known)) {
+        const struct point unplaced = c->unplaced;
+        bool last = unplaced.seconds == INFINITY || unplaced.host <= base;
+        int64_t next = last ? base : host_below(l, kind, unplaced.host, k);
+        floor = fmax(floor, offload_floor(&unplaced));
+        if ((at.host <= host || unplaced.host <= host) && !made && (k == 0 || floor < w->known)) {
             made = true;
             rc = search_column(l, own, 0, w, &made);
             if (!rc)
-                rc = find_cell(l, &own, &c);
-            floor = fmax(floor, !rc && c->sketch.seconds < INFINITY ? c->sketch.seconds : 0);
+                rc = find_grid_point(l, &own, &c);
+            floor = fmax(floor, !rc && c->unplaced.seconds < INFINITY ? c->unplaced.seconds : 0);
         }
         if (rc || floor >= w->known)
             break;
-        rc = search_columns(l, at, device, sketch.host, next, floor, k == 0, w);
+        rc = search_columns(l, at, device, unplaced.host, next, floor, k == 0, w);
         if (last)
             break;
         at.host = next;
@@ -307,8 +312,8 @@ static bool may_be_better(const struct lattice *l, enum kind kind, int64_t devic
     return has && least_seconds(l, &own) < w->known;
 }
 
-/* The best point of a rung, if it costs less than the known one. */
-static int search_rung(struct lattice *l, int64_t device, struct wanted *w)
+/* The best point of a grid budget, if it costs less than the known one. */
+static int search_grid_budget(struct lattice *l, int64_t device, struct wanted *w)
 {
     int rc = 0;
     for (int i = KINDS - 1; i >= 0 && !rc; i--)
@@ -333,13 +338,13 @@ int lattice_needs(struct lattice *l, int tier, const struct budgets *b, int64_t 
     return lowest_needs(l->lowest, tier, b, b->device - l->reserved, bytes, p);
 }
 
-/* The first rung at or above bytes. */
+/* The first grid budget at or above bytes. */
 static int64_t first_above_all(int64_t bytes)
 {
     int64_t unit = 1;
-    while (rung_at(bytes + unit, DEVICE_BITS) < bytes)
+    while (grid_budget_at(bytes + unit, DEVICE_BITS) < bytes)
         unit *= 2;
-    return rung_at(bytes + unit, DEVICE_BITS);
+    return grid_budget_at(bytes + unit, DEVICE_BITS);
 }
 
 int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
@@ -356,12 +361,12 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
     }
     if (lattice_bound(l, b) < floor)
         rc = fastest_of_all(l, &floor);
-    here.device = rung_at(min_i64(b->device, l->most), DEVICE_BITS);
+    here.device = grid_budget_at(min_i64(b->device, l->most), DEVICE_BITS);
     while (!rc && here.device > 0 && here.device >= least) {
         if (fmax(floor, least_seconds(l, &here)) >= w.known)
             break;
-        rc = search_rung(l, here.device, &w);
-        here.device = rung_at(here.device - 1, DEVICE_BITS);
+        rc = search_grid_budget(l, here.device, &w);
+        here.device = grid_budget_at(here.device - 1, DEVICE_BITS);
     }
     *found = w.found;
     return rc ? rc
@@ -375,8 +380,8 @@ void lattice_free(struct lattice *l)
     if (!l)
         return;
     for (int32_t i = 0; i < l->n; i++)
-        plan_free(l->cells.data[i].plan);
-    free(l->cells.data);
+        plan_free(l->grid_points.data[i].plan);
+    free(l->grid_points.data);
     lowest_free(l->lowest);
     offloader_free(l->x);
     bound_free(l->bound);

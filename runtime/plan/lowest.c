@@ -4,10 +4,10 @@
  * refusals name.
  *
  * Which storages leave depends on the sum of the tiers alone.  So there is a row of selections: the
- * first may use any sum, each next one the rung below what the one before uses.  Steps are serial,
- * so the residences of a selection on the device, and their addresses, do not depend on the tiers
- * and their rates: they are placed once.  Each selection is split over the tiers in several ways:
- * host alone, NVMe alone, and as much of the host as a rung.
+ * first may use any sum, each next one the grid budget below what the one before uses.  Steps are
+ * serial, so the residences of a selection on the device, and their addresses, do not depend on the
+ * tiers and their rates: they are placed once.  Each selection is split over the tiers in several
+ * ways: host alone, NVMe alone, and as much of the host as a grid budget.
  *
  * The same selections with copies beside the steps are faster and have holes between addresses:
  * they are for budgets just above the smallest one.
@@ -21,12 +21,12 @@
 #include <stdlib.h>
 #include "plan/plan_record.h"
 
-/* Sums of the tiers are 6 to 12 % apart, and rungs of the host 25 to 50 %. */
+/* Sums of the tiers are 6 to 12 % apart, and grid budgets of the host 25 to 50 %. */
 enum { SUM_BITS = 3, HOST_BITS = 1, SPLITS = 12 };
 #define OCTAVE 8 /* selections whose sums differ by a factor of two */
 /* Holes are filled if they are more than this part of a plan of at most so many steps.  That makes
- * the smallest budget of an autoencoder of images, 770 ops, 2.8 % smaller; in two larger programs it
- * gained nothing, may cost another 0.01 %, and takes a sixth of a second for each selection. */
+ * the smallest budget of an autoencoder of images, 770 ops, 2.8 % smaller; in two larger programs
+ * it gained nothing, may cost another 0.01 %, and takes a sixth of a second for each selection. */
 #define HOLES 256
 #define STEPS 2048
 enum { HOST_ALONE, NVME_ALONE, SOME_HOST };
@@ -56,7 +56,7 @@ struct lowest {
     bool complete; /* no further selection uses fewer bytes of the tiers */
 };
 
-int64_t rung_at(int64_t bytes, int bits)
+int64_t grid_budget_at(int64_t bytes, int bits)
 {
     int zeros = 0;
     while (bytes >> zeros > (INT64_C(2) << bits) - 1)
@@ -64,12 +64,12 @@ int64_t rung_at(int64_t bytes, int bits)
     return bytes >> zeros << zeros;
 }
 
-/* After four octaves of rungs, and eight rungs at least, the bytes are halved each time, since each
- * rung is a search. */
-int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k)
+/* After four octaves of grid budgets, and eight grid budgets at least, the bytes are halved each
+ * time, since each grid budget is a search. */
+int64_t grid_budget_below(int64_t used, int64_t least, int bits, int32_t k)
 {
     int64_t less = k < max_i64(8, INT64_C(4) << bits) ? max_i64(used - 1, 0) : used / 2;
-    return max_i64(least, rung_at(less, bits));
+    return max_i64(least, grid_budget_at(less, bits));
 }
 
 bool tiers_hold(const struct budgets *b, int64_t host, int64_t nvme)
@@ -82,12 +82,12 @@ bool tiers_hold(const struct budgets *b, int64_t host, int64_t nvme)
 
 static void list_splits(const struct lowest *l, struct selection *s)
 {
-    int64_t base = l->base[TIER_HOST], rung = base + s->few.tiers;
+    int64_t base = l->base[TIER_HOST], grid_budget = base + s->few.tiers;
     s->splits[HOST_ALONE].host = NO_END;
     s->splits[NVME_ALONE].host = base;
     for (s->n = SOME_HOST; s->n < SPLITS; s->n++) {
-        rung = rung_at(max_i64(rung - 1, 0), HOST_BITS);
-        int64_t host = rung - (rung > 0 ? plan_staging(rung) : 0);
+        grid_budget = grid_budget_at(max_i64(grid_budget - 1, 0), HOST_BITS);
+        int64_t host = grid_budget - (grid_budget > 0 ? plan_staging(grid_budget) : 0);
         if (host <= base)
             break;
         s->splits[s->n].host = host;
@@ -110,7 +110,8 @@ static int add_selection(struct lowest *l)
             return rc;
         l->alive = s.few.needs;
     }
-    b.host += l->n ? rung_below(l->list.data[l->n - 1].few.tiers, 0, SUM_BITS, l->n - 1) : NO_END;
+    b.host +=
+        l->n ? grid_budget_below(l->list.data[l->n - 1].few.tiers, 0, SUM_BITS, l->n - 1) : NO_END;
     int rc = offload_fewest(l->x, &b, &s.few);
     if (rc)
         return rc;

@@ -8,9 +8,9 @@
 #define NO_END (INT64_MAX / 8) /* the budget of an unlimited tier */
 
 /* The largest number up to bytes with at most bits + 1 significant bits. */
-int64_t rung_at(int64_t bytes, int bits);
-/* The k-th rung of a lower tier, below the used bytes. */
-int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k);
+int64_t grid_budget_at(int64_t bytes, int bits);
+/* The k-th grid budget of a lower tier, below the used bytes. */
+int64_t grid_budget_below(int64_t used, int64_t least, int bits, int32_t k);
 /* Whether lower tiers hold these bytes and the slots that stage copies of NVMe. */
 bool tiers_hold(const struct budgets *b, int64_t host, int64_t nvme);
 

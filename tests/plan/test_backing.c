@@ -63,11 +63,11 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
     assert_int_equal(offloader_new(pf, &machine, &x), 0);
     while (high - low > UNIT / 4) {
         int64_t middle = low + (high - low) / 2;
-        struct point sketch;
+        struct point unplaced;
         struct plan *p;
         bool apart;
-        assert_int_equal(offload_sketch(x, &b, middle, &sketch), 0);
-        assert_int_equal(offload_plan(x, &b, middle, &sketch, 0, &p, &apart), 0);
+        assert_int_equal(offload_unplaced(x, &b, middle, &unplaced), 0);
+        assert_int_equal(offload_plan(x, &b, middle, &unplaced, 0, &p, &apart), 0);
         if (p)
             high = middle;
         else

@@ -223,23 +223,24 @@ static int64_t smallest_beside(struct frontier *pf, int tier, int64_t bytes_belo
     return bytes;
 }
 
-/* Memory between two rungs of the search for speed helps: 80G of the host between 64G and 96G. */
+/* Memory between two grid budgets of the search for speed helps: 80G of the host between 64G and
+ * 96G. */
 static void test_smallest_between(void **state)
 {
     (void)state;
     struct stdit_shape shape = {.depth = 2, .tokens = 256};
     struct graph *g = model_stdit_shape(&shape, &machine_cuda);
     struct frontier *pf;
-    int64_t state_bytes = 0, rung = 1;
+    int64_t state_bytes = 0, grid_budget = 1;
     for (int32_t s = 0; s < g->n_storages; s++)
         state_bytes += g->storages[s].persistent ? g->storages[s].bytes : 0;
-    while (4 * rung <= state_bytes)
-        rung *= 2;
+    while (4 * grid_budget <= state_bytes)
+        grid_budget *= 2;
     assert_int_equal(frontier_build(g, &pf), 0);
     for (int tier = 0; tier < TIER_COUNT; tier++) {
-        int64_t below = smallest_beside(pf, tier, rung);
-        int64_t between = smallest_beside(pf, tier, rung / 4 * 5);
-        assert_true(smallest_beside(pf, tier, rung / 2 * 3) < between && between < below);
+        int64_t below = smallest_beside(pf, tier, grid_budget);
+        int64_t between = smallest_beside(pf, tier, grid_budget / 4 * 5);
+        assert_true(smallest_beside(pf, tier, grid_budget / 2 * 3) < between && between < below);
     }
     frontier_free(pf);
     graph_free(g);

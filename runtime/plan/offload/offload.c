@@ -22,7 +22,7 @@
 #define FEW       8       /* options of least load that may need the fewest bytes */
 #define LONG      4000000 /* work of the search for addresses of serial steps: 25 ms */
 #define TRIED     512     /* entries of the table of simulated selections */
-#define TOLERANCE 0.005   /* how much faster than its sketch a plan may be */
+#define TOLERANCE 0.005   /* how much faster than its unplaced plan a plan may be */
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
@@ -486,7 +486,7 @@ static int count_tiers(struct offloader *x, struct point *p)
     return rc;
 }
 
-int offload_sketch(struct offloader *x, const struct budgets *b, int64_t device, struct point *p)
+int offload_unplaced(struct offloader *x, const struct budgets *b, int64_t device, struct point *p)
 {
     begin(x, b, device);
     int rc = search_points(x);
@@ -522,9 +522,9 @@ double offload_least(struct offloader *x, const struct budgets *b, int64_t devic
     return least;
 }
 
-double offload_floor(const struct point *sketch)
+double offload_floor(const struct point *unplaced)
 {
-    return sketch->seconds < INFINITY ? sketch->seconds * (1 - TOLERANCE) : 0;
+    return unplaced->seconds < INFINITY ? unplaced->seconds * (1 - TOLERANCE) : 0;
 }
 
 bool graph_has_crossings(const struct graph *g)
@@ -548,31 +548,31 @@ static int64_t crossings_end(const struct graph *g)
 /* A plan of at least floor seconds, or NULL; common: the residences that wrap have the addresses of
  * other programs. */
 static int plan_from(struct offloader *x, const struct budgets *b, int64_t device,
-                     const struct point *sketch, double floor, bool common, struct plan **out)
+                     const struct point *unplaced, double floor, bool common, struct plan **out)
 {
     begin(x, b, device);
     x->common = common;
-    x->best = *sketch;
+    x->best = *unplaced;
     x->floor = floor;
     *out = NULL;
     return search_within(x, out);
 }
 
 int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
-                 const struct point *sketch, double floor, struct plan **out, bool *apart)
+                 const struct point *unplaced, double floor, struct plan **out, bool *apart)
 {
     const struct graph *g = x->frontier->p->g;
     struct plan *common = NULL;
     bool crosses = graph_has_crossings(g);
     int rc = 0;
-    floor = fmax(floor, offload_floor(sketch));
+    floor = fmax(floor, offload_floor(unplaced));
     if (crosses && crossings_end(g) <= device)
-        rc = plan_from(x, b, device, sketch, floor, true, &common);
+        rc = plan_from(x, b, device, unplaced, floor, true, &common);
     *apart = false;
     *out = common;
     if (rc || (common && common->seconds <= floor * OFFLOAD_APART))
         return rc;
-    rc = plan_from(x, b, device, sketch, floor, false, out);
+    rc = plan_from(x, b, device, unplaced, floor, false, out);
     bool faster = !common || (*out && (*out)->seconds * OFFLOAD_APART < common->seconds);
     plan_free(faster ? common : *out);
     *out = faster ? *out : common;

@@ -38,8 +38,9 @@ static int tier_for(const struct transfer *x, int64_t bytes)
     return NO_TIER;
 }
 
-/* Places the activations of one tier above its used bytes; a sketch counts the bytes alive only. */
-static int place_tier(struct transfer *x, int tier, bool sketch, struct place_item *items,
+/* Places the activations of one tier above its used bytes; an unplaced plan counts the bytes alive
+ * only. */
+static int place_tier(struct transfer *x, int tier, bool unplaced, struct place_item *items,
                       bool *fits)
 {
     const struct ranking *r = &x->activations;
@@ -52,7 +53,7 @@ static int place_tier(struct transfer *x, int tier, bool sketch, struct place_it
     }
     int rc = place_load(items, n, &load);
     peak = load;
-    if (!rc && !sketch)
+    if (!rc && !unplaced)
         rc = place_items(items, n, load, &peak);
     *fits &= peak <= room_in(x, tier);
     for (int32_t i = 0, j = 0; i < r->n; i++) {
@@ -66,7 +67,7 @@ static int place_tier(struct transfer *x, int tier, bool sketch, struct place_it
 
 /* Activations go to the host in the order of their copies out, as long as they fit there without
  * sharing addresses; the others go to NVMe. */
-static int assign_activations(struct transfer *x, bool sketch, bool *fits)
+static int assign_activations(struct transfer *x, bool unplaced, bool *fits)
 {
     const struct ranking *r = &x->activations;
     struct place_item *items = malloc(((size_t)r->n + 1) * sizeof(*items));
@@ -81,9 +82,9 @@ static int assign_activations(struct transfer *x, bool sketch, bool *fits)
         a->offload.tier = host ? TIER_HOST : TIER_NVME;
         some += host ? a->bytes : 0;
     }
-    int rc = place_tier(x, TIER_HOST, sketch, items, fits);
+    int rc = place_tier(x, TIER_HOST, unplaced, items, fits);
     if (!rc)
-        rc = place_tier(x, TIER_NVME, sketch, items, fits);
+        rc = place_tier(x, TIER_NVME, unplaced, items, fits);
     free(items);
     return rc;
 }
@@ -191,14 +192,14 @@ static void put_backings_first(struct transfer *x, const int64_t activations[TIE
     }
 }
 
-int transfer_assign(struct transfer *x, bool sketch, bool *fits)
+int transfer_assign(struct transfer *x, bool unplaced, bool *fits)
 {
     int64_t activations[TIER_COUNT];
     *fits = true;
     x->tier[TIER_HOST] = x->tier[TIER_NVME] = 0;
-    if (sketch && host_takes_all(x))
+    if (unplaced && host_takes_all(x))
         return 0;
-    int rc = assign_activations(x, sketch, fits);
+    int rc = assign_activations(x, unplaced, fits);
     memcpy(activations, x->tier, sizeof(activations));
     for (int turn = 0; turn < 2 && !rc; turn++) {
         struct backings h = {.states = turn > 0, .share = 1};

@@ -131,16 +131,16 @@ void transfer_free(struct transfer *x);
 int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64_t device);
 /* A lower bound of the seconds of a step with the copies of the taken gaps. */
 double transfer_least(const struct transfer *x);
-/* Assigns tiers to the taken gaps, and tier addresses unless it is a sketch; *fits is false if the
- * tiers are too small. */
-int transfer_assign(struct transfer *x, bool sketch, bool *fits);
+/* Assigns tiers to the taken gaps, and tier addresses unless it is an unplaced plan; *fits is false
+ * if the tiers are too small. */
+int transfer_assign(struct transfer *x, bool unplaced, bool *fits);
 /* Simulates the step with the taken gaps: sets the times and steps of their copies, and seconds.
  * Stops with seconds INFINITY as soon as they must exceed limit. */
 void transfer_simulate(struct transfer *x, int64_t device, double limit);
 /* Simulates the step again with the copies out in an order that leaves few holes (outs.c). */
 int transfer_order_outs(struct transfer *x, int64_t device);
-/* Assigns tiers to the taken gaps as a sketch, and if *fits simulates the step.  Returns 0 or
- * CKPT_ENOMEM. */
+/* Assigns tiers to the taken gaps as an unplaced plan, and if *fits simulates the step.  Returns 0
+ * or CKPT_ENOMEM. */
 int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits);
 /* A hash of the taken gaps and groups, the device budget and the option. */
 uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option);

@@ -282,7 +282,7 @@ struct point {
     int32_t option;
     double amounts[AMOUNTS];
     double seconds;     /* of a step, without addresses; INFINITY if no plan was found */
-    int64_t host, nvme; /* bytes of the tiers, set by offload_sketch */
+    int64_t host, nvme; /* bytes of the tiers, set by offload_unplaced */
 };
 
 /* A search for plans with offloads; it keeps the schedules that it has loaded. */
@@ -291,19 +291,19 @@ int offloader_new(struct frontier *f, const struct machine *m, struct offloader 
 void offloader_free(struct offloader *x);
 
 /* Searches for the fastest point within device bytes. */
-int offload_sketch(struct offloader *x, const struct budgets *b, int64_t device,
-                   struct point *sketch);
+int offload_unplaced(struct offloader *x, const struct budgets *b, int64_t device,
+                     struct point *unplaced);
 /* A lower bound of the seconds of all plans made from this frontier: bytes above the device must
  * fit below it. */
 double offload_least(struct offloader *x, const struct budgets *b, int64_t device);
-/* A lower bound of the seconds of plans made from a sketch. */
-double offload_floor(const struct point *sketch);
-/* Makes a plan with addresses from a sketch within device bytes, of at least floor seconds; *plan
- * is NULL if none is found.
- * Other programs may have fixed the addresses of copies that run into the next step.  *apart is set
- * if the plan uses other addresses; it is chosen only if it is OFFLOAD_APART times as fast. */
+/* A lower bound of the seconds of plans made from an unplaced plan. */
+double offload_floor(const struct point *unplaced);
+/* Makes a plan with addresses from an unplaced plan within device bytes, of at least floor seconds;
+ * *plan is NULL if none is found. Other programs may have fixed the addresses of copies that run
+ * into the next step.  *apart is set if the plan uses other addresses; it is chosen only if it is
+ * OFFLOAD_APART times as fast. */
 int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
-                 const struct point *sketch, double floor, struct plan **plan, bool *apart);
+                 const struct point *unplaced, double floor, struct plan **plan, bool *apart);
 #define OFFLOAD_APART 1.02
 /* Whether other programs have fixed such addresses. */
 bool graph_has_crossings(const struct graph *g);
