@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small programs for the planner's tests.  Forward ops are added one by one; sketch_finish derives
+/* Small programs for the planner's tests.  Forward ops are added one by one; build_finish derives
  * the backward pass and the update. */
 #ifndef TESTS_PLAN_GRAPHS_H
 #define TESTS_PLAN_GRAPHS_H
@@ -9,7 +9,7 @@
 #define MOST_OPERANDS 8
 
 /* A program under construction: its graph, and the gradient of every storage. */
-struct sketch {
+struct graph_builder {
     struct graph *g;
     int32_t storage_room, op_room, ref_room;
     int32_t *gradient; /* per storage: its gradient, or -1 */
@@ -33,18 +33,19 @@ struct forward {
     bool trained;    /* whether the loss depends on it */
 };
 
-struct sketch *sketch_new(void);
-int32_t sketch_storage(struct sketch *k, int64_t bytes, enum graph_kind kind, const char *name);
-int32_t sketch_op(struct sketch *k, enum graph_phase phase, const char *name, int32_t n_reads,
-                  const int32_t *reads, int32_t n_writes, const int32_t *writes, double seconds);
+struct graph_builder *build_new(void);
+int32_t build_storage(struct graph_builder *k, int64_t bytes, enum graph_kind kind,
+                      const char *name);
+int32_t build_op(struct graph_builder *k, enum graph_phase phase, const char *name, int32_t n_reads,
+                 const int32_t *reads, int32_t n_writes, const int32_t *writes, double seconds);
 /* Adds a forward op; creates the storages of its outputs and returns them in f->out. */
-void sketch_forward(struct sketch *k, struct forward *f);
+void build_forward(struct graph_builder *k, struct forward *f);
 /* Adds y = op(x) of bytes, whose gradient reads the storages in needs; returns y. */
-int32_t sketch_unary(struct sketch *k, const char *name, int32_t x, int64_t bytes, int64_t weight,
-                     unsigned needs, double seconds);
-int32_t sketch_input(struct sketch *k, int64_t bytes);
+int32_t build_unary(struct graph_builder *k, const char *name, int32_t x, int64_t bytes,
+                    int64_t weight, unsigned needs, double seconds);
+int32_t build_input(struct graph_builder *k, int64_t bytes);
 /* Appends the loss, the backward pass and the update; frees k. */
-struct graph *sketch_finish(struct sketch *k, int32_t loss_of, int32_t n_micro);
+struct graph *build_finish(struct graph_builder *k, int32_t loss_of, int32_t n_micro);
 
 /* n layers of bytes each; the backward op of a layer reads its input, its output and a gradient. */
 struct graph *graph_chain(int32_t n, int64_t bytes);

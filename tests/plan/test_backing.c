@@ -82,13 +82,13 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
 /* Layers whose weights are larger than their activations. */
 static struct graph *training(int32_t n_micro)
 {
-    struct sketch *k = sketch_new();
-    int32_t x = sketch_input(k, UNIT);
+    struct graph_builder *k = build_new();
+    int32_t x = build_input(k, UNIT);
     for (int32_t i = 0; i < 6; i++) {
-        x = sketch_unary(k, "linear", x, UNIT, 2 * UNIT, 1, 10e-3);
-        x = sketch_unary(k, "gelu", x, UNIT, 0, 1, 1e-3);
+        x = build_unary(k, "linear", x, UNIT, 2 * UNIT, 1, 10e-3);
+        x = build_unary(k, "gelu", x, UNIT, 0, 1, 1e-3);
     }
-    return sketch_finish(k, x, n_micro);
+    return build_finish(k, x, n_micro);
 }
 
 /* On a device that its parameters alone would fill. */
@@ -146,13 +146,13 @@ static struct residence *find_below(const struct plan *p)
 /* Forward ops alone: weights are nearly all of the bytes. */
 static struct graph *sampling(int32_t layers)
 {
-    struct sketch *k = sketch_new();
-    int32_t x = sketch_storage(k, UNIT, KIND_INPUT, "x");
-    sketch_op(k, GRAPH_FORWARD, "feed", 0, NULL, 1, &x, 1e-4);
+    struct graph_builder *k = build_new();
+    int32_t x = build_storage(k, UNIT, KIND_INPUT, "x");
+    build_op(k, GRAPH_FORWARD, "feed", 0, NULL, 1, &x, 1e-4);
     for (int32_t i = 0; i < layers; i++) {
-        int32_t w = sketch_storage(k, 2 * UNIT, KIND_PARAMETER, "weight");
-        int32_t y = sketch_storage(k, UNIT, KIND_ACTIVATION, "y"), reads[] = {x, w};
-        sketch_op(k, GRAPH_FORWARD, "linear", 2, reads, 1, &y, 10e-3);
+        int32_t w = build_storage(k, 2 * UNIT, KIND_PARAMETER, "weight");
+        int32_t y = build_storage(k, UNIT, KIND_ACTIVATION, "y"), reads[] = {x, w};
+        build_op(k, GRAPH_FORWARD, "linear", 2, reads, 1, &y, 10e-3);
         x = y;
     }
     struct graph *g = k->g;

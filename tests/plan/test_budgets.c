@@ -248,11 +248,11 @@ static void test_smallest_between(void **state)
 
 /* Adds an op with a workspace that reads x and storage `uses` (0: none), and writes a storage of
  * bytes, which it returns. */
-static int32_t add_op(struct sketch *k, const char *name, int32_t x, int32_t uses, int64_t bytes,
-                      int64_t workspace)
+static int32_t add_op(struct graph_builder *k, const char *name, int32_t x, int32_t uses,
+                      int64_t bytes, int64_t workspace)
 {
-    int32_t y = sketch_storage(k, bytes, KIND_ACTIVATION, name), reads[] = {x, uses};
-    int32_t op = sketch_op(k, GRAPH_FORWARD, name, uses ? 2 : 1, reads, 1, &y, 1e-2);
+    int32_t y = build_storage(k, bytes, KIND_ACTIVATION, name), reads[] = {x, uses};
+    int32_t op = build_op(k, GRAPH_FORWARD, name, uses ? 2 : 1, reads, 1, &y, 1e-2);
     k->g->ops[op].workspace = workspace;
     k->g->ops[op].rerunnable = false;
     return y;
@@ -267,15 +267,15 @@ static int32_t add_op(struct sketch *k, const char *name, int32_t x, int32_t use
 static struct graph *crowded(void)
 {
     static const int64_t idle[] = {8, 3, 9}, workspace[] = {10, 12, 4};
-    struct sketch *k = sketch_new();
-    int32_t weight = sketch_storage(k, 4 * MIB, KIND_PARAMETER, "weight");
+    struct graph_builder *k = build_new();
+    int32_t weight = build_storage(k, 4 * MIB, KIND_PARAMETER, "weight");
     int32_t x = add_op(k, "embed", weight, 0, 1, 0);
     for (int i = 0; i < 3; i++) {
         int32_t a = add_op(k, "idle", x, 0, idle[i] * MIB, 0);
         x = add_op(k, "large", x, 0, 1, workspace[i] * MIB);
         x = add_op(k, "use", x, a, 1, 0);
     }
-    return sketch_finish(k, add_op(k, "head", x, weight, 1, 0), 1);
+    return build_finish(k, add_op(k, "head", x, weight, 1, 0), 1);
 }
 
 /* A selection for the fewest bytes always has a plan, and so has every smaller host. */
@@ -413,8 +413,8 @@ static void test_recurrent(void **state)
 static struct graph *with_scalars(int32_t layers)
 {
     const int64_t bytes = 1 << 27;
-    struct sketch *k = sketch_new();
-    int32_t x = sketch_input(k, bytes);
+    struct graph_builder *k = build_new();
+    int32_t x = build_input(k, bytes);
     for (int32_t i = 0; i < layers; i++) {
         struct forward norm = {.name = "norm",
                                .n_in = 1,
@@ -423,7 +423,7 @@ static struct graph *with_scalars(int32_t layers)
                                .out_bytes = {bytes / 256, 8},
                                .constant_outputs = 3,
                                .seconds = 1e-3};
-        sketch_forward(k, &norm);
+        build_forward(k, &norm);
         struct forward layer = {.name = "layer",
                                 .n_in = 3,
                                 .in = {x, norm.out[0], norm.out[1]},
@@ -432,10 +432,10 @@ static struct graph *with_scalars(int32_t layers)
                                 .weight = 512,
                                 .needs = 1 | 2 | 4,
                                 .seconds = 1e-2};
-        sketch_forward(k, &layer);
+        build_forward(k, &layer);
         x = layer.out[0];
     }
-    return sketch_finish(k, x, 1);
+    return build_finish(k, x, 1);
 }
 
 /* The search does not drop scalars: it changes one storage at a time. */

@@ -304,17 +304,17 @@ static void test_bad_totals(void **state)
 /* x = f(w); w changes; y = g(x), where w is persistent or not. */
 static struct graph *changing(enum graph_kind kind)
 {
-    struct sketch *k = sketch_new();
-    int32_t w = sketch_storage(k, CKPT_ALIGN, kind, "running mean");
-    int32_t x = sketch_storage(k, CKPT_ALIGN, KIND_ACTIVATION, "x");
-    int32_t y = sketch_storage(k, CKPT_ALIGN, KIND_TEMPORARY, "y");
+    struct graph_builder *k = build_new();
+    int32_t w = build_storage(k, CKPT_ALIGN, kind, "running mean");
+    int32_t x = build_storage(k, CKPT_ALIGN, KIND_ACTIVATION, "x");
+    int32_t y = build_storage(k, CKPT_ALIGN, KIND_TEMPORARY, "y");
     if (kind == KIND_ACTIVATION)
-        sketch_op(k, GRAPH_FORWARD, "make", 0, NULL, 1, &w, 1);
-    sketch_op(k, GRAPH_FORWARD, "f", 1, &w, 1, &x, 1);
-    sketch_op(k, GRAPH_FORWARD, "change", 1, &w, 1, &w, 1);
-    int32_t big = sketch_storage(k, 64 * CKPT_ALIGN, KIND_ACTIVATION, "big");
-    sketch_op(k, GRAPH_FORWARD, "other", 0, NULL, 1, &big, 1);
-    sketch_op(k, GRAPH_BACKWARD, "g", 1, &x, 1, &y, 1);
+        build_op(k, GRAPH_FORWARD, "make", 0, NULL, 1, &w, 1);
+    build_op(k, GRAPH_FORWARD, "f", 1, &w, 1, &x, 1);
+    build_op(k, GRAPH_FORWARD, "change", 1, &w, 1, &w, 1);
+    int32_t big = build_storage(k, 64 * CKPT_ALIGN, KIND_ACTIVATION, "big");
+    build_op(k, GRAPH_FORWARD, "other", 0, NULL, 1, &big, 1);
+    build_op(k, GRAPH_BACKWARD, "g", 1, &x, 1, &y, 1);
     struct graph *g = k->g;
     g->n_body = g->n_ops;
     g->n_micro = 1;

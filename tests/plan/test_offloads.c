@@ -347,21 +347,21 @@ static void test_clean_activation(void **state)
  * */
 static bool runs_again(bool late)
 {
-    struct sketch *k = sketch_new();
+    struct graph_builder *k = build_new();
     struct graph *g = k->g;
     struct program *p;
-    int32_t x = sketch_input(k, UNIT), w = sketch_storage(k, UNIT, KIND_PARAMETER, "w");
-    int32_t m = sketch_storage(k, UNIT, KIND_OPTIMIZER, "master");
-    int32_t y = sketch_storage(k, UNIT, KIND_ACTIVATION, "y");
-    int32_t d = sketch_storage(k, UNIT, KIND_TEMPORARY, "dy");
-    int32_t e = sketch_storage(k, UNIT, KIND_TEMPORARY, "dx");
-    int32_t op = sketch_op(k, GRAPH_FORWARD, "linear", 2, (int32_t[]){x, w}, 1, &y, 1e-3);
-    sketch_op(k, GRAPH_BACKWARD, "dy", 1, &y, 1, &d, 1e-3);
-    sketch_op(k, GRAPH_BACKWARD, "dw", 2, (int32_t[]){d, x}, 1, &w, 1e-3);
-    sketch_op(k, GRAPH_BACKWARD, "dx", 1, late ? &y : &d, 1, &e, 1e-3);
+    int32_t x = build_input(k, UNIT), w = build_storage(k, UNIT, KIND_PARAMETER, "w");
+    int32_t m = build_storage(k, UNIT, KIND_OPTIMIZER, "master");
+    int32_t y = build_storage(k, UNIT, KIND_ACTIVATION, "y");
+    int32_t d = build_storage(k, UNIT, KIND_TEMPORARY, "dy");
+    int32_t e = build_storage(k, UNIT, KIND_TEMPORARY, "dx");
+    int32_t op = build_op(k, GRAPH_FORWARD, "linear", 2, (int32_t[]){x, w}, 1, &y, 1e-3);
+    build_op(k, GRAPH_BACKWARD, "dy", 1, &y, 1, &d, 1e-3);
+    build_op(k, GRAPH_BACKWARD, "dw", 2, (int32_t[]){d, x}, 1, &w, 1e-3);
+    build_op(k, GRAPH_BACKWARD, "dx", 1, late ? &y : &d, 1, &e, 1e-3);
     g->n_body = g->n_ops;
     g->n_micro = 1;
-    sketch_op(k, GRAPH_UPDATE, "adamw", 2, (int32_t[]){w, m}, 2, (int32_t[]){w, m}, 1e-3);
+    build_op(k, GRAPH_UPDATE, "adamw", 2, (int32_t[]){w, m}, 2, (int32_t[]){w, m}, 1e-3);
     assert_int_equal(program_build(g, &p), 0);
     bool again = p->rerun[op];
     program_free(p);

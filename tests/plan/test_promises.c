@@ -380,20 +380,20 @@ static void test_empty_program(void **state)
 static void test_parts_far_apart(void **state)
 {
     (void)state;
-    struct sketch *k = sketch_new();
-    int32_t input = sketch_input(k, 8 * CKPT_ALIGN), loss;
-    int32_t whole = sketch_storage(k, 24 * CKPT_ALIGN, KIND_ACTIVATION, "whole");
+    struct graph_builder *k = build_new();
+    int32_t input = build_input(k, 8 * CKPT_ALIGN), loss;
+    int32_t whole = build_storage(k, 24 * CKPT_ALIGN, KIND_ACTIVATION, "whole");
     for (int32_t part = 0; part < 3; part++) {
         int32_t x = input;
         for (int32_t layer = 0; layer < 4; layer++) {
-            int32_t y = sketch_storage(k, 8 * CKPT_ALIGN, KIND_ACTIVATION, "layer");
-            sketch_op(k, GRAPH_FORWARD, "layer", 1, &x, 1, &y, 1e-3);
+            int32_t y = build_storage(k, 8 * CKPT_ALIGN, KIND_ACTIVATION, "layer");
+            build_op(k, GRAPH_FORWARD, "layer", 1, &x, 1, &y, 1e-3);
             x = y;
         }
-        sketch_op(k, GRAPH_FORWARD, "part", 1, &x, 1, &whole, 1e-3);
+        build_op(k, GRAPH_FORWARD, "part", 1, &x, 1, &whole, 1e-3);
     }
-    loss = sketch_storage(k, CKPT_ALIGN, KIND_ACTIVATION, "loss");
-    sketch_op(k, GRAPH_FORWARD, "loss", 1, &whole, 1, &loss, 1e-3);
+    loss = build_storage(k, CKPT_ALIGN, KIND_ACTIVATION, "loss");
+    build_op(k, GRAPH_FORWARD, "loss", 1, &whole, 1, &loss, 1e-3);
     struct graph *g = k->g;
     g->n_body = g->n_ops;
     g->n_micro = 1;
