@@ -13,7 +13,7 @@
 #include "attr.h"
 #include "group_norm.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "recorders.h"
 
 /* ---- moving averages ------------------------------------------------------------------------- */
 

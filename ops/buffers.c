@@ -12,7 +12,17 @@
 #include "attr.h"
 #include "core/sized.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "recorders.h"
+
+ckpt_tensor tape_accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode)
+{
+    const struct ckpt_op_def *def =
+        t->tensors.data[sum.id].desc.dtype == CKPT_BF16 ? &op_accumulate_narrow : &op_accumulate;
+    ckpt_tensor out = ops_record1(t, def, 2, (ckpt_tensor[]){sum, g}, NULL, 0);
+    if (out.id)
+        t->ops.data[t->tensors.data[out.id].op].accumulate = mode;
+    return out;
+}
 
 /* The parameter of a handle, if its value can be averaged; else -1 and the tape's error. */
 static int32_t buffer_of(ckpt_tape *t, ckpt_tensor buffer)

@@ -15,7 +15,7 @@
 #include "attr.h"
 #include "core/sized.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "recorders.h"
 
 enum { X, LABEL, WEIGHT };
 /* Operands of the gradient. */

@@ -2,7 +2,7 @@
 /* Gradients of gradient ops by decomposition: see decompose.h. */
 #include "decompose.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "recorders.h"
 
 static bool is_float(ckpt_tape *t, ckpt_tensor x)
 {

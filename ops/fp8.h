@@ -81,7 +81,7 @@ struct linear_fp8_attr {
 enum { FP8_DX_PRE = 4, FP8_DX_INPUTS };
 
 /* Operands of linear_fp8.  X and W are for the gradient rule only; no kernel reads them, and
- * ops_forget_sources removes them. */
+ * pass_sources removes them. */
 enum {
     FP8_X,
     FP8_W,
@@ -116,10 +116,6 @@ static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool squar
  * matrices 8-bit.  fp8_gradient_cost: the cost of a product whose operands start at input 0. */
 int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype);
 void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
-
-/* Whether op o is a linear_fp8 whose kernel can output the largest magnitude of GELU of its result
- * (fp8_gelu.c). */
-bool fp8_has_gelu_largest(const ckpt_tape *t, const struct op *o);
 
 /* From linear.c: the gradient rule of layers without 8-bit products, and the gradient of a bias. */
 void linear_grad(struct ckpt_grad *grad);

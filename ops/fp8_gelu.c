@@ -8,7 +8,7 @@
  *
  * GELU itself is computed while its result is rounded (fp8.c).  The forward pass saves the pass
  * that finds its largest magnitude, which is an extra output of linear_fp8 requested by
- * ops_leave_largest.  The backward pass saves writing and reading the gradient of gelu(pre).
+ * pass_largest.  The backward pass saves writing and reading the gradient of gelu(pre).
  *
  * epilogue.c describes where this is done.  The products are our own kernels.  Up to FP8_SHORT_SUMS
  * they sum like cuBLASLt when it may use the accumulators of the tensor cores; longer sums and
@@ -16,8 +16,7 @@
  */
 #include "attr.h"
 #include "fp8.h"
-#include "kernels/kernel.h"
-#include "passes/epilogue.h"
+#include "ops.h"
 #include "shapes/linear.h"
 
 /* {qdy, scale, transposed qw, scale, pre} -> {dpre, its column sums if requested} */
@@ -41,45 +40,3 @@ const struct ckpt_op_def op_linear_fp8_dx_gelu = {
     .shape = linear_fp8_dx_gelu_shape,
     .cost = fp8_gradient_cost,
 };
-
-/* ---- which products -------------------------------------------------------------------------- */
-
-/* Whether we have a kernel for a product of codes q with result y, and it is fast enough. */
-static bool has_kernel(const ckpt_tape *t, int32_t q, int32_t y)
-{
-    const struct ckpt_desc *dq = &t->tensors.data[q].desc, *dy = &t->tensors.data[y].desc;
-    return t->env.matmul == MATMUL_FP8 && epilogue_is_plain(t, y) &&
-           dq->shape[dq->ndim - 1] <= FP8_SHORT_SUMS &&
-           kernel_joins(t, linear_rows(dy), dy->shape[dy->ndim - 1]);
-}
-
-bool fp8_has_gelu_largest(const ckpt_tape *t, const struct op *o)
-{
-    return o->def == &op_linear_fp8 && op_in(t, o, FP8_ADDEND) <= 0 &&
-           has_kernel(t, op_in(t, o, FP8_QX), op_out(t, o, 0));
-}
-
-void epilogue_gelu_fp8_dx(struct epilogues *j, int32_t i)
-{
-    ckpt_tape *t = j->t;
-    const struct op *o = &t->ops.data[i];
-    const int32_t dy = op_in(t, o, 0), pre = op_in(t, o, 1);
-    const struct op *p = epilogue_producer(t, dy, &op_linear_fp8_dx);
-    if (!p || (p->n_in > FP8_DX_PRE && op_in(t, p, FP8_DX_PRE) > 0) || j->reads[dy].all != 1 ||
-        !epilogue_is_plain(t, pre) || !epilogue_is_plain(t, op_out(t, o, 0)) ||
-        !has_kernel(t, op_in(t, p, 0), dy))
-        return;
-    const int32_t product = t->tensors.data[dy].op;
-    const struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
-    int32_t in[FP8_DX_INPUTS], out[2];
-    if (!epilogue_is_before(t, pre, product))
-        return;
-    for (int k = 0; k < FP8_DX_PRE; k++)
-        in[k] = op_in(t, p, k);
-    in[FP8_DX_PRE] = pre;
-    for (int k = 0; k < 1 + attr.sums; k++)
-        out[k] = op_out(t, o, k);
-    if (!epilogue_replace_op(j, product, &op_linear_fp8_dx_gelu, &attr, sizeof attr, FP8_DX_INPUTS,
-                             in, 1 + attr.sums, out))
-        epilogue_remove_op(j, i, product);
-}

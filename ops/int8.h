@@ -14,10 +14,4 @@ struct from_int8_attr {
 ckpt_tensor int8_encode(ckpt_tape *t, ckpt_tensor x);
 ckpt_tensor int8_decode(ckpt_tape *t, ckpt_tensor codes, int64_t n);
 
-/*
- * Runs on a complete tape, after fusion: the backward pass reads 8-bit codes of the storages of the
- * forward pass that permit it.  Returns 0 or the error of the tape.
- */
-int ops_compress(ckpt_tape *t);
-
 #endif

@@ -3,7 +3,7 @@
 #include "call.h"
 #include "decompose.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "recorders.h"
 
 ckpt_tensor ops_over_count(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor count)
 {

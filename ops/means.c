@@ -22,17 +22,7 @@
 #include "collective.h"
 #include "decompose.h"
 #include "ops.h"
-#include "tape/tape.h"
-
-void tape_couple(ckpt_tape *t, const char *fmt, ...)
-{
-    va_list ap;
-    if (*t->coupled)
-        return;
-    va_start(ap, fmt);
-    vsnprintf(t->coupled, sizeof t->coupled, fmt, ap);
-    va_end(ap);
-}
+#include "recorders.h"
 
 void ckpt_couple_samples(ckpt_tape *t, const char *reason)
 {
@@ -60,7 +50,8 @@ bool tape_has_parts(const ckpt_tape *t)
 static struct counting *open_counting(ckpt_tape *t)
 {
     struct counting *c = t->counting ? t->counting : calloc(1, sizeof *c);
-    struct tape_env env = {.backend = CKPT_ON_CPU, .threads = 1, .params = t->env.params};
+    struct tape_env env = {
+        .calls = t->env.calls, .backend = CKPT_ON_CPU, .threads = 1, .params = t->env.params};
     t->counting = c;
     int rc = c && !c->tape ? tape_new(&c->tape, &env, t->micro_batch, t->n_micro) : 0;
     int32_t *copy = c && !rc ? realloc(c->copy, (size_t)t->n_tensors * sizeof *copy) : NULL;
@@ -74,16 +65,6 @@ static struct counting *open_counting(ckpt_tape *t)
     c->tape->file = t->file; /* an error there is an error of the call */
     c->tape->line = t->line;
     return c;
-}
-
-void counting_free(struct counting *c)
-{
-    if (!c)
-        return;
-    tape_free(c->tape);
-    free(c->copy);
-    free(c->counts.data);
-    free(c);
 }
 
 /* Whether the host can run op o from the inputs alone.  The last bits of normal values and of

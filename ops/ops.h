@@ -99,39 +99,6 @@ void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 /* sum / count for single values; sum, which is 0 then, if count is 0. */
 ckpt_tensor ops_over_count(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor count);
 
-/* Before differentiation: notes on t (tape_couple) if the loss of a step depends on how its batch
- * is divided, as two recordings with other sizes of micro-steps show: t with its loss, and `other`
- * with the loss `again` (coupled.c).  Returns 0 or the error of t. */
-int ops_find_coupling(ckpt_tape *t, ckpt_tensor loss, const ckpt_tape *other, ckpt_tensor again);
-
-/* After differentiation: removes operands of 8-bit products that only their gradient rule reads,
- * and GELU ops whose result is read only to make 8-bit copies, which then compute it.  Returns 0 or
- * the error of the tape. */
-int ops_forget_sources(ckpt_tape *t);
-
-/* After differentiation: fuses GELU, gates and their gradients into adjacent products of layers,
- * where the device has such kernels (epilogue.c).  Returns 0 or the error of the tape. */
-int ops_join_products(ckpt_tape *t);
-
-/* After differentiation: moves cross-entropy losses to the start of the backward pass, each with
- * its gradient (loss_at_turn.c).  Returns 0 or the error of the tape. */
-int ops_turn_losses(ckpt_tape *t);
-
-/* Sorts the ops of a tape by key[i] of op i; equal keys keep their order.  ops_key() leaves op i in
- * place, or (side -1 or 1) puts an op just before or after it.  Returns 0 or the error of the
- * tape. */
-int ops_reorder(ckpt_tape *t, const int64_t *key);
-static inline int64_t ops_key(int32_t i, int side)
-{
-    return 3 * (int64_t)i + 1 + side;
-}
-
-/* After fusion.  ops_leave_largest: producers of operands of to_fp8 write the largest magnitude as
- * an extra output where they can.  ops_find_largest: records an op that finds the others
- * (largest.c).  Return 0 or the error of the tape. */
-int ops_leave_largest(ckpt_tape *t);
-int ops_find_largest(ckpt_tape *t);
-
 /* Helpers for gradient rules.  ops_axes: replaces CKPT_ALL_AXES by the mask of x's axes.
  * ops_sum_to: sums x to the shape of `like`, in fp32. */
 unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask);

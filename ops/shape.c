@@ -42,7 +42,7 @@ static void expand_grad(struct ckpt_grad *g)
 
 const struct ckpt_op_def op_expand = {.size = sizeof(struct ckpt_op_def),
                                       .name = "expand",
-                                      .flags = CKPT_OP_VIEW,
+                                      .flags = CKPT_OP_VIEW | TAPE_OP_BROADCASTS,
                                       .shape = expand_shape,
                                       .grad = expand_grad};
 

@@ -4,7 +4,7 @@
  *
  * A program (struct expr) is a DAG over the elements of up to EXPR_INPUTS operands.  Nodes follow
  * their arguments; the last node is the result.  A function of ckpt_ops.h such as ckpt_exp()
- * records a program of one or a few nodes; expr_fuse() joins chains of them into one when the tape
+ * records a program of one or a few nodes; pass_fuse() joins chains of them into one when the tape
  * is complete.  A single function and a fused chain are the same op, with one shape rule, one
  * gradient rule, one cost and one kernel per device.
  *
@@ -222,40 +222,6 @@ ckpt_tensor expr_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
  * EXPR_OPERANDS elements, the operands that it reads.  Returns false if the gradient is 0.
  */
 bool expr_adjoint(const struct expr *e, int k, enum ckpt_dtype dtype, struct expr *d, int *used);
-
-/* ---- fusion -----------------------------------------------------------------------------------*/
-
-/* Fuses the chains of a complete tape.  Returns 0 or the error of the tape. */
-int expr_fuse(ckpt_tape *t);
-
-/* Combines adjacent ops that read the same operands into one op with two results, after all other
- * passes.  Returns 0 or the error of the tape. */
-int expr_pair(ckpt_tape *t);
-
-/* A combined program (join.c), whose operands are tensors of the tape. */
-struct expr_joined {
-    struct expr e;
-    int32_t in[EXPR_INPUTS];
-    bool fits;
-};
-
-struct op;
-
-/* Appends the nodes of e, the program of o, and returns its result.  If `replaced` is not -1, node
- * `value` stands for that operand. */
-int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
-                int32_t replaced, int value);
-
-/* Replaces op i by a program with these results.  Returns 0 or CKPT_ENOMEM. */
-int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_joined *j, const int32_t *out,
-                    int n_out);
-
-/* An empty position on the tape, whose op is now part of another one.  expr_remove_op makes op i
- * one; its results have no op unless another op writes them by now. */
-extern const struct ckpt_op_def expr_fused;
-void expr_remove_op(ckpt_tape *t, int32_t i);
-/* Extends the source lines of b by those of a, if both are in one file. */
-void expr_join_lines(const struct op *a, struct op *b);
 
 #ifdef __cplusplus
 }

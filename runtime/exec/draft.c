@@ -3,9 +3,6 @@
  * The draft of a program, made before memory is mapped: its tape, the graph with times, a plan.  It
  * decides
  *
- * - the order of passes over a complete tape (passes): drop the sources of 8-bit products, join
- *   GELU and gates with the products beside them, move losses to the start of the backward pass,
- *   fuse chains, compress activations, have ops store their largest magnitudes, join pairs;
  * - what all ranks compare before any of it runs (make_graph);
  * - whether a plan is read, found without a search, or searched for (program_plan), by rank 0.
  *
@@ -18,13 +15,12 @@
 #include "core/checksum.h"
 #include "exec/program.h"
 #include "memory/device/team.h"
-#include "expr/expr.h"
-#include "int8.h"
 #include "kernels/kernel.h"
 #include "measure/warm.h"
-#include "ops.h"
 #include "optim/optim.h"
+#include "passes/passes.h"
 #include "plan/graph/graph_file.h"
+#include "recorders.h"
 
 /* Sets the context's sentence to one of the tape or the planner. */
 static int fail_with(struct programs *ps, int code, const char *sentence)
@@ -39,6 +35,7 @@ struct tape_env programs_tape_env(const struct programs *ps)
 {
     const int64_t tiles = kernel_joined_tiles(ps->backend, ps->machine.capability);
     return (struct tape_env){
+        .calls = &ops_calls,
         .backend = ps->backend,
         .unordered = ps->options->unordered,
         .matmul = ps->matmul,
@@ -156,29 +153,6 @@ static ckpt_tensor record_loss(const struct ckpt_program *p, const struct ckpt_v
     return loss;
 }
 
-/* The passes over a complete tape, in order.  Those that are no rewrite do what an option asks for
- * (--matmul, --activations). */
-static const struct {
-    int (*apply)(ckpt_tape *t);
-    int rewrite; /* enum rewrite, or -1 */
-} passes[] = {{ops_forget_sources, -1},
-              {ops_join_products, REWRITE_PRODUCTS},
-              {ops_turn_losses, REWRITE_LOSSES},
-              {expr_fuse, REWRITE_FUSION},
-              {ops_compress, -1},
-              {ops_leave_largest, -1},
-              {ops_find_largest, -1},
-              {expr_pair, REWRITE_PAIRS}};
-
-/* Applies the passes, then chooses the kernels.  A failure is the tape's error. */
-static void rewrite_tape(ckpt_tape *t)
-{
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
-        if (passes[i].rewrite < 0 || tape_rewrites(t, (enum rewrite)passes[i].rewrite))
-            passes[i].apply(t);
-    kernel_bind(t);
-}
-
 static int record_tape(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     struct programs *ps = p->programs;
@@ -201,19 +175,19 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
         return failed;
     }
     ckpt_tape *t = p->tape;
-    ckpt_tensor loss = record_loss(p, variant, micro);
-    if (second)
-        ops_find_coupling(t, loss, second, again);
+    struct compilation c = {.tape = t,
+                            .loss = record_loss(p, variant, micro),
+                            .other = second,
+                            .again = again,
+                            .optimizer = opt,
+                            .groups = p->groups,
+                            .verify = ps->options->verify};
+    if (ps->params->n == n_params && !passes_run(&c))
+        kernel_bind(t);
     tape_free(second);
     if (ps->params->n != n_params)
         return error_fail(ps->error, CKPT_EINVAL,
                           "the recorder made a parameter: make parameters before compiling");
-    if (opt && !t->error.code && !tape_differentiate(t, loss)) {
-        tape_fetch_gradients(t);
-        tape_shard_gradients(t);
-        optim_append(t, opt, p->groups);
-    }
-    rewrite_tape(t);
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
     int rc = opt ? check_modes(p) : 0;

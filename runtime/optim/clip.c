@@ -80,7 +80,7 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
         ckpt_tensor gradient = tape_handle(t, t->param_gradient[i]);
         if (!gradient.id)
             continue;
-        gradient = tape_norm_part(t, i, gradient);
+        gradient = optim_norm_part(t, i, gradient);
         struct ckpt_desc d = ckpt_desc_of(t, gradient);
         int64_t numel = desc_numel(&d);
         if (g.n == GROUP_TENSORS || (g.n && g.numel + numel > GROUP_NUMEL))
@@ -108,7 +108,7 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr)
         ckpt_tensor requests = ops_record1(t, &op_requests, 0, NULL, NULL, 0);
         for (int i = 0; i < CKPT_REQUESTS; i++)
             sums[i] = ckpt_slice(t, requests, 0, i, i + 1);
-        tape_sum_over_ranks(t, CKPT_REQUESTS + 1, CKPT_REQUESTS + n, sums);
+        optim_sum_over_ranks(t, CKPT_REQUESTS + 1, CKPT_REQUESTS + n, sums);
         ckpt_output(t, "ckpt.stop", sums[CKPT_REQUEST_STOP]);
         ckpt_output(t, "ckpt.save", sums[CKPT_REQUEST_SAVE]);
         ckpt_output(t, "ckpt.abandon", sums[CKPT_REQUEST_ABANDON]);

@@ -91,4 +91,22 @@ ckpt_tensor optim_muon_momentum(ckpt_tape *t, const struct optim_param *p);
 ckpt_tensor optim_muon(ckpt_tape *t, const struct optim_param *p);
 ckpt_tensor optim_adafactor(ckpt_tape *t, const struct optim_param *p);
 
+/* Several ranks (shares.c).  The part of a gradient, of a parameter or bucket, that this rank adds
+ * to the norm. */
+ckpt_tensor optim_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
+/* optim_updated_value: the part of the value of a parameter or bucket that this rank updates.
+ * optim_gather_updated: gathers the parts that other ranks updated, if there are any. */
+ckpt_tensor optim_updated_value(ckpt_tape *t, int32_t param);
+void optim_gather_updated(ckpt_tape *t, int32_t param);
+/* On flat tensors of a bucket: gathers the whole from the parts of all ranks; takes from the whole
+ * the part that this rank updates.  optim_bucket_of: its number, below 0 if it is not a bucket. */
+ckpt_tensor optim_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part);
+ckpt_tensor optim_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole);
+int32_t optim_bucket_of(const ckpt_tape *t, int32_t param);
+/* Replaces the next value of each buffer by its mean over the ranks. */
+void optim_share_buffers(ckpt_tape *t);
+/* Replaces each of n single values by its sum over the ranks: the first `once` values belong to one
+ * rank each, the others are sums over its shares. */
+void optim_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);
+
 #endif

@@ -5,7 +5,7 @@
 int optim_parts(const ckpt_tape *t, int32_t param)
 {
     const struct layout *l = t->env.sharing.layout;
-    return tape_bucket_of(t, param) < 0 ? 1 : l->buckets[tape_bucket_of(t, param)].n;
+    return optim_bucket_of(t, param) < 0 ? 1 : l->buckets[optim_bucket_of(t, param)].n;
 }
 
 static struct rounding_part part_of(const ckpt_tape *t, int32_t param, int64_t first)
@@ -19,7 +19,7 @@ static struct rounding_part part_of(const ckpt_tape *t, int32_t param, int64_t f
 void optim_round(const ckpt_tape *t, int32_t param, int k, struct rounding *r)
 {
     const struct sharing *s = &t->env.sharing;
-    const int32_t bucket = tape_bucket_of(t, param);
+    const int32_t bucket = optim_bucket_of(t, param);
     const struct layout_bucket *b = bucket < 0 ? NULL : &s->layout->buckets[bucket];
     const int64_t begin = b && s->zero ? s->place * b->share : 0;
     int n = r->begin[k];

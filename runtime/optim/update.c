@@ -8,6 +8,7 @@
 #include "ops.h"
 #include "optim/optim.h"
 #include "optim/update_math.h"
+#include "recorders.h"
 
 /* The dtype of state i of a parameter; means are bf16 or 8-bit where the attribute says so. */
 static enum ckpt_dtype dtype_of(const struct update_attr *attr, int i)
@@ -174,7 +175,7 @@ static void states_of(const struct appender *a, int32_t param, const struct upda
                       ckpt_tensor *in)
 {
     ckpt_tape *t = a->t;
-    in[UPDATE_VALUE] = tape_updated_value(t, param);
+    in[UPDATE_VALUE] = optim_updated_value(t, param);
     if (param_has_master(&t->env.params->data[param]))
         in[UPDATE_MASTER] = tape_slot(t, param, STORAGE_MASTER);
     if (update_has_mean(attr))
@@ -235,7 +236,7 @@ static void close_batch(const struct appender *a, struct batch *b, int32_t rule)
     label_batch(a, b);
     ckpt_record(t, defs[attr.update.kind], n_out + n + 1, in, n_out, out, &attr, size_of(&attr));
     for (int k = 0; k < n; k++)
-        tape_gather_updated(t, b->param[k]);
+        optim_gather_updated(t, b->param[k]);
     *b = (struct batch){0};
 }
 
@@ -319,7 +320,7 @@ static void record_step(const struct appender *a, int32_t param, struct narrow_u
 /* The fp32 value of a parameter, or of the share that this rank updates. */
 static ckpt_tensor exact_value(const struct appender *a, int32_t param)
 {
-    ckpt_tensor value = tape_updated_value(a->t, param);
+    ckpt_tensor value = optim_updated_value(a->t, param);
     if (param_has_master(&a->t->env.params->data[param]))
         return tape_slot(a->t, param, STORAGE_MASTER);
     return ckpt_cast(a->t, value, CKPT_F32);
@@ -372,7 +373,7 @@ static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
 {
     ckpt_tape *t = a->t;
     const struct layout *l = t->env.sharing.layout;
-    const struct layout_bucket *b = &l->buckets[tape_bucket_of(t, param)];
+    const struct layout_bucket *b = &l->buckets[optim_bucket_of(t, param)];
     struct narrow_update_attr attr = attr_of(a, rule, param);
     struct flatten_attr flatten = {.dtype = CKPT_F32, .numel = b->padded};
     struct optim_param p = param_of(a, param, rule);
@@ -383,16 +384,16 @@ static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
     if (p.rule->kind == OPTIM_MUON)
         p.gradient = optim_muon_momentum(t, &p);
     else
-        weights = tape_whole_bucket(t, param, exact_value(a, param));
-    ckpt_tensor gradients = tape_whole_bucket(t, param, p.gradient);
+        weights = optim_whole_bucket(t, param, exact_value(a, param));
+    ckpt_tensor gradients = optim_whole_bucket(t, param, p.gradient);
     for (int32_t i = 0; i < b->n && !t->error.code; i++) {
         int32_t part = l->order[b->first + i];
         steps[i] = step_of_part(a, part, rule, gradients, weights);
         flatten.offset[i] = l->places[part].offset;
     }
     ckpt_tensor all = ops_record1(t, &op_flatten, b->n, steps, &flatten, sizeof flatten);
-    record_step(a, param, &attr, tape_updated_part(t, param, all));
-    tape_gather_updated(t, param);
+    record_step(a, param, &attr, optim_updated_part(t, param, all));
+    optim_gather_updated(t, param);
 }
 
 static bool is_matrix_kind(const struct optim_rule *r)
@@ -409,7 +410,7 @@ static void append_param(struct appender *a, int32_t param)
     const int parts = narrow_state_of(a, param) ? optim_parts(a->t, param) : 0;
     struct batch *small = &a->batch[2 * rule + (parts > 0)];
     if (is_matrix_kind(rule_of(a, rule))) {
-        if (tape_bucket_of(a->t, param) >= 0)
+        if (optim_bucket_of(a->t, param) >= 0)
             append_bucket(a, param, rule);
         else
             append_matrix(a, param, rule);
@@ -470,7 +471,7 @@ static int check_param(const struct appender *a, int32_t i)
     ckpt_tape *t = a->t;
     const struct param *p = &t->env.params->data[i];
     const struct optim_rule *r = rule_of(a, a->rule[i]);
-    if (t->env.sharing.layout && tape_bucket_of(t, i) < 0)
+    if (t->env.sharing.layout && optim_bucket_of(t, i) < 0)
         return tape_fail(t, CKPT_EINVAL,
                          "'%s' is trained here, and all optimizers that were made before the first "
                          "program freeze it: with several ranks make every optimizer, and its "
@@ -482,7 +483,7 @@ static int check_param(const struct appender *a, int32_t i)
                          "Lion by a group",
                          optim_kind_name(r->kind), p->name);
     const struct layout *l = t->env.sharing.layout;
-    const int32_t bucket = tape_bucket_of(t, i);
+    const int32_t bucket = optim_bucket_of(t, i);
     const struct layout_bucket *b = bucket >= 0 ? &l->buckets[bucket] : NULL;
     for (int32_t k = 0; r->kind == OPTIM_MUON && k < (b ? b->n : 1); k++) {
         const struct param *matrix = b ? &t->env.params->data[l->order[b->first + k]] : p;
@@ -555,7 +556,7 @@ int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of
     else if (!prepare(&a, of)) {
         ckpt_label(t, "optimizer");
         tape_update_once(t);
-        tape_share_buffers(t);
+        optim_share_buffers(t);
         a.clip = optim_clip(t, &a.clip_attr);
         ckpt_output(t, "ckpt.grad_norm", a.clip);
         optim_assign_buffers(t, a.clip);

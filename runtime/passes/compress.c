@@ -28,7 +28,7 @@
 #include "expr/expr.h"
 #include "int8.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
 
 enum {
     MIN_VALUES = 4096, /* values per sample; a smaller storage stays uncompressed */
@@ -286,7 +286,7 @@ struct compression {
     ckpt_tape *t;
     struct use *use;
     struct {
-        int64_t *data; /* per op: see ops_key() */
+        int64_t *data; /* per op: see tape_key() */
         int64_t capacity;
     } keys;
 };
@@ -307,7 +307,7 @@ static int place_beside(struct compression *c, int32_t first, int32_t i, int sid
     int rc = t->error.code;
     for (int32_t k = first; k < t->n_ops && !rc; k++) {
         t->ops.data[k].first_line = t->ops.data[i].first_line;
-        rc = set_key(c, k, ops_key(i, side));
+        rc = set_key(c, k, tape_key(i, side));
     }
     return rc;
 }
@@ -408,7 +408,7 @@ static int record_ops(struct compression *c, int32_t n_ops, int32_t n_storages)
     ckpt_tape *t = c->t;
     int rc = 0;
     for (int32_t i = 0; i < n_ops && !rc; i++)
-        rc = set_key(c, i, ops_key(i, 0));
+        rc = set_key(c, i, tape_key(i, 0));
     for (int32_t s = 0; s < n_storages && !rc; s++)
         if (c->use[s].compressed && !c->use[s].recomputed)
             rc = encode(c, s);
@@ -418,12 +418,11 @@ static int record_ops(struct compression *c, int32_t n_ops, int32_t n_storages)
     return rc;
 }
 
-int ops_compress(ckpt_tape *t)
+int pass_activations(const struct compilation *of)
 {
+    ckpt_tape *t = of->tape;
     struct compression c = {.t = t};
     const enum phase phase = t->phase;
-    if (t->error.code || !t->env.int8 || !t->trains)
-        return t->error.code;
     const int32_t n_ops = t->n_ops, n_storages = t->n_storages;
     int rc = find_uses(t, &c.use);
     if (!rc)
@@ -431,7 +430,7 @@ int ops_compress(ckpt_tape *t)
     if (!rc)
         rc = record_ops(&c, n_ops, n_storages);
     if (!rc && t->n_ops > n_ops)
-        rc = ops_reorder(t, c.keys.data);
+        rc = tape_sort(t, c.keys.data);
     t->phase = phase;
     free(c.use);
     free(c.keys.data);

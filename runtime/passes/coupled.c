@@ -24,8 +24,9 @@
 #include "expr/expr.h"
 #include "ops.h"
 #include "passes/quotients.h"
+#include "passes/passes.h"
+#include "recorders.h"
 #include "scan.h"
-#include "tape/tape.h"
 
 /* Sizes of a tensor on the two tapes. */
 enum size { UNKNOWN, OF_BATCH, PER_SAMPLE, PER_PAIR };
@@ -403,10 +404,13 @@ static int walk(struct coupling *u, int32_t loss)
     return *u->t->coupled ? 0 : quotients_of_step(u);
 }
 
-int ops_find_coupling(ckpt_tape *t, ckpt_tensor loss, const ckpt_tape *other, ckpt_tensor again)
+int pass_counts(const struct compilation *c)
 {
+    ckpt_tape *t = c->tape;
+    const ckpt_tape *other = c->other;
+    const ckpt_tensor loss = c->loss, again = c->again;
     struct coupling u = {.t = t, .other = other};
-    if (t->error.code || other->error.code || loss.id <= 0 || again.id <= 0)
+    if (other->error.code || loss.id <= 0 || again.id <= 0)
         return t->error.code;
     if (*other->coupled)
         tape_couple(t, "%s", other->coupled);

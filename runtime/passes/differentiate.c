@@ -15,6 +15,8 @@
  */
 #include <stdlib.h>
 #include "ops.h"
+#include "passes/passes.h"
+#include "recorders.h"
 #include "tape/rule.h"
 
 /*
@@ -65,16 +67,6 @@ static void mark_live(struct reverse *r, ckpt_tensor loss)
             }
         }
     }
-}
-
-ckpt_tensor tape_accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode)
-{
-    const struct ckpt_op_def *def =
-        t->tensors.data[sum.id].desc.dtype == CKPT_BF16 ? &op_accumulate_narrow : &op_accumulate;
-    ckpt_tensor out = ops_record1(t, def, 2, (ckpt_tensor[]){sum, g}, NULL, 0);
-    if (out.id)
-        t->ops.data[t->tensors.data[out.id].op].accumulate = mode;
-    return out;
 }
 
 /*
@@ -267,17 +259,6 @@ static bool is_repeated(const ckpt_tensor *din, int n, int i)
 
 static void contribute_slices(struct reverse *r, int32_t x);
 
-int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g)
-{
-    const struct ckpt_desc *like = &t->tensors.data[x].desc, *d = &t->tensors.data[g.id].desc;
-    char want[128], got[128];
-    if (desc_same_shape(like, d) && d->dtype != CKPT_I32)
-        return 0;
-    desc_format(want, sizeof want, like);
-    desc_format(got, sizeof got, d);
-    return tape_fail(t, CKPT_ESHAPE, "a gradient rule returned %s for an input %s", got, want);
-}
-
 static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     contribute_slices(r, x);
@@ -457,7 +438,7 @@ static int check_loss(ckpt_tape *t, ckpt_tensor loss)
         desc_format(got, sizeof got, &v->desc);
         return tape_fail(t, CKPT_ESHAPE, "the loss must be one fp32 value; got %s", got);
     }
-    if (tape_check_rules(t, tape_resolve(t, loss)))
+    if (passes_check_rules(t, tape_resolve(t, loss)))
         return t->error.code;
     if (!v->needs_grad)
         return tape_fail(t, CKPT_EINVAL, "no trainable parameter takes part in the loss");
@@ -487,19 +468,20 @@ static int reverse_all(struct reverse *r, ckpt_tensor loss)
     float share = 1.f / (float)(t->n_micro * (t->env.sharing.ranks > 1 ? t->env.sharing.ranks : 1));
     r->gradient[loss.id] = ops_fill(t, share, CKPT_F32, d.ndim, d.shape).id;
     r->done[loss.id] = 1;
-    tape_watch_buckets(t);
+    shard_watch(t);
     for (int32_t i = r->n_ops - 1; i >= 0 && !t->error.code; i--) {
         reverse_op(r, i);
-        tape_reversed(t, i);
+        shard_reversed(t, i);
     }
     return t->error.code;
 }
 
-int tape_differentiate(ckpt_tape *t, ckpt_tensor loss)
+int pass_differentiate(const struct compilation *c)
 {
-    if (check_loss(t, loss))
+    ckpt_tape *t = c->tape;
+    if (check_loss(t, c->loss))
         return t->error.code;
-    loss = tape_resolve(t, loss);
+    const ckpt_tensor loss = tape_resolve(t, c->loss);
     struct reverse r = {.t = t, .n_waiting = 1, .n = t->n_tensors, .n_ops = t->n_ops};
     size_t n = (size_t)r.n;
     r.gradient = calloc(n, sizeof *r.gradient);

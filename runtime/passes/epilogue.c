@@ -157,9 +157,9 @@ int epilogue_replace_op(struct epilogues *j, int32_t i, const struct ckpt_op_def
 
 void epilogue_remove_op(struct epilogues *j, int32_t i, int32_t by)
 {
-    expr_join_lines(&j->t->ops.data[i], &j->t->ops.data[by]);
+    tape_join_lines(&j->t->ops.data[i], &j->t->ops.data[by]);
     count_reads(j, i, -1);
-    expr_remove_op(j->t, i);
+    tape_remove_op(j->t, i);
 }
 
 int32_t epilogue_redirect_reads(struct epilogues *j, int32_t x)
@@ -200,11 +200,10 @@ static void epilogue_op(struct epilogues *j, int32_t i, enum phase phase)
         epilogue_gate(j, i);
 }
 
-int ops_join_products(ckpt_tape *t)
+int pass_products(const struct compilation *c)
 {
+    ckpt_tape *t = c->tape;
     struct epilogues j = {.t = t};
-    if (t->error.code || !t->env.joined_tiles || t->env.int8)
-        return t->error.code;
     if (!count_all_reads(&j))
         tape_fail(t, CKPT_ENOMEM, "no memory to fuse the products of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)

@@ -8,7 +8,7 @@
 #define CKPT_OPS_EPILOGUE_H
 
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
 
 /* Number of reads of a tensor, in all and in the backward pass, and its first reader there. */
 struct reads {

@@ -5,8 +5,8 @@
  *
  * Ops are processed in order.  A producer is removed only if every reader can compute it.  Each
  * reader then keeps its position and reads the operands of the producer.  The producer becomes an
- * empty position on the tape (expr_fused: no operands, no kernel), which later passes step over.
- * The rules below depend on the tape alone.
+ * empty position on the tape (tape_removed: no operands, no kernel), which later passes step
+ * over.  The rules below depend on the tape alone.
  *
  * Rows: a sum or an extreme over the last axes is a program, too, whose result has one element per
  * row.  It is fused with the chain before it, with ops on such results, and with ops on whole rows,
@@ -25,8 +25,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
-#include "expr/expr.h"
-#include "tape/tape.h"
+#include "ops.h"
+#include "passes/join.h"
+#include "passes/passes.h"
 
 enum {
     MAX_READERS = 4,       /* maximum readers of a result that is computed in each of them */
@@ -576,7 +577,7 @@ static int replace(struct fusion *f, const struct expr_joined *joined, const str
         f->last_read[s] = f->last_read[s] > j ? f->last_read[s] : j;
     }
     if (!rc)
-        expr_join_lines(a, &t->ops.data[j]);
+        tape_join_lines(a, &t->ops.data[j]);
     return rc;
 }
 
@@ -608,7 +609,7 @@ static int fuse_op(struct fusion *f, int32_t i)
     for (int k = 0; k < n && !rc; k++)
         rc = replace(f, &joined[k], a, reader[k]);
     if (!rc)
-        expr_remove_op(t, i);
+        tape_remove_op(t, i);
     f->fused += !rc;
     return rc;
 }
@@ -630,11 +631,11 @@ static int run_round(struct fusion *f)
 }
 
 /* After the first round only programs with sums are fused, until no more can be. */
-int expr_fuse(ckpt_tape *t)
+int pass_fuse(const struct compilation *c)
 {
-    int rc = t->error.code, fused = 1;
+    int rc = 0, fused = 1;
     for (bool rows = false; fused && !rc; rows = true) {
-        struct fusion f = {.t = t, .only_rows = rows};
+        struct fusion f = {.t = c->tape, .only_rows = rows};
         rc = run_round(&f);
         fused = f.fused;
     }

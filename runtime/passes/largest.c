@@ -22,7 +22,7 @@
 #include "expr/expr.h"
 #include "fp8.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
 
 /* Ops whose kernels can output it. */
 static const struct ckpt_op_def *const supported[] = {&op_gelu,
@@ -132,7 +132,7 @@ static int find_layer(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 {
     const int32_t i = t->tensors.data[part[0] = view_origin(t, x)].op;
     return i >= 0 && fills_storage(t, x) && fills_storage(t, part[0]) &&
-           fp8_has_gelu_largest(t, &t->ops.data[i]);
+           epilogue_has_gelu_largest(t, &t->ops.data[i]);
 }
 
 /* The output of the producer of x that is the largest magnitude of x, added if it does not exist
@@ -176,10 +176,9 @@ static void request_largest(ckpt_tape *t, int32_t i, int32_t *largest)
     }
 }
 
-int ops_leave_largest(ckpt_tape *t)
+int pass_largest(const struct compilation *c)
 {
-    if (t->error.code)
-        return t->error.code;
+    ckpt_tape *t = c->tape;
     int32_t *largest = calloc((size_t)t->n_tensors + 1, sizeof *largest);
     if (!largest)
         return tape_fail(t, CKPT_ENOMEM, "no memory for the largest magnitudes of a tape");
@@ -209,23 +208,24 @@ static void record_largest(ckpt_tape *t, int32_t i)
     t->operands.data[t->ops.data[i].operands + FP8_MOST] = x.id;
 }
 
-int ops_find_largest(ckpt_tape *t)
+int pass_find_largest(const struct compilation *c)
 {
+    ckpt_tape *t = c->tape;
     const enum phase phase = t->phase;
     const int32_t n_ops = t->n_ops;
-    int32_t *order = malloc((2 * (size_t)n_ops + 1) * sizeof *order), n = 0;
-    if (!order)
+    int64_t *key = malloc((2 * (size_t)n_ops + 1) * sizeof *key);
+    if (!key)
         return tape_fail(t, CKPT_ENOMEM, "no memory to order the ops of a tape");
-    for (int32_t i = 0; i < n_ops && !t->error.code; i++) {
+    for (int32_t i = 0; i < n_ops; i++)
+        key[i] = tape_key(i, 0);
+    for (int32_t i = 0; i < n_ops && !t->error.code; i++)
         if (lacks_largest(t, i)) {
             record_largest(t, i);
-            order[n++] = t->n_ops - 1;
+            key[t->n_ops - 1] = tape_key(i, -1);
         }
-        order[n++] = i;
-    }
-    if (!t->error.code && n > n_ops)
-        tape_reorder(t, order);
-    free(order);
+    if (!t->error.code && t->n_ops > n_ops)
+        tape_sort(t, key);
+    free(key);
     t->phase = phase;
     return t->error.code;
 }

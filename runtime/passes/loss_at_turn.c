@@ -17,9 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
-#include "expr/expr.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
 
 /* Operands of cross_entropy_dx that cross_entropy produces; CHAIN: maximum ops moved with a
  * loss. */
@@ -290,8 +289,8 @@ static int fuse_pair(struct loss_move *u, int32_t i)
                            weight ? weight : loss, weight ? loss : dx, dx};
     for (int k = 1; k < of->n_out; k++)
         t->tensors.data[op_out(t, of, k)].op = -1;
-    expr_join_lines(of, o);
-    expr_remove_op(t, c);
+    tape_join_lines(of, o);
+    tape_remove_op(t, c);
     o->def = &op_cross_entropy_both;
     o->n_in = weight ? 4 : 3;
     o->n_out = 2;
@@ -320,8 +319,8 @@ static void move_to_backward(ckpt_tape *t, struct op *o)
 static int64_t key_of(const struct loss_move *u, int32_t i)
 {
     if (u->to[i] >= 0)
-        return ops_key(u->to[i], -1);
-    return i < u->last_gradient && is_late(u, i) ? ops_key(u->last_gradient, 1) : ops_key(i, 0);
+        return tape_key(u->to[i], -1);
+    return i < u->last_gradient && is_late(u, i) ? tape_key(u->last_gradient, 1) : tape_key(i, 0);
 }
 
 static int reorder(struct loss_move *u)
@@ -331,23 +330,22 @@ static int reorder(struct loss_move *u)
     int rc = key ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to move losses");
     for (int32_t i = 0; i < t->n_ops && !rc; i++) {
         key[i] = key_of(u, i);
-        if (key[i] != ops_key(i, 0))
+        if (key[i] != tape_key(i, 0))
             move_to_backward(t, &t->ops.data[i]);
     }
     for (int32_t i = 0; i < t->n_ops && !rc; i++)
         rc = u->loss[i] >= 0 ? fuse_pair(u, i) : 0;
     if (!rc)
-        rc = ops_reorder(t, key);
+        rc = tape_sort(t, key);
     free(key);
     return rc;
 }
 
-int ops_turn_losses(ckpt_tape *t)
+int pass_losses(const struct compilation *c)
 {
+    ckpt_tape *t = c->tape;
     struct loss_move u = {.t = t};
-    int rc = t->error.code;
-    if (rc || !t->trains)
-        return rc;
+    int rc = 0;
     u.loss = malloc(((size_t)t->n_ops + 1) * sizeof *u.loss);
     u.to = malloc(((size_t)t->n_ops + 1) * sizeof *u.to);
     u.late = calloc((size_t)t->n_tensors + 1, sizeof *u.late);

@@ -10,7 +10,7 @@
  */
 #include <stdlib.h>
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
 
 /* Per tensor: whether the loss depends on it, and whether it gets a gradient; x is derived from the
  * parameter in question. */
@@ -106,7 +106,7 @@ static void refuse(ckpt_tape *t, struct paths *p, int32_t x)
               t->env.params->data[tape_param_of(t, x)].name, name);
 }
 
-int tape_check_rules(ckpt_tape *t, ckpt_tensor loss)
+int passes_check_rules(ckpt_tape *t, ckpt_tensor loss)
 {
     const size_t n = (size_t)t->n_tensors;
     bool *marks = calloc(3 * n, sizeof *marks);

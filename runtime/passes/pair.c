@@ -8,8 +8,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "expr/expr.h"
-#include "tape/tape.h"
+#include "passes/join.h"
+#include "passes/passes.h"
 
 /* The program of an op that may be part of a pair, or NULL. */
 static const struct expr *single(const ckpt_tape *t, int32_t i)
@@ -79,8 +79,8 @@ static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_joined 
     int rc = expr_replace_op(t, a, j, out, 2);
     if (rc)
         return rc;
-    expr_join_lines(&t->ops.data[b], &t->ops.data[a]);
-    expr_remove_op(t, b);
+    tape_join_lines(&t->ops.data[b], &t->ops.data[a]);
+    tape_remove_op(t, b);
     return 0;
 }
 
@@ -104,17 +104,16 @@ static int pair_all(ckpt_tape *t, const int32_t *first)
         int32_t b = a + 1;
         if (!single(t, a))
             continue;
-        while (b < t->n_ops && t->ops.data[b].def == &expr_fused)
+        while (b < t->n_ops && t->ops.data[b].def == &tape_removed)
             b++;
         rc = b < t->n_ops ? pair_op(t, a, b, first) : 0;
     }
     return rc;
 }
 
-int expr_pair(ckpt_tape *t)
+int pass_pair(const struct compilation *c)
 {
-    if (t->error.code)
-        return t->error.code;
+    ckpt_tape *t = c->tape;
     int32_t *first = malloc(((size_t)t->n_storages + 1) * sizeof *first);
     if (!first)
         return tape_fail(t, CKPT_ENOMEM, "no memory to pair the ops of a tape");

@@ -11,6 +11,7 @@
 #include "expr/expr.h"
 #include "ops.h"
 #include "passes/quotients.h"
+#include "recorders.h"
 
 enum growth quotient_count(const struct coupling *u, const struct op *o)
 {
@@ -73,7 +74,7 @@ static int place_at(struct replacing *r, int32_t i, int side)
         return tape_fail(r->t, CKPT_ENOMEM, "no memory to order means");
     r->key = key;
     while (r->n_keys < r->t->n_ops)
-        key[r->n_keys++] = ops_key(i, side);
+        key[r->n_keys++] = tape_key(i, side);
     return r->t->error.code;
 }
 
@@ -149,14 +150,14 @@ int quotients_of_step(struct coupling *u)
         return tape_fail(t, CKPT_ENOMEM, "no memory to find means");
     place_at(&r, 0, 0);
     for (int32_t i = 0; i < r.n_keys; i++)
-        r.key[i] = ops_key(i, 0);
+        r.key[i] = tape_key(i, 0);
     for (int32_t i = 0; i < u->n_quotients && !t->error.code; i++)
         replace(&r, &u->quotients.data[i]);
     tape_set_number(t, number);
     t->file = file;
     t->line = line;
     if (!t->error.code)
-        ops_reorder(t, r.key);
+        tape_sort(t, r.key);
     free(r.of_step);
     free(r.key);
     return t->error.code;

@@ -2,8 +2,21 @@
 /* Inputs, constants and outputs: where host bytes enter and leave the tape. */
 #include <stdlib.h>
 #include <string.h>
-#include "ops.h"
 #include "tape/tape.h"
+
+/* Copies between host and device, which the executor runs on its copy queues. */
+static int refuse_shape(struct ckpt_call *call)
+{
+    return ckpt_call_fail(call, "only the tape records this op");
+}
+
+const struct ckpt_op_def op_feed = {
+    .size = sizeof(struct ckpt_op_def), .name = "feed", .shape = refuse_shape};
+
+const struct ckpt_op_def op_fetch = {.size = sizeof(struct ckpt_op_def),
+                                     .name = "fetch",
+                                     .flags = CKPT_OP_ONCE,
+                                     .shape = refuse_shape};
 
 static bool name_is_taken(const ckpt_tape *t, const char *name, bool fetches)
 {
@@ -144,9 +157,9 @@ static int32_t add_fetch(ckpt_tape *t, const char *name)
     return t->n_fetches++;
 }
 
-static void record_fetch(ckpt_tape *t, int32_t fetch, ckpt_tensor x)
+void tape_record_fetch(ckpt_tape *t, int32_t fetch, ckpt_tensor x)
 {
-    x = ckpt_contiguous(t, x);
+    x = t->env.calls->dense(t, x);
     x = tape_resolve(t, x);
     if (t->error.code)
         return;
@@ -167,7 +180,7 @@ void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
     }
     int32_t f = add_fetch(t, name);
     if (f >= 0)
-        record_fetch(t, f, x);
+        tape_record_fetch(t, f, x);
 }
 
 void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
@@ -181,28 +194,4 @@ void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
     int32_t f = add_fetch(t, name);
     if (f >= 0)
         t->fetches.data[f].param = param;
-}
-
-static void fetch_gradient(ckpt_tape *t, int32_t fetch)
-{
-    int32_t param = t->fetches.data[fetch].param;
-    ckpt_tensor g = tape_handle(t, t->param_gradient[param]);
-    const struct ckpt_desc *d = &t->env.params->data[param].desc;
-    if (!g.id) /* the loss does not depend on it */
-        g = ops_fill(t, 0.f, CKPT_F32, d->ndim, d->shape);
-    record_fetch(t, fetch, ckpt_cast(t, g, CKPT_F32));
-}
-
-void tape_fetch_gradient(ckpt_tape *t, int32_t param)
-{
-    for (int32_t i = 0; i < t->n_fetches && !t->error.code; i++)
-        if (t->fetches.data[i].param == param)
-            fetch_gradient(t, i);
-}
-
-void tape_fetch_gradients(ckpt_tape *t)
-{
-    for (int32_t i = 0; i < t->n_fetches && !t->error.code; i++)
-        if (t->fetches.data[i].param >= 0 && !t->fetches.data[i].tensor)
-            fetch_gradient(t, i);
 }

@@ -3,7 +3,6 @@
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ops.h"
 #include "core/sized.h"
 #include "tape/tape.h"
 
@@ -32,7 +31,7 @@ static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct c
         int w = snprintf(operands + n, sizeof operands - n, "%s%s", i ? ", " : "", one);
         n += (size_t)max_i64(0, w);
     }
-    return tape_fail(t, code, "%s: %s%s%s", ops_name(def, call->attr), call->message,
+    return tape_fail(t, code, "%s: %s%s%s", t->env.calls->name(def, call->attr), call->message,
                      call->n_in ? "; got " : "", operands);
 }
 
@@ -46,7 +45,7 @@ static int resolve_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n,
         if (in[i].id && t->storages.data[v->storage].feed >= 0)
             tape_use_feed(t, t->storages.data[v->storage].feed);
         if (in[i].id && !(def->flags & (CKPT_OP_STRIDED | CKPT_OP_VIEW)))
-            in[i] = ckpt_contiguous(t, in[i]);
+            in[i] = t->env.calls->dense(t, in[i]);
         if (t->error.code)
             return t->error.code;
         descs[i] = t->tensors.data[in[i].id].desc;
@@ -95,7 +94,8 @@ static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struc
         return ckpt_call_fail(call, "output %d is a view of an operand that is missing", i);
     if (!desc_is_sane(d))
         return ckpt_call_fail(call, "output %d would be empty or too large", i);
-    if (strides_unset(d) && !(view && (def == &op_expand || is_one_place(&call->in[0]))))
+    if (strides_unset(d) &&
+        !(view && (def->flags & TAPE_OP_BROADCASTS || is_one_place(&call->in[0]))))
         desc_dense(d);
     int64_t bytes = view ? t->storages.data[t->tensors.data[in[0].id].storage].bytes : -1;
     if (!strides_are_valid(d, bytes))
@@ -172,113 +172,6 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
     return t->n_ops++;
 }
 
-static enum storage_kind kind_of(enum phase phase)
-{
-    return phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY;
-}
-
-/* Moves the operands of op i to the end of the list, with one free entry after the first `before`.
- * Returns that entry, or NULL with the tape's error. */
-static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
-{
-    const int32_t n = t->ops.data[i].n_in + t->ops.data[i].n_out;
-    if (ARRAY_RESERVE(&t->operands, t->n_operands + n + 1)) {
-        tape_fail(t, CKPT_ENOMEM, "no memory for an operand of op %d", i);
-        return NULL;
-    }
-    struct op *o = &t->ops.data[i];
-    const int32_t *from = t->operands.data + o->operands;
-    int32_t *to = t->operands.data + t->n_operands;
-    memcpy(to, from, (size_t)before * sizeof *to);
-    memcpy(to + before + 1, from + before, (size_t)(n - before) * sizeof *to);
-    o->operands = t->n_operands;
-    t->n_operands += n + 1;
-    return to + before;
-}
-
-ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d)
-{
-    ckpt_tensor x = tape_new_tensor(t, d, kind_of(t->ops.data[i].phase));
-    int32_t *to = x.id ? widen_operands(t, i, t->ops.data[i].n_in + t->ops.data[i].n_out) : NULL;
-    if (!to)
-        return CKPT_NONE;
-    *to = x.id;
-    t->tensors.data[x.id].op = i;
-    t->tensors.data[x.id].index = t->ops.data[i].n_out++;
-    return x;
-}
-
-void tape_add_input(ckpt_tape *t, int32_t i, int32_t x)
-{
-    int32_t *to = t->error.code ? NULL : widen_operands(t, i, t->ops.data[i].n_in);
-    if (!to)
-        return;
-    *to = x;
-    t->ops.data[i].n_in++;
-}
-
-int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
-                    size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
-{
-    void *own = attr_size ? malloc(attr_size) : NULL;
-    if ((attr_size && !own) || ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
-        free(own);
-        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
-    }
-    struct op *o = &t->ops.data[i];
-    for (int k = 0; k < o->n_out; k++)
-        if (op_out(t, o, k) > 0)
-            t->tensors.data[op_out(t, o, k)].op = -1;
-    free(o->attr);
-    o->attr = attr_size ? memcpy(own, attr, attr_size) : NULL;
-    o->attr_size = attr_size;
-    o->def = def;
-    o->n_in = n_in;
-    o->n_out = n_out;
-    o->operands = t->n_operands;
-    for (int k = 0; k < n_in; k++)
-        t->operands.data[t->n_operands++] = in[k];
-    for (int k = 0; k < n_out; k++) {
-        t->operands.data[t->n_operands++] = out[k];
-        t->tensors.data[out[k]].op = i;
-        t->tensors.data[out[k]].index = k;
-    }
-    return 0;
-}
-
-void tape_stand_at(ckpt_tape *t, int32_t i)
-{
-    const struct op *o = &t->ops.data[i];
-    t->phase = o->phase;
-    t->file = o->file;
-    t->line = o->line;
-    t->label = o->label;
-}
-
-int tape_reorder(ckpt_tape *t, const int32_t *order)
-{
-    const size_t n = (size_t)t->n_ops;
-    struct op *ops = malloc(n * sizeof *ops);
-    int32_t *to = malloc(n * sizeof *to);
-    if (ops && to) {
-        for (int32_t i = 0; i < t->n_ops; i++) {
-            ops[i] = t->ops.data[order[i]];
-            to[order[i]] = i;
-        }
-        memcpy(t->ops.data, ops, n * sizeof *ops);
-        for (int32_t x = 1; x < t->n_tensors; x++) {
-            struct tensor *v = &t->tensors.data[x];
-            v->op = v->op >= 0 ? to[v->op] : v->op;
-            v->fp8_op = v->fp8_op ? to[v->fp8_op] : 0;
-        }
-    } else {
-        tape_fail(t, CKPT_ENOMEM, "no memory to order %d ops", t->n_ops);
-    }
-    free(ops);
-    free(to);
-    return t->error.code;
-}
-
 static ckpt_tensor make_output(ckpt_tape *t, const struct ckpt_op_def *def, const ckpt_tensor *in,
                                int n_in, int i, const struct ckpt_desc *d)
 {
@@ -286,7 +179,7 @@ static ckpt_tensor make_output(ckpt_tape *t, const struct ckpt_op_def *def, cons
         return tape_view_tensor(t, in[0], d);
     if ((def->flags & CKPT_OP_INPLACE) && i < n_in)
         return in[i].id ? tape_view_tensor(t, in[i], &t->tensors.data[in[i].id].desc) : CKPT_NONE;
-    return tape_new_tensor(t, d, kind_of(t->phase));
+    return tape_new_tensor(t, d, tape_kind_of(t->phase));
 }
 
 static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)

@@ -47,3 +47,14 @@ void rule_close(struct rule *r)
     free(r->in);
     free(r->need);
 }
+
+int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g)
+{
+    const struct ckpt_desc *like = &t->tensors.data[x].desc, *d = &t->tensors.data[g.id].desc;
+    char want[128], got[128];
+    if (desc_same_shape(like, d) && d->dtype != CKPT_I32)
+        return 0;
+    desc_format(want, sizeof want, like);
+    desc_format(got, sizeof got, d);
+    return tape_fail(t, CKPT_ESHAPE, "a gradient rule returned %s for an input %s", got, want);
+}

@@ -25,4 +25,8 @@ int rule_call(struct rule *r, ckpt_tape *t);
 
 void rule_close(struct rule *r);
 
+/* Whether g, returned by a gradient rule, can be the gradient of tensor x.  Returns 0 or the tape's
+ * error. */
+int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
+
 #endif

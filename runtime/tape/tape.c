@@ -2,8 +2,7 @@
 /* Bookkeeping of the tape: storages, tensors, labels, the sticky error. */
 #include <stdlib.h>
 #include <string.h>
-#include "attr.h"
-#include "ops.h"
+#include "dist/shard/layout.h"
 #include "tape/tape.h"
 
 int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, int32_t n_micro)
@@ -38,6 +37,16 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     t->n_labels = 1;
     *out = t;
     return 0;
+}
+
+void counting_free(struct counting *c)
+{
+    if (!c)
+        return;
+    tape_free(c->tape);
+    free(c->copy);
+    free(c->counts.data);
+    free(c);
 }
 
 void tape_free(ckpt_tape *t)
@@ -104,6 +113,16 @@ int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
         name_call(t->error.text + n, sizeof t->error.text - (size_t)n, t->call);
     t->error.code = code;
     return code;
+}
+
+void tape_couple(ckpt_tape *t, const char *fmt, ...)
+{
+    va_list ap;
+    if (*t->coupled)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(t->coupled, sizeof t->coupled, fmt, ap);
+    va_end(ap);
 }
 
 /* For a tape that is NULL: a tape that has failed, so that calls on it do nothing. */
@@ -191,6 +210,33 @@ static int64_t desc_span(const struct ckpt_desc *d)
     return span;
 }
 
+bool tape_is_sharded(const ckpt_tape *t, int32_t param)
+{
+    const struct layout *l = t->env.sharing.layout;
+    return l && param < l->n_params && l->places[param].bucket >= 0;
+}
+
+int32_t tape_param_of(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    const struct storage *s = &t->storages.data[v->storage];
+    if (v->op < 0)
+        return s->kind == STORAGE_VALUE ? s->param : -1;
+    if (!t->env.sharing.layout || !v->learned || !(t->ops.data[v->op].def->flags & CKPT_OP_VIEW))
+        return -1;
+    for (int32_t i = 0; i < t->env.sharing.layout->n_params; i++)
+        if (t->slots[i][SLOT_VALUE] == x)
+            return i;
+    return -1;
+}
+
+int32_t tape_label_bucket(ckpt_tape *t, int32_t bucket)
+{
+    int32_t before = t->label;
+    ckpt_label(t, "%s", t->env.sharing.layout->buckets[bucket].name);
+    return before;
+}
+
 ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storage_kind kind)
 {
     if (t->error.code)
@@ -208,54 +254,20 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
     return tape_handle(t, add_tensor(t, t->tensors.data[base.id].storage, d, -1, 0, false));
 }
 
-/* The decoded value of a parameter kept in codes.  Its op may be recomputed where that beats
- * keeping the result.  It does not change the random numbers of later ops. */
-static ckpt_tensor decoded_value(ckpt_tape *t, int32_t param, ckpt_tensor codes)
-{
-    const struct param *p = &t->env.params->data[param];
-    const struct dequantize_attr attr = {.format = p->training.codes,
-                                         .dtype = (int32_t)p->desc.dtype,
-                                         .rows = p->desc.shape[0],
-                                         .cols = p->desc.shape[1]};
-    ckpt_tensor x = OPS_RECORD(t, &op_dequantize, &attr, codes);
-    t->slots[param][SLOT_VALUE] = x.id;
-    t->n_unnumbered += x.id != 0;
-    return x;
-}
-
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
 {
-    const struct param *p = &t->env.params->data[param];
+    const int slot = (int)(kind - STORAGE_VALUE);
     if (t->error.code)
         return CKPT_NONE;
-    const int slot = (int)(kind - STORAGE_VALUE);
     if (t->slots[param][slot])
         return tape_handle(t, t->slots[param][slot]);
-    if (kind == STORAGE_VALUE && tape_is_sharded(t, param))
-        return tape_sharded_value(t, param);
-    struct ckpt_desc d = param_slot_desc(p, slot);
+    struct ckpt_desc d = param_slot_desc(&t->env.params->data[param], slot);
     int32_t s = add_storage(t, desc_bytes(&d), kind, param);
     if (s < 0)
         return CKPT_NONE;
     bool trained = kind == STORAGE_VALUE && tape_trains(t, param);
     t->slots[param][slot] = add_tensor(t, s, &d, -1, 0, trained);
-    ckpt_tensor x = tape_handle(t, t->slots[param][slot]);
-    return kind == STORAGE_VALUE && p->training.codes ? decoded_value(t, param, x) : x;
-}
-
-/* What a model reads of a parameter after ckpt_read_ema.  Its ops do not change the random numbers
- * of later ones. */
-static ckpt_tensor averaged_value(ckpt_tape *t, int32_t param)
-{
-    const struct param *p = &t->env.params->data[param];
-    if (t->slots[param][SLOT_VALUE])
-        return tape_handle(t, t->slots[param][SLOT_VALUE]);
-    ckpt_tensor x = tape_slot(t, param, tape_reads_ema(t, param) ? STORAGE_EMA : STORAGE_VALUE);
-    const int32_t number = tape_number(t);
-    x = ckpt_cast(t, x, p->desc.dtype);
-    tape_set_number(t, number);
-    t->slots[param][SLOT_VALUE] = x.id;
-    return x;
+    return tape_handle(t, t->slots[param][slot]);
 }
 
 static bool any_has_ema(const struct params *ps)
@@ -281,6 +293,16 @@ void ckpt_read_ema(ckpt_tape *t)
     t->reads_ema = true;
 }
 
+/* What the model reads of a parameter: its value, or what ops make of its slots. */
+static ckpt_tensor value_of(ckpt_tape *t, int32_t param)
+{
+    if (t->slots[param][SLOT_VALUE])
+        return tape_handle(t, t->slots[param][SLOT_VALUE]);
+    if (t->reads_ema || tape_is_sharded(t, param) || t->env.params->data[param].training.codes)
+        return t->env.calls->value(t, param);
+    return tape_slot(t, param, STORAGE_VALUE);
+}
+
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
 {
     if (t->error.code || x.id == 0)
@@ -296,8 +318,7 @@ ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
     else if (x.id > 0 && x.id < t->n_tensors)
         return tape_handle(t, x.id);
     else if (x.id < 0 && param < t->n_params)
-        return t->reads_ema ? averaged_value(t, (int32_t)param)
-                            : tape_slot(t, (int32_t)param, STORAGE_VALUE);
+        return value_of(t, (int32_t)param);
     else
         tape_fail(t, CKPT_EINVAL, "a tensor does not belong to this tape");
     return CKPT_NONE;
@@ -442,7 +463,7 @@ void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size)
     const struct op *o = &t->ops.data[op];
     const char *label = t->labels.data[o->label];
     const char *file = o->file ? strrchr(o->file, '/') : NULL;
-    int n = snprintf(dst, size, "%s", ops_name(o->def, o->attr));
+    int n = snprintf(dst, size, "%s", t->env.calls->name(o->def, o->attr));
     if (*label && n < (int)size)
         n += snprintf(dst + n, size - (size_t)n, " in %s", label);
     if (o->file && n < (int)size)

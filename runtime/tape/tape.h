@@ -102,7 +102,7 @@ struct feed {
 struct fetch {
     char *name;
     int32_t tensor;
-    int32_t param; /* >= 0: the gradient of this parameter, filled in by tape_differentiate */
+    int32_t param; /* >= 0: the gradient of this parameter, filled in by pass_differentiate */
 };
 
 /*
@@ -119,14 +119,27 @@ struct fetch {
     X(SUMS)     /* a kernel also sums the columns of a gradient, for a bias (ops/linear.c) */      \
     X(PRODUCTS) /* GELU and gates in products (passes/epilogue.c) */                               \
     X(LOSSES)   /* losses at the start of the backward pass (passes/loss_at_turn.c) */             \
-    X(FUSION)   /* chains of expressions (passes/fuse.c) */                                      \
+    X(FUSION)   /* chains of expressions (passes/fuse.c) */                                        \
     X(PAIRS)    /* two expressions with the same operands (passes/pair.c) */
 #define X(name) REWRITE_##name,
 enum rewrite { TAPE_REWRITES(X) REWRITES };
 #undef X
 
+/* What recording needs of ops, which the tape does not know (ops/values.c). */
+struct tape_calls {
+    const char *(*name)(const struct ckpt_op_def *def, const void *attr); /* for messages */
+    ckpt_tensor (*dense)(ckpt_tape *t, ckpt_tensor x);                    /* x, or a dense copy */
+    ckpt_tensor (*value)(ckpt_tape *t, int32_t param); /* what ops make of a parameter's slots */
+};
+
+/* A view op whose shape rule sets strides of 0 on purpose: no axis of the result is made dense. */
+#define TAPE_OP_BROADCASTS (1u << 16)
+
+extern const struct ckpt_op_def op_feed, op_fetch;
+
 /* The tape's environment: everything that recording needs from outside the tape. */
 struct tape_env {
+    const struct tape_calls *calls;
     enum ckpt_backend backend;   /* of the kernels; recording tells it to ops of programs */
     bool unordered;              /* kernels may add in no fixed order */
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
@@ -291,55 +304,22 @@ static inline bool tape_trains(const ckpt_tape *t, int32_t param)
 /* The parameter whose value a tensor is on this tape, or -1. */
 int32_t tape_param_of(const ckpt_tape *t, int32_t x);
 
-/* Several ranks (shard.c).  Whether a parameter is part of a bucket; then the tensor of its value.
- */
+/* Several ranks.  Whether a parameter is part of a bucket; the parameter that is a bucket; whether
+ * every rank has all gradients and state. */
 bool tape_is_sharded(const ckpt_tape *t, int32_t param);
-ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param);
-/* tape_watch_buckets, called before the first op is reversed, finds for each bucket the first op of
- * the forward pass that reads from it.  tape_reversed, called when an op has been reversed, reduces
- * the gradients of a bucket if that was this op, since they are complete then. */
-void tape_watch_buckets(ckpt_tape *t);
-void tape_reversed(ckpt_tape *t, int32_t op);
-/* Replaces the gradients of parameters by those of buckets, summed over the ranks, for buckets not
- * reduced yet.  Returns 0 or the tape's error. */
-int tape_shard_gradients(ckpt_tape *t);
-/* The part of a gradient, of a parameter or bucket, that this rank adds to the norm. */
-ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
-/* tape_updated_value: the part of the value of a parameter or bucket that this rank updates.
- * tape_gather_updated: gathers the parts that other ranks updated, if there are any. */
-ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param);
-void tape_gather_updated(ckpt_tape *t, int32_t param);
-/* On flat tensors of a bucket: gathers the whole from the parts of all ranks; takes from the whole
- * the part that this rank updates.  tape_bucket_of: its number, below 0 if it is not a bucket. */
-ckpt_tensor tape_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part);
-ckpt_tensor tape_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole);
-int32_t tape_bucket_of(const ckpt_tape *t, int32_t param);
-/* Buffers (buffers.c).  Does ckpt_update_buffer for n <= AVERAGE_PAIRS buffers by one op. */
-void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const ckpt_tensor *value,
-                         float momentum);
-/* Records the updates of buffers that happen once per step, in the update. */
-void tape_update_once(ckpt_tape *t);
-/* Records sum += g in place, as often as mode says, and returns the sum. */
-ckpt_tensor tape_accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode);
-/* Replaces the next value of each buffer by its mean over the ranks. */
-void tape_share_buffers(ckpt_tape *t);
-/* Replaces each of n single values by its sum over the ranks: the first `once` values belong to one
- * rank each, the others are sums over its shares. */
-void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);
+static inline int32_t tape_bucket_param(const ckpt_tape *t, int32_t bucket)
+{
+    return t->env.params->n - t->env.params->n_hidden + bucket;
+}
+static inline bool tape_has_all(const ckpt_tape *t)
+{
+    return t->env.sharing.zero == 0;
+}
+/* Sets the bucket's label; returns the caller's, to be assigned to t->label afterwards. */
+int32_t tape_label_bucket(ckpt_tape *t, int32_t bucket);
 
-/* Means over unequal parts (means.c).  tape_couple notes that results depend on the size of
- * micro-steps; the first reason stays. */
+/* Notes that results depend on the size of micro-steps; the first reason stays. */
 void tape_couple(ckpt_tape *t, const char *fmt, ...) CKPT_PRINTF(2, 3);
-/* Whether a step is the mean over several parts: micro-steps, or ranks that train. */
-bool tape_has_parts(const ckpt_tape *t);
-/* Whether the host can compute x: it follows from inputs and constants alone. */
-bool tape_can_count(ckpt_tape *t, int32_t x);
-/* The tape on which a count is to be recorded that follows from the n tensors of x, which become
- * tensors of that tape: t, or the tape of the counts.  what: the mean, for the note. */
-ckpt_tape *tape_count_on(ckpt_tape *t, const char *what, int n, ckpt_tensor *x);
-/* The mean, over the micro-steps of a step and the ranks that train, of a count (fp32, ndim 0) that
- * was recorded on that tape. */
-ckpt_tensor tape_mean_count(ckpt_tape *t, const ckpt_tape *on, ckpt_tensor count);
 void counting_free(struct counting *c);
 
 /* The number of the next op, on which its random numbers depend.  tape_set_number: ops recorded
@@ -359,10 +339,18 @@ void tape_rehome(ckpt_tape *t, ckpt_tensor x, ckpt_tensor onto, const struct ckp
 
 /* Records the copy-in of an input or constant, unless it was recorded before. */
 void tape_use_feed(ckpt_tape *t, int32_t feed);
+/* Records the copy-out of x to a fetch. */
+void tape_record_fetch(ckpt_tape *t, int32_t fetch, ckpt_tensor x);
 /* Gives t an input or constant of another tape; returns its tensor.  tape_count_feed: an input for
  * the mean of a count. */
 int32_t tape_copy_feed(ckpt_tape *t, const ckpt_tape *from, int32_t feed);
 ckpt_tensor tape_count_feed(ckpt_tape *t);
+
+/* The kind of storages that ops of a pass make. */
+static inline enum storage_kind tape_kind_of(enum phase phase)
+{
+    return phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY;
+}
 
 /* Appends an op without calling its def's rules.  Returns its index, or -1. */
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
@@ -384,32 +372,23 @@ int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, cons
 /* Ops recorded next get the phase, label and place of op i. */
 void tape_stand_at(ckpt_tape *t, int32_t i);
 
-/* Reorders the ops; each still follows the ops that it reads from.  order[i] is the present
- * position of the op that moves to position i.  Returns 0 or the tape's error. */
-int tape_reorder(ckpt_tape *t, const int32_t *order);
+/* The op of an empty position: it is part of another op now.  Positions stay, because they select
+ * the streams of random ops.  tape_remove_op makes op i one; its results have no op unless another
+ * op writes them by now. */
+extern const struct ckpt_op_def tape_removed;
+void tape_remove_op(ckpt_tape *t, int32_t i);
 
-/* Record the outputs of requested gradients (ckpt_output_gradient) once they are complete: of one
- * parameter; of all parameters whose gradients have not been fetched that way. */
-void tape_fetch_gradient(ckpt_tape *t, int32_t param);
-void tape_fetch_gradients(ckpt_tape *t);
+/* Extends the source lines of b by those of a, if both are in one file. */
+void tape_join_lines(const struct op *a, struct op *b);
 
-/* Whether g, returned by a gradient rule, can be the gradient of tensor x.  Returns 0 or the tape's
- * error. */
-int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
-
-/* Sets dx to the gradients of x[0] to x[n - 1] through the ops from first_op on, with dy the
- * gradients of y; for rules of ops that are gradients (ops/decompose.h).  These ops do not make
- * x, and no two x are one tensor.  dx[i] is CKPT_NONE if no y depends on x[i].  Returns 0 or the
- * tape's error. */
-int tape_pull(ckpt_tape *t, int32_t first_op, int ny, const ckpt_tensor *y, const ckpt_tensor *dy,
-              int n, const ckpt_tensor *x, ckpt_tensor *dx);
-
-/* Refuses a loss that depends on a parameter only through ops without a gradient rule, and counts
- * such ops beside other paths (no_gradient.c).  Returns 0 or the tape's error. */
-int tape_check_rules(ckpt_tape *t, ckpt_tensor loss);
-
-/* Appends the reverse of all ops that the loss depends on; sets param_gradient and loss. */
-int tape_differentiate(ckpt_tape *t, ckpt_tensor loss);
+/* Sorts the ops by key[i] of op i; equal keys keep their order, and each op must still follow those
+ * that it reads from.  tape_key() leaves op i in place, or (side -1 or 1) puts an op just before or
+ * after it.  Returns 0 or the tape's error. */
+int tape_sort(ckpt_tape *t, const int64_t *key);
+static inline int64_t tape_key(int32_t i, int side)
+{
+    return 3 * (int64_t)i + 1 + side;
+}
 
 /* Fills the public description of an op's call; in and out have room for its operands. */
 void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, struct ckpt_desc *in,

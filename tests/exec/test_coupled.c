@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "context/context.h"
 #include "exec/program.h"
+#include "recorders.h"
 
 enum { BATCH = 12, WIDTH = 6, HIDDEN = 96 };
 
@@ -383,7 +384,7 @@ static void test_no_reason(void **state)
     ckpt_tape *t;
     o.device = "cpu";
     assert_int_equal(ckpt_open(&c, &o), 0);
-    const struct tape_env env = {.params = &c->params};
+    const struct tape_env env = {.calls = &ops_calls, .params = &c->params};
     assert_int_equal(tape_new(&t, &env, 1, 1), 0);
     ckpt_couple_samples(t, "");
     assert_int_equal(t->error.code, CKPT_EINVAL);

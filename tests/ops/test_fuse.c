@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fusion: the same tape before and after expr_fuse() and expr_pair(), run op by op, gives the same
+ * Fusion: the same tape before and after fusion and pairs, run op by op, gives the same
  * bits; chains become one op, so do pairs, and ops that must not be fused are not. 300 random
  * expressions agree with an evaluator in fp64 that computes derivatives along.
  */
@@ -8,7 +8,8 @@
 #include "expr/expr.h"
 #include "harness.h"
 #include "kernels/kernel.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
+#include "recorders.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -50,13 +51,16 @@ static void record(struct bench *b, enum ckpt_dtype dtype, model f, void *user)
     set_param(b, 0, dtype, 2, sizes[0], sizes[1]);
     set_param(b, 1, dtype, 1, sizes[1], 0);
     set_param(b, 2, dtype, 2, sizes[0], 1);
-    struct tape_env env = {
-        .backend = CKPT_ON_CPU, .params = &b->params, .sharing = {.ranks = 1, .group_ranks = 1}};
+    struct tape_env env = {.calls = &ops_calls,
+                           .backend = CKPT_ON_CPU,
+                           .params = &b->params,
+                           .sharing = {.ranks = 1, .group_ranks = 1}};
     if (tape_new(&b->t, &env, sizes[0], 1))
         exit(99);
     ckpt_tensor y = f(b->t, b->w, user);
     y = ckpt_cast(b->t, y, CKPT_F32);
-    tape_differentiate(b->t, ckpt_reshape(b->t, ckpt_mean(b->t, y, 3), 0, NULL));
+    pass_differentiate(&(struct compilation){
+        .tape = b->t, .loss = ckpt_reshape(b->t, ckpt_mean(b->t, y, 3), 0, NULL)});
     if (b->t->error.code)
         failures += printf("FAIL recording: %s\n", b->t->error.text) > 0;
 }
@@ -179,11 +183,11 @@ static int compare(const char *name, enum ckpt_dtype dtype, model f, void *user,
     record(b, dtype, f, user);
     run(b, values);
     int64_t n = collect(b, before);
-    if (expr_fuse(b->t))
+    if (pass_fuse(&(struct compilation){.tape = b->t}))
         failures += printf("FAIL %s: %s\n", name, b->t->error.text) > 0;
     run(b, values);
     expect_bits(b, before, n, name, "fused");
-    if (expr_pair(b->t))
+    if (pass_pair(&(struct compilation){.tape = b->t}))
         failures += printf("FAIL %s: %s\n", name, b->t->error.text) > 0;
     run(b, values);
     expect_bits(b, before, n, name, "paired");
@@ -454,7 +458,7 @@ static void check_name(void)
     struct bench b;
     char name[256] = "";
     record(&b, CKPT_F32, chain_model, NULL);
-    expr_fuse(b.t);
+    pass_fuse(&(struct compilation){.tape = b.t});
     for (int32_t i = 0; i < b.t->n_ops && !strstr(name, "mul+add"); i++)
         if (b.t->ops.data[i].def == &op_expr)
             tape_op_name(b.t, i, name, sizeof name);

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
+#include "recorders.h"
 
 enum { WIDTH = 16, ROWS = 6 };
 
@@ -97,7 +98,8 @@ static bool sums_on_the_way(const struct op *o)
 static struct count count(record_fn record, bool has_bias, bool trained)
 {
     struct params params = {0};
-    struct tape_env env = {.backend = CKPT_ON_CPU,
+    struct tape_env env = {.calls = &ops_calls,
+                           .backend = CKPT_ON_CPU,
                            .threads = 1,
                            .params = &params,
                            .sharing = {.ranks = 1, .group_ranks = 1}};
@@ -107,7 +109,8 @@ static struct count count(record_fn record, bool has_bias, bool trained)
     t->trains = true;
     ckpt_tensor bias = has_bias ? operand(t, 1, trained) : CKPT_NONE;
     ckpt_tensor y = ckpt_cast(t, record(t, operand(t, 2, true), bias), CKPT_F32);
-    tape_differentiate(t, ckpt_sum(t, ckpt_mul(t, y, y), 3));
+    const ckpt_tensor loss = ckpt_sum(t, ckpt_mul(t, y, y), 3);
+    pass_differentiate(&(struct compilation){.tape = t, .loss = loss});
     assert_string_equal(t->error.text, "");
     for (int32_t i = 0; i < t->n_ops; i++) {
         n.sums += sums_on_the_way(&t->ops.data[i]);

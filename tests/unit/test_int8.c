@@ -16,7 +16,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
 #include "int8.h"
-#include "tape/tape.h"
+#include "recorders.h"
 
 enum { MOST = 128 * 70 + 3, GUARD = 16 };
 
@@ -189,7 +189,7 @@ static void test_bytes(void **state)
 
 static ckpt_tape *new_tape(const struct params *none)
 {
-    struct tape_env env = {.params = none, .threads = 1};
+    struct tape_env env = {.calls = &ops_calls, .params = none, .threads = 1};
     ckpt_tape *t;
     assert_int_equal(tape_new(&t, &env, 1, 1), 0);
     return t;

@@ -23,7 +23,8 @@
 #include "expr/expr.h"
 #include "fp8.h"
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
+#include "recorders.h"
 
 enum { WIDTH = 32, HEADS = 2, ROWS = 24, OPERANDS = 16 };
 
@@ -144,7 +145,8 @@ enum way { ALONE, LEFT, ON_THE_WAY, WAYS };
 static struct run record(model of, enum way way, enum matmul_dtype matmul)
 {
     struct run r = {0};
-    struct tape_env env = {.backend = CKPT_ON_CPU,
+    struct tape_env env = {.calls = &ops_calls,
+                           .backend = CKPT_ON_CPU,
                            .matmul = matmul,
                            .threads = 1,
                            .params = &r.params,
@@ -152,14 +154,15 @@ static struct run record(model of, enum way way, enum matmul_dtype matmul)
     assert_int_equal(tape_new(&r.t, &env, 2, 1), 0);
     r.t->trains = true;
     ckpt_tensor y = ckpt_cast(r.t, of(r.t), CKPT_F32);
-    tape_differentiate(r.t, ckpt_sum(r.t, ckpt_mul(r.t, y, y), 7));
-    assert_int_equal(expr_fuse(r.t), 0);
+    const struct compilation c = {.tape = r.t, .loss = ckpt_sum(r.t, ckpt_mul(r.t, y, y), 7)};
+    pass_differentiate(&c);
+    assert_int_equal(pass_fuse(&c), 0);
     if (way == ON_THE_WAY)
-        ops_forget_sources(r.t);
+        pass_sources(&c);
     if (way != ALONE)
-        assert_int_equal(ops_leave_largest(r.t), 0);
+        assert_int_equal(pass_largest(&c), 0);
     r.n_storages = r.t->n_storages;
-    assert_int_equal(ops_find_largest(r.t), 0);
+    assert_int_equal(pass_find_largest(&c), 0);
     assert_int_equal(kernel_bind(r.t), 0);
     assert_string_equal(r.t->error.text, "");
     return r;

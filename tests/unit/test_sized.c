@@ -17,7 +17,7 @@
 #include "ckpt_tools.h"
 #include "context/context.h"
 #include "optim/optimizer.h"
-#include "tape/tape.h"
+#include "recorders.h"
 
 enum { ROOM = 1024 };
 
@@ -101,7 +101,7 @@ static int give_lora(const void *settings)
 static ckpt_tape *open_tape(void)
 {
     ckpt_tape *t;
-    struct tape_env env = {.params = &context->params};
+    struct tape_env env = {.calls = &ops_calls, .params = &context->params};
     assert_int_equal(tape_new(&t, &env, 2, 1), 0);
     return t;
 }

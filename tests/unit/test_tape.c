@@ -6,7 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ops.h"
-#include "tape/tape.h"
+#include "passes/passes.h"
+#include "recorders.h"
 
 enum { HEADS = 2, WIDTH = 8, COLUMNS = HEADS * WIDTH };
 
@@ -40,14 +41,17 @@ static void record(struct recorded *r, enum ckpt_dtype dtype, model f)
     r->w = add_param(&r->params, "w", dtype, 2, wide);
     r->v = add_param(&r->params, "v", dtype, 2, square);
     r->scale = add_param(&r->params, "scale", dtype, 1, width);
-    struct tape_env env = {
-        .backend = CKPT_ON_CPU, .params = &r->params, .sharing = {.ranks = 1, .group_ranks = 1}};
+    struct tape_env env = {.calls = &ops_calls,
+                           .backend = CKPT_ON_CPU,
+                           .params = &r->params,
+                           .sharing = {.ranks = 1, .group_ranks = 1}};
     assert_int_equal(tape_new(&r->tape, &env, 2, 1), 0);
     ckpt_tape *t = r->tape;
     ckpt_tensor first = ckpt_linear(t, ckpt_randn(t, dtype, 4, shape), r->v, CKPT_NONE);
     ckpt_tensor y = f(t, r, first);
-    tape_differentiate(
-        t, ckpt_mse(t, ckpt_cast(t, y, CKPT_F32), ckpt_randn(t, CKPT_F32, 4, shape), CKPT_NONE));
+    const ckpt_tensor loss =
+        ckpt_mse(t, ckpt_cast(t, y, CKPT_F32), ckpt_randn(t, CKPT_F32, 4, shape), CKPT_NONE);
+    pass_differentiate(&(struct compilation){.tape = t, .loss = loss});
     assert_string_equal(t->error.text, "");
 }
 

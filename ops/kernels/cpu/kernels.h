@@ -10,7 +10,7 @@
 #undef KERNEL
 
 /* Called at the end of a kernel with n outputs that returned rc: if the call has an extra output,
- * writes the largest magnitude of output 0, whose rows are dense (ops_leave_largest). */
+ * writes the largest magnitude of output 0, whose rows are dense (pass_largest). */
 int cpu_write_largest(const struct ckpt_kernel_args *a, int n, int rc);
 
 /* The same for gradients of attention: writes the largest magnitudes that `left` lists. */

@@ -116,7 +116,7 @@ __device__ __forceinline__ void warp_leave_largest(uint32_t *to, uint32_t x)
 }
 
 /* Returns where an op of n outputs writes the largest magnitude of its first output, and sets it to
- * 0: it is the output after the n-th.  NULL if it was not requested (ops_leave_largest). */
+ * 0: it is the output after the n-th.  NULL if it was not requested (pass_largest). */
 static inline uint32_t *largest_begin(const struct ckpt_kernel_args *a, int n)
 {
     if (a->n_out <= n)

@@ -12,6 +12,7 @@
 #include "attr.h"
 #include "bench/ops/bench_record.h"
 #include "expr/expr.h"
+#include "passes/passes.h"
 
 const struct bench_sizes bench_full = {.rows = MAX_ROWS,
                                        .places = 136,
@@ -328,7 +329,7 @@ static ckpt_tensor functions(ckpt_tape *t, enum ckpt_dtype dtype, const struct b
 static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     functions(t, dtype, z);
-    expr_fuse(t);
+    pass_fuse(&(struct compilation){.tape = t});
     return CKPT_NONE;
 }
 
@@ -349,7 +350,7 @@ static ckpt_tensor record_chain_sum(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z)
 {
     cheap_functions(t, dtype, z);
-    expr_fuse(t);
+    pass_fuse(&(struct compilation){.tape = t});
     return CKPT_NONE;
 }
 
@@ -359,9 +360,11 @@ static ckpt_tensor record_chain_gradient(ckpt_tape *t, enum ckpt_dtype dtype,
 {
     struct ckpt_desc d = dense(CKPT_F32, SHAPE(z->rows, 1));
     ckpt_tensor weight = operand_of(t, &d, false);
-    tape_differentiate(t, ckpt_mean(t, ckpt_mul(t, cheap_functions(t, dtype, z), weight), 3));
-    expr_fuse(t);
-    expr_pair(t);
+    const struct compilation c = {
+        .tape = t, .loss = ckpt_mean(t, ckpt_mul(t, cheap_functions(t, dtype, z), weight), 3)};
+    pass_differentiate(&c);
+    pass_fuse(&c);
+    pass_pair(&c);
     return CKPT_NONE;
 }
 

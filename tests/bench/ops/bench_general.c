@@ -10,6 +10,7 @@
 #include "int8.h"
 #include "optim/optimizer.h"
 #include "optim/update_math.h"
+#include "passes/passes.h"
 
 /* Half of the indices select the same row. */
 ckpt_tensor bench_record_embedding(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
@@ -83,7 +84,7 @@ static ckpt_tensor record_rows(ckpt_tape *t, enum ckpt_dtype dtype, const struct
     ckpt_tensor y = f(t, x);
     if (gradient)
         ckpt_gradients(t, ckpt_mul(t, y, operand_of(t, &d, false)), 1, &x, &dx);
-    expr_fuse(t);
+    pass_fuse(&(struct compilation){.tape = t});
     return CKPT_NONE;
 }
 

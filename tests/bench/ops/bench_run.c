@@ -10,6 +10,7 @@
 #include "expr/expr.h"
 #include "kernels/kernel.h"
 #include "ops.h"
+#include "passes/passes.h"
 
 enum { FLUSH = 192 << 20 };
 
@@ -41,14 +42,16 @@ struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const st
         return s;
     struct ckpt_desc d = ckpt_desc_of(t, y);
     bool is_loss = d.dtype == CKPT_F32 && desc_numel(&d) == 1;
-    tape_differentiate(t, is_loss ? y : ckpt_sum(t, y, ~(~0u << d.ndim)));
+    const struct compilation c = {.tape = t,
+                                  .loss = is_loss ? y : ckpt_sum(t, y, ~(~0u << d.ndim))};
+    pass_differentiate(&c);
     s.seeded += is_loss ? 1 : 3; /* fill; or sum, fill, broadcast */
-    ops_leave_largest(t);
-    ops_find_largest(t);
-    for (int32_t i = 0; i < t->n_ops; i++) /* casts that ops_find_largest inserted before them */
+    pass_largest(&c);
+    pass_find_largest(&c);
+    for (int32_t i = 0; i < t->n_ops; i++) /* casts that pass_find_largest inserted before them */
         if (t->ops.data[i].def == &op_to_fp8_largest && t->ops.data[i].phase == PHASE_FORWARD)
             s.own++, s.seeded++;
-    expr_pair(t);
+    pass_pair(&c);
     kernel_bind(t);
     return s;
 }

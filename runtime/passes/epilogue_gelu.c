@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GELU in the epilogue of a layer, and its gradient in that of the next layer's gradient: see
+ * ops/linear_gelu.c for what the ops compute. */
+#include "attr.h"
+#include "passes/epilogue.h"
+
+/* Fuses op i, a gradient of GELU, into the product that computes its dy.  The product also
+ * recomputes the result of GELU if all its reads in the backward pass come later. */
+void epilogue_gelu_dx(struct epilogues *j, int32_t i)
+{
+    ckpt_tape *t = j->t;
+    const struct op *o = &t->ops.data[i];
+    const int32_t pre = op_in(t, o, 1), gelu = j->activation[pre];
+    const int32_t product = epilogue_layer_dx(j, op_in(t, o, 0), 1);
+    if (product < 0 || !epilogue_is_plain(t, pre) || !epilogue_is_before(t, pre, product) ||
+        !epilogue_is_plain(t, op_out(t, o, 0)))
+        return;
+    const struct op *p = &t->ops.data[product];
+    const bool layer = gelu && t->ops.data[gelu].def == &op_gelu && epilogue_layer(t, pre) >= 0;
+    const int32_t post = layer ? op_out(t, &t->ops.data[gelu], 0) : 0;
+    struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
+    const int32_t in[] = {op_in(t, p, 0), op_in(t, p, 1), pre};
+    int32_t out[3], n = 0;
+    out[n++] = op_out(t, o, 0);
+    if (attr.sums)
+        out[n++] = op_out(t, o, 1);
+    if (post && j->reads[post].backward && epilogue_can_redirect(j, post, product)) {
+        attr.post = 1;
+        out[n++] = epilogue_redirect_reads(j, post);
+    }
+    if (!t->error.code &&
+        !epilogue_replace_op(j, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out))
+        epilogue_remove_op(j, i, product);
+}
+
+/* Fuses op i, a GELU whose result the backward pass does not read, into its layer. */
+void epilogue_gelu(struct epilogues *j, int32_t i)
+{
+    ckpt_tape *t = j->t;
+    const struct op *o = &t->ops.data[i];
+    const int32_t pre = op_in(t, o, 0), post = op_out(t, o, 0), layer = epilogue_layer(t, pre);
+    if (layer < 0 || j->reads[post].backward || !epilogue_can_redirect(j, post, -1))
+        return;
+    const struct op *l = &t->ops.data[layer];
+    const int32_t in[] = {op_in(t, l, 0), op_in(t, l, 1), op_in(t, l, 2)}, out[] = {pre, post};
+    if (!epilogue_replace_op(j, layer, &op_linear_gelu, NULL, 0, 3, in, 2, out))
+        epilogue_remove_op(j, i, layer);
+}

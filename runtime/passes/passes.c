@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The passes over a tape, in their order. */
+#include <stdio.h>
+#include <string.h>
+#include "optim/optim.h"
+#include "passes/passes.h"
+
+static bool was_recorded_twice(const struct compilation *c)
+{
+    return c->other != NULL;
+}
+
+static bool trains(const struct compilation *c)
+{
+    return c->optimizer != NULL;
+}
+
+static bool has_fp8(const struct compilation *c)
+{
+    return c->tape->env.matmul != MATMUL_BF16;
+}
+
+static bool has_epilogues(const struct compilation *c)
+{
+    return c->tape->env.joined_tiles && !c->tape->env.int8;
+}
+
+static bool has_codes(const struct compilation *c)
+{
+    return trains(c) && c->tape->env.int8;
+}
+
+static int run_nothing(const struct compilation *c)
+{
+    return c->tape->error.code;
+}
+
+static int append_update(const struct compilation *c)
+{
+    return optim_append(c->tape, c->optimizer, c->groups);
+}
+
+/* Each row: name, gate, run, rewrite; what it needs; what it gives and ends; the reason for its
+ * place. */
+const struct pass passes[] = {
+    {"record", NULL, run_nothing, NO_REWRITE, 0, TAPE_RECORDED | TAPE_SINGLE_OPS, 0,
+     "the tape as the model recorded it"},
+
+    /* The step: what it computes is complete after these. */
+    {"counts", was_recorded_twice, pass_counts, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
+     "gradients divide by the counts that the forward pass divides by"},
+    {"differentiate", trains, pass_differentiate, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS,
+     TAPE_GRADIENTS, 0, "each op recorded so far has its gradient rule; fused ops have none"},
+    {"outputs", trains, pass_outputs, NO_REWRITE, TAPE_GRADIENTS, 0, 0,
+     "a requested gradient is that of its parameter, before buckets take it"},
+    {"shard", trains, pass_shard, NO_REWRITE, TAPE_GRADIENTS, 0, 0,
+     "the update reads sums over the ranks"},
+    {"update", trains, append_update, NO_REWRITE, TAPE_GRADIENTS, TAPE_COMPLETE, 0,
+     "all gradients are complete"},
+
+    /* Rewrites: the step computes the same in fewer bytes and passes. */
+    {"sources", has_fp8, pass_sources, NO_REWRITE, TAPE_COMPLETE | TAPE_SINGLE_OPS, 0, 0,
+     "it looks for single GELUs and norms, and those it removes are no epilogue any more"},
+    {"products", has_epilogues, pass_products, REWRITE_PRODUCTS, TAPE_COMPLETE | TAPE_SINGLE_OPS, 0,
+     0, "its patterns are single ops, which fusion would take"},
+    {"losses", trains, pass_losses, REWRITE_LOSSES, TAPE_COMPLETE | TAPE_SINGLE_OPS, 0, 0,
+     "it moves single ops; what fusion may join depends on the new order"},
+    {"fuse", NULL, pass_fuse, REWRITE_FUSION, TAPE_COMPLETE | TAPE_SINGLE_OPS, TAPE_CHAINS,
+     TAPE_SINGLE_OPS, "all patterns of single ops have been applied"},
+    {"activations", has_codes, pass_activations, NO_REWRITE, TAPE_CHAINS, 0, 0,
+     "only what the backward pass still reads after fusion is worth codes"},
+    {"largest", has_fp8, pass_largest, NO_REWRITE, TAPE_CHAINS, 0, 0,
+     "the ops that write the operands of 8-bit copies are final"},
+    {"find-largest", has_fp8, pass_find_largest, NO_REWRITE, TAPE_CHAINS, 0, 0,
+     "it finds what no producer writes"},
+    {"pair", NULL, pass_pair, REWRITE_PAIRS, TAPE_CHAINS, 0, 0,
+     "pairs are neighbours: no later pass moves or inserts an op"},
+    {0}};
+
+static bool applies(const struct pass *p, const struct compilation *c)
+{
+    return (!p->gate || p->gate(c)) &&
+           (p->rewrite == NO_REWRITE || tape_rewrites(c->tape, (enum rewrite)p->rewrite));
+}
+
+int passes_run(const struct compilation *c)
+{
+    for (const struct pass *p = passes; p->name && !c->tape->error.code; p++)
+        if (applies(p, c))
+            p->run(c);
+    return c->tape->error.code;
+}
