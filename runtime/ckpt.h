@@ -164,7 +164,7 @@ struct ckpt_options {
     const char *plan_in;  /* use this plan file instead of searching */
     const char *plan_out; /* write the plan to this file */
     bool plan_only;       /* ckpt_compile stops after planning; see ckpt_program_info.plan_only */
-    bool verify;          /* check plans, poison freed bytes, red zones (CKPT_VERIFY=1) */
+    bool verify;          /* check tapes and plans, poison freed bytes, red zones (CKPT_VERIFY=1) */
     const char *machine; /* machine file, or name of a shipped one, with the rates to plan with; its
                             algorithms are used, but plan_in has precedence */
     const char *graph_out;   /* write the graph of the training program here, for "ckpt plan" */
@@ -200,13 +200,15 @@ struct ckpt_options {
      * so do two budgets.  False: every kernel of the library gives the same bits every time.
      */
     bool unordered;
+    const char *dump_tape; /* print the tape of each program after this pass on standard output, one
+                              op a line; "list" is refused with the names of all; NULL: no */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
             NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL,      \
-            NULL, NULL, false                                                                      \
+            NULL, NULL, false, NULL                                                                \
     }
 
 /*

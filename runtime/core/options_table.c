@@ -44,7 +44,10 @@ static const struct ckpt_option library_table[] = {
     ROW("plan-in", STRING, plan_in, "FILE", "use this plan instead of searching for one"),
     ROW("plan-out", STRING, plan_out, "FILE", "write the plan to this file"),
     ROW("verify", FLAG, verify, NULL,
-        "check plans, poison freed bytes with NaN, put red zones around outputs"),
+        "check the tape after each pass and plans, poison freed bytes with NaN, put red zones "
+        "around outputs"),
+    ROW("dump-tape", STRING, dump_tape, "PASS",
+        "print the tape after this pass, one op a line; list names the passes (default: none)"),
     ROW("graph-out", STRING, graph_out, "FILE", "write the graph of the step, for ckpt plan"),
     ROW("machine-out", STRING, machine_out, "FILE",
         "write a machine file with the measured times of the ops in the first steps and the "

@@ -14,7 +14,7 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
     job->host = ranks_host_name();
     if (job->rank) /* rank 0 alone writes files that would be the same on all ranks */
         job->options->plan_out = job->options->graph_out = job->options->machine_out =
-            job->options->trace_out = NULL;
+            job->options->trace_out = job->options->dump_tape = NULL;
 }
 
 /* --ranks N plans for N ranks without starting any. */

@@ -181,7 +181,8 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
                             .again = again,
                             .optimizer = opt,
                             .groups = p->groups,
-                            .verify = ps->options->verify};
+                            .verify = ps->options->verify,
+                            .dump = ps->options->dump_tape};
     if (ps->params->n == n_params && !passes_run(&c))
         kernel_bind(t);
     tape_free(second);

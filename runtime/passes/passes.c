@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "optim/optim.h"
+#include "passes/dump.h"
 #include "passes/passes.h"
 
 static bool was_recorded_twice(const struct compilation *c)
@@ -83,10 +84,39 @@ static bool applies(const struct pass *p, const struct compilation *c)
            (p->rewrite == NO_REWRITE || tape_rewrites(c->tape, (enum rewrite)p->rewrite));
 }
 
+/* Refuses a name that is no pass's, with those that are. */
+static int check_dump(const struct compilation *c)
+{
+    char names[CKPT_MESSAGE / 2] = "";
+    size_t n = 0;
+    for (const struct pass *p = passes; p->name; p++) {
+        if (!c->dump || !strcmp(p->name, c->dump))
+            return 0;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", p->name);
+    }
+    c->tape->file = NULL;
+    return tape_fail(c->tape, CKPT_EINVAL, "--dump-tape %s: no pass has this name; there are %s",
+                     c->dump, names);
+}
+
+/* A pass that the program does not need leaves the tape as it is, and is dumped like the others. */
+static void run_pass(const struct pass *p, const struct compilation *c)
+{
+    ckpt_tape *t = c->tape;
+    const bool runs = applies(p, c);
+    if (runs)
+        p->run(c);
+    if (runs && c->verify && !t->error.code)
+        passes_verify(t, p->name);
+    if (c->dump && !strcmp(p->name, c->dump))
+        passes_dump(t, p->name, stdout);
+}
+
 int passes_run(const struct compilation *c)
 {
+    if (!c->tape->error.code)
+        check_dump(c);
     for (const struct pass *p = passes; p->name && !c->tape->error.code; p++)
-        if (applies(p, c))
-            p->run(c);
+        run_pass(p, c);
     return c->tape->error.code;
 }

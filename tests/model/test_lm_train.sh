@@ -86,6 +86,8 @@ runs "changed: loss-chunk was 8, is 16" "$train" $small --data "$book" --steps 5
 on_text --steps 5 --loss-chunk 8 --resume "$work/eight.state" || fail "resumed: $(cat "$work/err")"
 grep "^changed: loss" "$work/out" && fail "the same chunk is no change"
 runs "^loss: at most" "$train" $small --data "$book" --loss-chunk auto --plan-only
+runs " = linear(%" "$train" $small --data "$book" --plan-only --verify --dump-tape fuse
+refuses 1 "there are record, counts, .*fuse" "$train" $small --data "$book" --plan-only --dump-tape list
 for wrong in 0 -1 1.5 many; do
     refuses 2 "loss-chunk" "$train" $small --loss-chunk $wrong
 done
