@@ -34,10 +34,10 @@ int64_t kernel_workspace(const struct ckpt_op_def *op, const struct ckpt_call *c
 
 /* The fewest tiles of a result for which products of layers with GELU or a gate in their epilogue
  * pay on a device of this compute capability (90: 9.0); 0: it has none. */
-int64_t kernel_joined_tiles(enum ckpt_backend backend, int64_t capability);
+int64_t kernel_epilogue_tiles(enum ckpt_backend backend, int64_t capability);
 
 /* Asked by passes: whether the device of t has such products, and a result of this size has tiles
- * enough for them (tape_env.joined_tiles). */
+ * enough for them (tape_env.epilogue_tiles). */
 bool kernel_joins(const ckpt_tape *t, int64_t rows, int64_t cols);
 
 /* Whether the host can run an op: tape_env.on_host. */

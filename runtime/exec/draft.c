@@ -33,14 +33,14 @@ static int fail_with(struct programs *ps, int code, const char *sentence)
 
 struct tape_env programs_tape_env(const struct programs *ps)
 {
-    const int64_t tiles = kernel_joined_tiles(ps->backend, ps->machine.capability);
+    const int64_t tiles = kernel_epilogue_tiles(ps->backend, ps->machine.capability);
     return (struct tape_env){
         .calls = &ops_calls,
         .backend = ps->backend,
         .unordered = ps->options->unordered,
         .matmul = ps->matmul,
         .int8 = ps->int8,
-        .joined_tiles = ps->joined_tiles ? ps->joined_tiles : tiles,
+        .epilogue_tiles = ps->epilogue_tiles ? ps->epilogue_tiles : tiles,
         .on_host = kernel_on_host,
         .without = ps->without,
         .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,

@@ -50,7 +50,7 @@ struct programs {
     int64_t asked;              /* the budget before it rose for them */
     struct plan_watch watch;    /* of these searches */
     unsigned without;           /* see struct tape_env; only tests set it */
-    int64_t joined_tiles;       /* the same; 0: what the kernels of the device need */
+    int64_t epilogue_tiles;     /* the same; 0: what the kernels of the device need */
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
 };
 

@@ -6,7 +6,7 @@
  *
  * The tape alone determines what is fused, after differentiation.  Every value is rounded where it
  * was rounded before, so only the order of sums can change bits.  Fusion needs a device with such
- * kernels and products that are large enough (tape_env.joined_tiles).  Of 8-bit products only the
+ * kernels and products that are large enough (tape_env.epilogue_tiles).  Of 8-bit products only the
  * gradient of GELU is fused; the forward GELU is computed while its result is rounded (fp8.c).
  */
 #include <stdlib.h>
@@ -56,7 +56,7 @@ static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
 }
 
 /* Whether product o has no addend, and plain operand, weight and result. */
-static bool is_joinable(const ckpt_tape *t, const struct op *o, int addend)
+static bool can_have_epilogue(const ckpt_tape *t, const struct op *o, int addend)
 {
     const int32_t x = op_in(t, o, 0), y = op_out(t, o, 0);
     return (o->n_in <= addend || op_in(t, o, addend) <= 0) && epilogue_is_plain(t, x) &&
@@ -66,14 +66,15 @@ static bool is_joinable(const ckpt_tape *t, const struct op *o, int addend)
 int32_t epilogue_layer(const ckpt_tape *t, int32_t x)
 {
     const struct op *o = epilogue_producer(t, x, &op_linear);
-    return o && is_joinable(t, o, 3) ? t->tensors.data[x].op : -1;
+    return o && can_have_epilogue(t, o, 3) ? t->tensors.data[x].op : -1;
 }
 
 int32_t epilogue_layer_dx(const struct epilogues *j, int32_t dx, int32_t readers)
 {
     const struct op *o = epilogue_producer(j->t, dx, &op_linear_dx);
-    return o && is_joinable(j->t, o, 2) && j->reads[dx].all == readers ? j->t->tensors.data[dx].op
-                                                                       : -1;
+    return o && can_have_epilogue(j->t, o, 2) && j->reads[dx].all == readers
+               ? j->t->tensors.data[dx].op
+               : -1;
 }
 
 bool epilogue_can_redirect(const struct epilogues *j, int32_t x, int32_t i)

@@ -23,7 +23,7 @@ static bool has_fp8(const struct compilation *c)
 
 static bool has_epilogues(const struct compilation *c)
 {
-    return c->tape->env.joined_tiles && !c->tape->env.int8;
+    return c->tape->env.epilogue_tiles && !c->tape->env.int8;
 }
 
 static bool has_codes(const struct compilation *c)

@@ -144,8 +144,8 @@ struct tape_env {
     bool unordered;              /* kernels may add in no fixed order */
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
-    int64_t joined_tiles;        /* products of layers with this many tiles or more do GELU or a
-                                    gate in their epilogue (kernel_joins()); 0: none do */
+    int64_t epilogue_tiles;      /* products of layers with this many tiles or more do GELU or a
+                                  gate in their epilogue (kernel_joins()); 0: none do */
     int threads;                 /* of a kernel */
     const struct params *params; /* the parameters, whose handles are below 0; outlives the tape */
     struct sharing sharing;      /* how ranks share the parameters */

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "attr.h"
 #include "ckpt_tools.h"
-#include "exec/joined.h"
+#include "exec/epilogue_products.h"
 #include "exec/small.h"
 #include "fp8.h"
 #include "ops.h"
@@ -95,7 +95,7 @@ static ckpt *open_model(struct model *m, const struct ckpt_options *o, ckpt_prog
     ckpt *c;
     if (ckpt_open(&c, o))
         fail_msg("%s", ckpt_error(NULL));
-    c->programs.joined_tiles = m->joins ? TILES + (m->is == NARROW) : 0;
+    c->programs.epilogue_tiles = m->joins ? TILES + (m->is == NARROW) : 0;
     m->first = param(c, "first", 0, 2, WIDTH, WIDTH, true);
     for (int i = 0; i < 2 * LAYERS; i++) {
         const int64_t out = i % 2 ? WIDTH : hidden_of(m), in = i % 2 ? hidden_of(m) : WIDTH;

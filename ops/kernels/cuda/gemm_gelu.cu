@@ -214,7 +214,8 @@ __global__ void __cluster_dims__(GEMM_PAIR, 1, 1) __launch_bounds__(GEMM_THREADS
         named_sync(1 + group, GROUP);
         finish_forward(a, here, sums, tile, group);
     };
-    gemm_run<S>(a.sizes, a.operands, here->ring, group, rank, [] {}, work);
+    gemm_run<S>(
+        a.sizes, a.operands, here->ring, group, rank, [] {}, work);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -529,16 +530,16 @@ template <typename S> int backward(const struct gemm_gelu_dx *g, cudaStream_t st
     return rc ? rc : launched();
 }
 
-typedef gemm_shape<CUDA_JOINED_COLS, false, 4> forward_shape;
-typedef gemm_shape<CUDA_JOINED_COLS, true, 4> backward_shape;
-typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E4M3> forward_fp8_shape;
-typedef gemm_shape<CUDA_JOINED_COLS, false, 4, false, GEMM_E5M2> backward_fp8_shape;
+typedef gemm_shape<CUDA_EPILOGUE_COLS, false, 4> forward_shape;
+typedef gemm_shape<CUDA_EPILOGUE_COLS, true, 4> backward_shape;
+typedef gemm_shape<CUDA_EPILOGUE_COLS, false, 4, false, GEMM_E4M3> forward_fp8_shape;
+typedef gemm_shape<CUDA_EPILOGUE_COLS, false, 4, false, GEMM_E5M2> backward_fp8_shape;
 
 } // namespace
 
 bool cuda_gemm_gelu_takes(int64_t rows, int64_t inner, int64_t cols)
 {
-    return gemm_takes(rows, inner, cols, CUDA_JOINED_COLS);
+    return gemm_takes(rows, inner, cols, CUDA_EPILOGUE_COLS);
 }
 
 int cuda_gemm_gelu(const struct gemm_gelu *g, void *stream)

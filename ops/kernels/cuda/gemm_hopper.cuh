@@ -36,7 +36,7 @@ constexpr int GEMM_WARPS = GROUP / 32;
 constexpr int GEMM_WARP_ROWS = 16; /* rows of a box of a result, stored by one warp */
 constexpr int GEMM_TOGETHER = 8;   /* rasterization: pairs of tiles down a column, 2,048 rows */
 
-static_assert(GEMM_ROWS == CUDA_JOINED_ROWS && GEMM_PAIR == 2, "the scratch for sums, and tiles");
+static_assert(GEMM_ROWS == CUDA_EPILOGUE_ROWS && GEMM_PAIR == 2, "the scratch for sums, and tiles");
 
 /* dtypes of the operands: bf16; e4m3; e5m2 on the left and e4m3 on the right. */
 enum gemm_kind { GEMM_BF16, GEMM_E4M3, GEMM_E5M2 };

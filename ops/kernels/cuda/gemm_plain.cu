@@ -161,8 +161,7 @@ template <typename S, bool ADDS> struct plain_group {
 #pragma unroll
             for (int n = 0; n < BOX / 16; n++) {
                 if (!ADDS)
-                    rounded.take(x[n], step % GEMM_HALVES,
-                                 step / GEMM_HALVES * (BOX / 8) + 2 * n);
+                    rounded.take(x[n], step % GEMM_HALVES, step / GEMM_HALVES * (BOX / 8) + 2 * n);
                 rows.put(step % SLOTS, n, x[n]);
             }
             show_products();
@@ -232,7 +231,7 @@ template <typename S> int launch_plain(const struct gemm *g, cudaStream_t stream
 }
 
 template <bool ACROSS, gemm_kind KIND>
-using shape = gemm_shape<CUDA_JOINED_COLS, ACROSS, 4, false, KIND>;
+using shape = gemm_shape<CUDA_EPILOGUE_COLS, ACROSS, 4, false, KIND>;
 
 bool is_dense(const struct gemm_operand *m)
 {
@@ -248,10 +247,9 @@ bool is_bf16(const struct gemm *g)
  * accumulators? */
 bool is_fp8(const struct gemm *g)
 {
-    return (g->a.dtype == CKPT_F8E4M3 || g->a.dtype == CKPT_F8E5M2) &&
-           g->b.dtype == CKPT_F8E4M3 && g->b.transposed && g->a.scaling == SCALE_ALL &&
-           g->b.scaling == SCALE_ALL && g->a.scale && g->b.scale && g->short_sums &&
-           g->inner % 16 == 0;
+    return (g->a.dtype == CKPT_F8E4M3 || g->a.dtype == CKPT_F8E5M2) && g->b.dtype == CKPT_F8E4M3 &&
+           g->b.transposed && g->a.scaling == SCALE_ALL && g->b.scaling == SCALE_ALL &&
+           g->a.scale && g->b.scale && g->short_sums && g->inner % 16 == 0;
 }
 
 } // namespace
@@ -261,7 +259,7 @@ bool cuda_gemm_plain_takes(const struct gemm *g)
     return (is_bf16(g) || is_fp8(g)) && is_dense(&g->a) && !g->a.transposed && is_dense(&g->b) &&
            g->c_dtype == CKPT_BF16 && !g->accumulate && (uintptr_t)g->c % 16 == 0 &&
            (uintptr_t)g->addend % 16 == 0 && (uintptr_t)g->bias % 4 == 0 &&
-           gemm_takes(g->rows, g->inner, g->cols, CUDA_JOINED_COLS);
+           gemm_takes(g->rows, g->inner, g->cols, CUDA_EPILOGUE_COLS);
 }
 
 /* Measured on an H100 for 512 to 65,536 rows, 256 to 4,096 columns and sums of 256 to 12,288.
@@ -271,7 +269,7 @@ bool cuda_gemm_plain_is_fast(const struct gemm *g)
 {
     enum { LONGEST = 3200, ROUNDS = 3, BUSY_PERCENT = 93 };
     const int64_t clusters = device_attribute(cudaDevAttrMultiProcessorCount) / GEMM_PAIR;
-    const int64_t tiles = cuda_joined_tiles(g->rows, g->cols);
+    const int64_t tiles = cuda_epilogue_tiles(g->rows, g->cols);
     const int64_t rounds = (tiles + clusters - 1) / clusters;
     return (!is_bf16(g) || g->inner <= LONGEST) && rounds >= ROUNDS &&
            tiles * 100 >= rounds * clusters * BUSY_PERCENT;

@@ -50,25 +50,25 @@ static inline int64_t cuda_reduce_workspace(const struct ckpt_desc *x, const str
 
 /* A tile of the fused products; linear_dx_gelu writes one partial column sum per tile.  A cluster
  * of two blocks computes two tiles at a time, one below the other. */
-#define CUDA_JOINED_ROWS 128
-#define CUDA_JOINED_COLS 192
+#define CUDA_EPILOGUE_ROWS 128
+#define CUDA_EPILOGUE_COLS 192
 
 /* They need Hopper (gemm_hopper.cuh).  With fewer tiles than an H100 or H200 has clusters of two,
  * cuBLASLt has smaller tiles, and a product and a separate pass take less time: backward GELU of
  * 300 x 1,152 x 4,608 0.0215 ms instead of 0.0227, a gate of 256 x 1,536 x 8,960 0.0209 instead of
  * 0.0290 (doc/bench/h200.md). */
-enum { CUDA_JOINED_CAPABILITY = 90, CUDA_JOINED_TILES = 66 };
+enum { CUDA_EPILOGUE_CAPABILITY = 90, CUDA_EPILOGUE_TILES = 66 };
 
 /* The number of work items for clusters: pairs of tiles. */
-static inline int64_t cuda_joined_tiles(int64_t rows, int64_t cols)
+static inline int64_t cuda_epilogue_tiles(int64_t rows, int64_t cols)
 {
-    return (rows + 2 * CUDA_JOINED_ROWS - 1) / (2 * CUDA_JOINED_ROWS) *
-           ((cols + CUDA_JOINED_COLS - 1) / CUDA_JOINED_COLS);
+    return (rows + 2 * CUDA_EPILOGUE_ROWS - 1) / (2 * CUDA_EPILOGUE_ROWS) *
+           ((cols + CUDA_EPILOGUE_COLS - 1) / CUDA_EPILOGUE_COLS);
 }
 
 static inline int64_t cuda_gelu_sums_workspace(int64_t rows, int64_t cols)
 {
-    return (rows + CUDA_JOINED_ROWS - 1) / CUDA_JOINED_ROWS * cols * (int64_t)sizeof(float);
+    return (rows + CUDA_EPILOGUE_ROWS - 1) / CUDA_EPILOGUE_ROWS * cols * (int64_t)sizeof(float);
 }
 
 /* ---- losses --------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /*
  * GELU and gates in the epilogue of products: a model trains with the same bits as with separate
  * ops, without a budget and under small ones, with tiers and with micro-steps; which ops are
- * joined; and that no value is stored for the backward pass if a product recomputes it.
+ * given epilogues; and that no value is stored for the backward pass if a product recomputes it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "attr.h"
 #include "ckpt_tools.h"
-#include "exec/joined.h"
+#include "exec/epilogue_products.h"
 #include "exec/small.h"
 #include "ops.h"
 
@@ -27,7 +27,7 @@ enum variation {
     ADDEND,     /* the layer before GELU, or the gate's layer, adds something */
     RESHAPED,   /* the next layer reads a view of the result */
     FROZEN,     /* only the first layer has gradients */
-    NARROW,     /* too few rows for a joined op */
+    NARROW,     /* too few rows for an epilogue */
     /* only for gates */
     UP_FIRST,    /* up's layer comes before the gate's layer, and up before the SiLU */
     SILU_SHOWN,  /* the SiLU is an output */
@@ -43,7 +43,7 @@ enum variation {
 
 struct model {
     enum variation is;
-    bool gated, joins, deep; /* of more layers */
+    bool gated, epilogues, deep; /* of more layers */
     int64_t batch;
     ckpt_tensor up[MORE_LAYERS], up_bias[MORE_LAYERS], down[MORE_LAYERS], down_bias[MORE_LAYERS],
         gate[MORE_LAYERS], gate_bias[MORE_LAYERS], first;
@@ -161,7 +161,7 @@ static ckpt *open_model(struct model *m, const struct ckpt_options *o, ckpt_prog
     ckpt *c;
     if (ckpt_open(&c, o))
         fail_msg("%s", ckpt_error(NULL));
-    c->programs.joined_tiles = m->joins ? TILES : 0;
+    c->programs.epilogue_tiles = m->epilogues ? TILES : 0;
     make_params(c, m);
     adapt(c, m);
     const int rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), m->batch, p);
@@ -193,11 +193,12 @@ enum { VALUES = WIDTH * WIDTH + MORE_LAYERS * 4 * (2 * WIDTH * WIDTH + 2 * WIDTH
 
 struct run {
     float loss[STEPS], value[VALUES];
-    int forward, backward, again; /* joined ops; of the latter those that make a result again */
-    int64_t bytes;                /* that the plan takes */
+    int forward, backward,
+        again;     /* ops with epilogues; of the latter those that make a result again */
+    int64_t bytes; /* that the plan takes */
 };
 
-static void count_joined(struct run *r, const ckpt_program *p)
+static void count_epilogues(struct run *r, const ckpt_program *p)
 {
     r->forward = count(p, &op_linear_gelu) + count(p, &op_linear_gated);
     r->backward = count(p, &op_linear_dx_gelu) + count(p, &op_linear_dx_gated);
@@ -211,16 +212,16 @@ static void count_joined(struct run *r, const ckpt_program *p)
 }
 
 /* NULL if the budget is refused. */
-static struct run *train(struct model m, bool joins, const struct ckpt_options *o)
+static struct run *train(struct model m, bool epilogues, const struct ckpt_options *o)
 {
     ckpt_program *p;
-    m.joins = joins;
+    m.epilogues = epilogues;
     ckpt *c = open_model(&m, o, &p);
     if (!c)
         return NULL;
     struct run *r = calloc(1, sizeof *r);
     r->bytes = p->reserved + p->plan->persistent + p->plan->transient;
-    count_joined(r, p);
+    count_epilogues(r, p);
     for (int i = 0; i < STEPS; i++)
         step(&m, p, i, &r->loss[i]);
     collect(c, r->value, VALUES);
@@ -247,20 +248,19 @@ struct expected {
     int forward, backward, again;
 };
 
-static void expect_joined(const struct model *m, const struct expected *e)
+static void expect_epilogues(const struct model *m, const struct expected *e)
 {
     const struct ckpt_options o = options();
-    struct run *apart = train(*m, false, &o), *joined = train(*m, true, &o);
+    struct run *apart = train(*m, false, &o), *with = train(*m, true, &o);
     assert_int_equal(apart->forward + apart->backward, 0);
-    if (joined->forward != e->forward || joined->backward != e->backward ||
-        joined->again != e->again)
-        fail_msg("variation %d%s: %d, %d, %d joined", m->is, m->gated ? " of a gate" : "",
-                 joined->forward, joined->backward, joined->again);
-    expect_same(apart, joined);
+    if (with->forward != e->forward || with->backward != e->backward || with->again != e->again)
+        fail_msg("variation %d%s: %d, %d, %d with epilogues", m->is, m->gated ? " of a gate" : "",
+                 with->forward, with->backward, with->again);
+    expect_same(apart, with);
     free(apart);
 }
 
-/* Counts the joined ops of each variation, and checks that joining changes no bit. */
+/* Counts the ops with epilogues of each variation, and checks that epilogues change no bit. */
 static void test_gelu(void **state)
 {
     static const struct expected expected[NARROW + 1] = {
@@ -276,10 +276,10 @@ static void test_gelu(void **state)
     };
     (void)state;
     for (int i = 0; i <= NARROW; i++)
-        expect_joined(&(struct model){.is = (enum variation)i, .batch = 1}, &expected[i]);
+        expect_epilogues(&(struct model){.is = (enum variation)i, .batch = 1}, &expected[i]);
 }
 
-/* The gradient is joined, and h recomputed, whether or not the layers are joined. */
+/* The gradient has an epilogue, and h recomputed, whether or not the layers have them. */
 static void test_gates(void **state)
 {
     static const struct expected expected[VARIATIONS] = {
@@ -304,8 +304,8 @@ static void test_gates(void **state)
     };
     (void)state;
     for (int i = 0; i < VARIATIONS; i++)
-        expect_joined(&(struct model){.is = (enum variation)i, .gated = true, .batch = 1},
-                      &expected[i]);
+        expect_epilogues(&(struct model){.is = (enum variation)i, .gated = true, .batch = 1},
+                         &expected[i]);
 }
 
 /* Recomputed values are not stored: the step needs less memory, and a smaller budget suffices. */
@@ -313,14 +313,14 @@ static void check_budgets(bool gated)
 {
     const struct model m = {.gated = gated, .deep = true, .batch = 4};
     struct ckpt_options o = options();
-    struct run *free_apart = train(m, false, &o), *free_joined = train(m, true, &o);
+    struct run *free_apart = train(m, false, &o), *free_with = train(m, true, &o);
     const int64_t wide = 4 * ROWS * HIDDEN * 2; /* bytes of a result of GELU, or of h */
     const int fewer = MORE_LAYERS - 1 - gated; /* of those; for a gate the CPU has one as scratch */
     int ran = 0;
-    assert_true(free_joined->bytes <= free_apart->bytes - fewer * wide * 9 / 10);
+    assert_true(free_with->bytes <= free_apart->bytes - fewer * wide * 9 / 10);
     for (int tier = 0; tier < 3; tier++)
         for (int share = 90; share > 40; share -= 15) {
-            o.vram = free_joined->bytes * share / 100;
+            o.vram = free_with->bytes * share / 100;
             o.host = tier ? INT64_C(64) << 20 : 0;
             o.nvme = tier == 2 ? ".:64M" : NULL;
             struct run *r = train(m, true, &o);
@@ -328,10 +328,10 @@ static void check_budgets(bool gated)
                 break;
             assert_true(r->bytes <= o.vram);
             ran++;
-            expect_same(free_joined, r);
+            expect_same(free_with, r);
         }
     assert_true(ran >= 6);
-    expect_same(free_apart, free_joined);
+    expect_same(free_apart, free_with);
     free(free_apart);
 }
 
@@ -342,7 +342,7 @@ static void test_budgets(void **state)
     check_budgets(true);
 }
 
-/* Gradients are summed over micro-steps, each of which is joined in the same way. */
+/* Gradients are summed over micro-steps, each of which has an epilogue in the same way. */
 static void test_micro_steps(void **state)
 {
     struct ckpt_options o = options();
@@ -350,9 +350,9 @@ static void test_micro_steps(void **state)
     o.micro_batch = 2;
     for (int gated = 0; gated < 2; gated++) {
         const struct model m = {.gated = gated, .batch = 4};
-        struct run *apart = train(m, false, &o), *joined = train(m, true, &o);
-        assert_int_equal(joined->backward, LAYERS);
-        expect_same(apart, joined);
+        struct run *apart = train(m, false, &o), *with = train(m, true, &o);
+        assert_int_equal(with->backward, LAYERS);
+        expect_same(apart, with);
         free(apart);
     }
 }
@@ -363,7 +363,7 @@ static void check_forward(bool gated)
     const struct ckpt_options o = options();
     float loss[2];
     for (int i = 0; i < 2; i++) {
-        struct model m = {.gated = gated, .batch = 2, .joins = i};
+        struct model m = {.gated = gated, .batch = 2, .epilogues = i};
         ckpt_program *p, *alone;
         ckpt *c = open_model(&m, &o, &p);
         assert_int_equal(ckpt_compile(c, record, &m, NULL, m.batch, &alone), 0);
@@ -381,7 +381,7 @@ static void test_forward(void **state)
     check_forward(true);
 }
 
-/* With 8-bit products or 8-bit activations none of these ops is joined. */
+/* With 8-bit products or 8-bit activations none of these ops has an epilogue. */
 static void test_modes(void **state)
 {
     struct ckpt_options o = options();
@@ -390,9 +390,9 @@ static void test_modes(void **state)
         const struct model m = {.gated = i % 2, .batch = 1};
         o.matmul = i / 2 ? "fp8" : NULL;
         o.activations = i / 2 ? NULL : "8bit";
-        struct run *apart = train(m, false, &o), *joined = train(m, true, &o);
-        assert_int_equal(joined->forward + joined->backward, 0);
-        expect_same(apart, joined);
+        struct run *apart = train(m, false, &o), *with = train(m, true, &o);
+        assert_int_equal(with->forward + with->backward, 0);
+        expect_same(apart, with);
         free(apart);
     }
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Helpers of tests of joined products: an input of normal values, and all parameters in one array,
- * to be compared bit by bit.
+ * Helpers of tests of products with epilogues: an input of normal values, and all parameters in one
+ * array, to be compared bit by bit.
  */
-#ifndef CKPT_TESTS_EXEC_JOINED_H
-#define CKPT_TESTS_EXEC_JOINED_H
+#ifndef CKPT_TESTS_EXEC_EPILOGUE_PRODUCTS_H
+#define CKPT_TESTS_EXEC_EPILOGUE_PRODUCTS_H
 
 #include <setjmp.h>
 #include <stdarg.h>
