@@ -55,7 +55,7 @@ static void sort(struct axes *a)
 }
 
 /* Whether axis i and the next inner axis j can be iterated as one axis. */
-static bool joins(const struct axes *a, int i, int j)
+static bool may_merge(const struct axes *a, int i, int j)
 {
     for (int k = 0; k < a->n; k++)
         if (a->step[k][i] != a->step[k][j] * a->size[j])
@@ -63,12 +63,12 @@ static bool joins(const struct axes *a, int i, int j)
     return true;
 }
 
-static void join(struct axes *a)
+static void merge(struct axes *a)
 {
     int last = 0;
     for (int i = 1; i < a->ndim; i++) {
         int64_t size = a->size[i];
-        if (joins(a, last, i))
+        if (may_merge(a, last, i))
             size *= a->size[last];
         else
             last++;
@@ -89,6 +89,6 @@ int axes_simplify(int ndim, int64_t *size, int n, int64_t (*step)[CKPT_MAX_DIMS]
             step[k][0] = 0;
     }
     sort(&a);
-    join(&a);
+    merge(&a);
     return a.ndim;
 }

@@ -4,7 +4,7 @@
  *
  * A program (struct expr) is a DAG over the elements of up to EXPR_INPUTS operands.  Nodes follow
  * their arguments; the last node is the result.  A function of ckpt_ops.h such as ckpt_exp()
- * records a program of one or a few nodes; pass_fuse() joins chains of them into one when the tape
+ * records a program of one or a few nodes; pass_fuse() merges chains of them into one when the tape
  * is complete.  A single function and a fused chain are the same op, with one shape rule, one
  * gradient rule, one cost and one kernel per device.
  *

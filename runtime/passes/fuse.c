@@ -173,10 +173,10 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
     return true;
 }
 
-/* ---- joining two programs -------------------------------------------------------------------- */
+/* ---- merging two programs -------------------------------------------------------------------- */
 
 /* "mul+add+gelu"; a name that is too long loses its middle. */
-static void join_names(char *dst, const char *a, const char *b)
+static void merge_names(char *dst, const char *a, const char *b)
 {
     char text[2 * EXPR_NAME + 2];
     int n = snprintf(text, sizeof text, "%s+%s", a, b);
@@ -215,8 +215,8 @@ static int count_positioned(const struct expr *e)
 
 /* Fuses producer a, whose program is ea, into reader b, whose program is eb.  Returns false if the
  * result is too large. */
-static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a,
-                 const struct expr *eb, const struct op *b, struct expr_joined *j)
+static bool merge(const ckpt_tape *t, const struct expr *ea, const struct op *a,
+                  const struct expr *eb, const struct op *b, struct expr_merged *j)
 {
     int32_t x = op_out(t, a, 0);
     int used[EXPR_OPERANDS];
@@ -234,7 +234,7 @@ static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a,
     memcpy(in, j->in, sizeof in);
     for (int k = 0; k < j->e.n_in; k++)
         j->in[k] = in[used[k]];
-    join_names(j->e.name, ea->name, eb->name);
+    merge_names(j->e.name, ea->name, eb->name);
     const bool rows_only = is_of_rows(ea, eb);
     const struct expr *walk = rows_only ? ea : eb;
     j->e.dtype = eb->dtype;
@@ -300,7 +300,7 @@ static int prepare(struct fusion *f)
     f->last_read = calloc((size_t)t->n_storages + 1, sizeof *f->last_read);
     if (!f->views || !f->last_read || make_lists(&f->readers, t->n_tensors, t->n_operands) ||
         make_lists(&f->writers, t->n_storages, t->n_operands))
-        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
+        return tape_fail(t, CKPT_ENOMEM, "no memory to merge the ops of a tape");
     for (int32_t i = 1; i < t->n_tensors; i++)
         f->views[t->tensors.data[i].storage]++;
     scan(f, true);
@@ -555,7 +555,7 @@ static int find_groups(struct fusion *f)
     if (g.parent && g.of && g.seen && g.fusable)
         keep_all(f, &g);
     else
-        rc = tape_fail(f->t, CKPT_ENOMEM, "no memory to join the ops of a tape");
+        rc = tape_fail(f->t, CKPT_ENOMEM, "no memory to merge the ops of a tape");
     free(g.parent);
     free(g.of);
     free(g.seen);
@@ -566,14 +566,14 @@ static int find_groups(struct fusion *f)
 /* ---- changing the tape ----------------------------------------------------------------------- */
 
 /* Replaces op j by its fusion with a. */
-static int replace(struct fusion *f, const struct expr_joined *joined, const struct op *a,
+static int replace(struct fusion *f, const struct expr_merged *merged, const struct op *a,
                    int32_t j)
 {
     ckpt_tape *t = f->t;
     const int32_t out = op_out(t, &t->ops.data[j], 0);
-    int rc = expr_replace_op(t, j, joined, &out, 1);
-    for (int k = 0; k < joined->e.n_in && !rc; k++) {
-        int32_t s = t->tensors.data[joined->in[k]].storage;
+    int rc = expr_replace_op(t, j, merged, &out, 1);
+    for (int k = 0; k < merged->e.n_in && !rc; k++) {
+        int32_t s = t->tensors.data[merged->in[k]].storage;
         f->last_read[s] = f->last_read[s] > j ? f->last_read[s] : j;
     }
     if (!rc)
@@ -587,7 +587,7 @@ static int fuse_op(struct fusion *f, int32_t i)
     ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
     struct expr e, eb;
-    struct expr_joined joined[MAX_READERS];
+    struct expr_merged merged[MAX_READERS];
     int32_t reader[MAX_READERS];
     int n = 0;
     if (!expr_of_op(t, a, &e) || (f->only_rows && !e.reduced) || !is_private(f, op_out(t, a, 0)))
@@ -599,7 +599,7 @@ static int fuse_op(struct fusion *f, int32_t i)
             continue;
         const struct op *b = &t->ops.data[j];
         if (n == MAX_READERS || !expr_of_op(t, b, &eb) || !can_fuse(f, &e, i, &eb, j) ||
-            !join(t, &e, a, &eb, b, &joined[n]))
+            !merge(t, &e, a, &eb, b, &merged[n]))
             return 0;
         reader[n++] = j;
     }
@@ -607,7 +607,7 @@ static int fuse_op(struct fusion *f, int32_t i)
         return 0;
     int rc = 0;
     for (int k = 0; k < n && !rc; k++)
-        rc = replace(f, &joined[k], a, reader[k]);
+        rc = replace(f, &merged[k], a, reader[k]);
     if (!rc)
         tape_remove_op(t, i);
     f->fused += !rc;

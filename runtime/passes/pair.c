@@ -49,7 +49,7 @@ static bool share_operands(const ckpt_tape *t, int32_t a, int32_t b)
 
 /* The combined program.  Returns false if the two do not fit in one, or are equal.  The last node
  * is the first result: the result of b, unless they are swapped. */
-static bool join(const ckpt_tape *t, int32_t a, int32_t b, struct expr_joined *j, bool *swapped)
+static bool merge(const ckpt_tape *t, int32_t a, int32_t b, struct expr_merged *j, bool *swapped)
 {
     const struct op *first = &t->ops.data[a], *other = &t->ops.data[b];
     const struct expr *ea = first->attr, *eb = other->attr;
@@ -72,7 +72,7 @@ static bool join(const ckpt_tape *t, int32_t a, int32_t b, struct expr_joined *j
 }
 
 /* Replaces op a by the pair and removes b. */
-static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_joined *j, bool swapped)
+static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_merged *j, bool swapped)
 {
     const int32_t x = op_out(t, &t->ops.data[a], 0), y = op_out(t, &t->ops.data[b], 0);
     const int32_t out[] = {swapped ? x : y, swapped ? y : x};
@@ -89,10 +89,10 @@ static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_joined 
 static int pair_op(ckpt_tape *t, int32_t a, int32_t b, const int32_t *first)
 {
     const struct expr *x = single(t, a), *y = single(t, b);
-    struct expr_joined j;
+    struct expr_merged j;
     bool swapped;
     if (!x || !y || x->dtype != y->dtype || !desc_same_shape(result(t, a), result(t, b)) ||
-        first[storage_of(t, b)] < b || !share_operands(t, a, b) || !join(t, a, b, &j, &swapped))
+        first[storage_of(t, b)] < b || !share_operands(t, a, b) || !merge(t, a, b, &j, &swapped))
         return 0;
     return replace(t, a, b, &j, swapped);
 }

@@ -7,7 +7,7 @@
  *
  * The function is a staircase in bytes.  A table row stores its steps with exact bytes; of the
  * steps within one unit of bytes only the lowest is kept.  The error of that grows with the number
- * of rows, so neighbouring blocks are joined in pairs, and pairs of pairs, until MOST_ROWS are left
+ * of rows, so neighbouring blocks are merged in pairs, and pairs of pairs, until MOST_ROWS are left
  * (struct group).  One table answers all budgets.  Its answers are simulated like other schedules.
  *
  * Each way to cut the forward pass has its own table.  A lookup is cheap, but a simulation costs
@@ -31,10 +31,10 @@
  */
 struct pick {
     int64_t ticks, kept, need;
-    uint8_t left, right; /* picks of the two joined groups; of a single block, left is the choice */
+    uint8_t left, right; /* picks of the two merged groups; of a single block, left is the choice */
 };
 
-/* A block, or two neighbouring groups: group i of a level joins groups 2i and 2i + 1 of the level
+/* A block, or two neighbouring groups: group i of a level merges groups 2i and 2i + 1 of the level
  * below. */
 struct group {
     struct pick picks[MOST_CHOICES];
@@ -180,7 +180,7 @@ static int list_blocks(struct cuttings *t, struct cutting *c)
 }
 
 /* The second group runs while the bytes kept by the first are alive. */
-static struct pick join(const struct group *a, int32_t i, const struct group *b, int32_t j)
+static struct pick merge(const struct group *a, int32_t i, const struct group *b, int32_t j)
 {
     const struct pick *x = &a->picks[i], *y = &b->picks[j];
     return (struct pick){x->ticks + y->ticks, x->kept + y->kept,
@@ -197,9 +197,9 @@ static bool is_smaller(const struct pick *a, const struct pick *b)
     return a->need != b->need ? a->need < b->need : a->ticks < b->ticks;
 }
 
-/* Joins two groups: in each of PARTS ranges of kept bytes, the fastest pick and the smallest one.
+/* Merges two groups: in each of PARTS ranges of kept bytes, the fastest pick and the smallest one.
  */
-static void join_groups(const struct group *a, const struct group *b, struct group *to)
+static void merge_groups(const struct group *a, const struct group *b, struct group *to)
 {
     struct pick fast[PARTS] = {0}, small[PARTS];
     bool there[PARTS] = {0};
@@ -210,7 +210,7 @@ static void join_groups(const struct group *a, const struct group *b, struct gro
         high = max_i64(high, kept);
     }
     for (int32_t i = 0; i < a->n * b->n; i++) {
-        struct pick p = join(a, i / b->n, b, i % b->n);
+        struct pick p = merge(a, i / b->n, b, i % b->n);
         int64_t k = (p.kept - low) * PARTS / (high - low + 1);
         if (!there[k] || is_faster(&p, &fast[k]))
             fast[k] = p;
@@ -236,7 +236,7 @@ static int build_groups(struct cuttings *t, struct cutting *c)
         struct level *to = new_level(t, c, (from->n + 1) / 2);
         for (int32_t i = 0; to && i < to->n; i++) {
             if (2 * i + 1 < from->n)
-                join_groups(&from->groups[2 * i], &from->groups[2 * i + 1], &to->groups[i]);
+                merge_groups(&from->groups[2 * i], &from->groups[2 * i + 1], &to->groups[i]);
             else
                 to->groups[i] = from->groups[2 * i];
         }

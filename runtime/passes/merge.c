@@ -2,7 +2,7 @@
 /* Several programs become one: see join.h. */
 #include "passes/join.h"
 
-static int operand_node(struct expr_joined *j, int32_t tensor)
+static int operand_node(struct expr_merged *j, int32_t tensor)
 {
     int k = 0;
     while (k < j->e.n_in && j->in[k] != tensor)
@@ -18,7 +18,7 @@ static int operand_node(struct expr_joined *j, int32_t tensor)
     return expr_node(&j->e, EXPR_INPUT, k, 0, 0, 0.f, 0.f);
 }
 
-int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
+int expr_append(struct expr_merged *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
                 int32_t replaced, int value)
 {
     int to[EXPR_NODES];
@@ -37,7 +37,7 @@ int expr_append(struct expr_joined *j, const ckpt_tape *t, const struct op *o, c
     return j->fits ? to[e->n_nodes - 1] : 0;
 }
 
-int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_joined *j, const int32_t *out,
+int expr_replace_op(ckpt_tape *t, int32_t i, const struct expr_merged *j, const int32_t *out,
                     int n_out)
 {
     return tape_replace_op(t, i, &op_expr, &j->e, expr_size(&j->e), j->e.n_in, j->in, n_out, out);
