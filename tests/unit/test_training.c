@@ -28,13 +28,13 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, ckpt_linear(t, x, c->w, CKPT_NONE), x, CKPT_NONE);
 }
 
-static int submit(struct training *t, int64_t step)
+static int feed(struct training *t, int64_t step)
 {
     const float x[2] = {1, (float)step};
     struct course *c = t->user;
 
     t->data_ms = 1;
-    return ckpt_feed(c->program, "x", x, sizeof x) || ckpt_submit(c->program) ? -1 : 0;
+    return ckpt_feed(c->program, "x", x, sizeof x) ? -1 : 0;
 }
 
 static int end(struct training *t, int64_t step)
@@ -71,11 +71,11 @@ static int look(struct training *t, int64_t step)
 static void run(int64_t ahead)
 {
     struct course course = {.looks = 0};
-    const struct training_options o = {.steps = STEPS};
+    const struct training_options o = {.steps = STEPS, .lr = 1e-3F, .rates = CKPT_SCHEDULE_INIT};
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
     struct training t = {.options = &o,
                          .ahead = ahead,
-                         .submit = submit,
+                         .feed = feed,
                          .end = end,
                          .looks = looks,
                          .look = look,
@@ -88,6 +88,7 @@ static void run(int64_t ahead)
     assert_int_equal(ckpt_compile(t.context, record, &course, ckpt_adamw(t.context, &a), 1,
                                   &course.program),
                      0);
+    t.only = course.program;
     begun = run_clock_now();
     assert_int_equal(training_run(&t), 0);
     double took = (run_clock_now() - begun) * 1e3;
