@@ -279,7 +279,7 @@ struct fp8_producer {
     ckpt_tensor in[2];
 };
 
-static bool is_plain(const ckpt_tape *t, int32_t x)
+bool fp8_reads(const ckpt_tape *t, int32_t x)
 {
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
     return d->dtype == CKPT_BF16 && desc_is_dense(d);
@@ -291,8 +291,8 @@ static struct fp8_producer producer_of(const ckpt_tape *t, ckpt_tensor x)
     const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
     const bool gelu = o && o->def == &op_gelu;
     const bool dx = o && (o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums);
-    if (!(gelu || dx) || t->env.matmul != MATMUL_FP8_BLOCK || !is_plain(t, op_in(t, o, 0)) ||
-        (dx && !is_plain(t, op_in(t, o, 1))))
+    if (!(gelu || dx) || t->env.matmul != MATMUL_FP8_BLOCK || !fp8_reads(t, op_in(t, o, 0)) ||
+        (dx && !fp8_reads(t, op_in(t, o, 1))))
         return (struct fp8_producer){FP8_OPERAND, {x, CKPT_NONE}};
     return (struct fp8_producer){
         gelu ? FP8_GELU : FP8_GELU_DX,

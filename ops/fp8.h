@@ -128,4 +128,7 @@ ckpt_tensor linear_column_sums_of(const ckpt_tape *t, ckpt_tensor dy);
 bool fp8_applies(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w);
 ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, ckpt_tensor a);
 
+/* Whether kernels that compute an op while they round its result can read x: bf16 and dense. */
+bool fp8_reads(const ckpt_tape *t, int32_t x);
+
 #endif

@@ -9,12 +9,6 @@
 #include "ops.h"
 #include "passes/passes.h"
 
-static bool is_plain(const ckpt_tape *t, int32_t x)
-{
-    const struct ckpt_desc *d = &t->tensors.data[x].desc;
-    return d->dtype == CKPT_BF16 && desc_is_dense(d);
-}
-
 /* Whether no op reads the results of a GELU op or its gradient any more. */
 static bool is_unread(const ckpt_tape *t, const struct op *o, const int32_t *reads)
 {
@@ -52,7 +46,7 @@ static int32_t *count_reads(ckpt_tape *t, bool all)
 static bool fuse_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 {
     const struct op *o = &t->ops.data[i];
-    if (gelu->def != &op_gelu || !is_plain(t, op_in(t, gelu, 0)))
+    if (gelu->def != &op_gelu || !fp8_reads(t, op_in(t, gelu, 0)))
         return false;
     ((struct to_fp8_attr *)o->attr)->source = FP8_GELU;
     t->operands.data[o->operands + FP8_FROM] = op_in(t, gelu, 0);
@@ -65,7 +59,7 @@ static bool fuse_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 static bool fuse_norm(ckpt_tape *t, int32_t i, const struct op *norm)
 {
     struct fp8_vector v;
-    if (norm->def != &op_layer_norm_modulate || !is_plain(t, op_in(t, norm, 0)))
+    if (norm->def != &op_layer_norm_modulate || !fp8_reads(t, op_in(t, norm, 0)))
         return false;
     const struct ckpt_desc *x = &t->tensors.data[op_in(t, norm, 0)].desc;
     for (int k = 1; k <= 2; k++)
@@ -94,7 +88,7 @@ static void fuse_sources(ckpt_tape *t)
         if (!makes_copies(o) || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
             continue;
         const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
-        if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && is_plain(t, y) &&
+        if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && fp8_reads(t, y) &&
             !fuse_gelu(t, i, &t->ops.data[made]))
             fuse_norm(t, i, &t->ops.data[made]);
     }
