@@ -6,7 +6,6 @@
 const struct ckpt_op_def *const ops_table[] = {
 #define OP(name) &op_##name,
 #include "ops.def"
-#undef OP
     NULL};
 
 ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,

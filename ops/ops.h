@@ -8,7 +8,6 @@
 /* One op_<name> per row of ops.def; a file per family in ops/. */
 #define OP(name) extern const struct ckpt_op_def op_##name;
 #include "ops.def"
-#undef OP
 
 /* Every op; the last entry is NULL. */
 extern const struct ckpt_op_def *const ops_table[];

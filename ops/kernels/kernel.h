@@ -3,7 +3,7 @@
  * Kernels: which function runs an op on a device, and what it needs there.
  *
  * An op (ops/) says what a step computes; a kernel is how one device computes it.  Each device has
- * a table of rows, kernels.def in its folder.  A tape is recorded and rewritten without them:
+ * a table of rows, table.c in its folder.  A tape is recorded and rewritten without them:
  * kernel_bind() chooses the kernel of each op once, after all passes and before the graph, so
  * scratch sizes are those of the ops that run.  Rows are complete in a build without the device but
  * for `run`, because a plan for a GPU is made on machines without one.
@@ -23,7 +23,15 @@ struct kernel {
     int64_t (*workspace)(const struct ckpt_call *call);
 };
 
-/* The rows of a device in the order of names; the last one has no op. */
+/* The rows of a device are the ops of ops.def with a kernel, in its order; the last one has no op.
+ * The table of a device sets the op and the function of each, and adds what its kernels.def has. */
+enum {
+#define OP_BY(name, kernel) ROW_##name,
+#define OP(name)            ROW_##name,
+#define OP_ALONE(name)
+#include "ops.def"
+    KERNEL_ROWS
+};
 extern const struct kernel cpu_kernels[], cuda_kernels[];
 
 /* The function that runs an op on a device, or NULL. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU kernels: the functions of kernels.def, and what several of them share. */
+/* The CPU kernels of ops.def, and what several of them share. */
 #ifndef CKPT_CPU_KERNELS_H
 #define CKPT_CPU_KERNELS_H
 
 #include "ckpt_op.h"
 
-#define KERNEL(op, run, workspace) int run(const struct ckpt_kernel_args *a);
-#include "kernels/cpu/kernels.def"
-#undef KERNEL
+#define OP_BY(name, kernel) int cpu_##kernel(const struct ckpt_kernel_args *a);
+#define OP(name) OP_BY(name, name)
+#define OP_ALONE(name)
+#include "ops.def"
 
 /* Called at the end of a kernel with n outputs that returned rc: if the call has an extra output,
  * writes the largest magnitude of output 0, whose rows are dense (pass_largest). */

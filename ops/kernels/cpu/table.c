@@ -268,8 +268,11 @@ static int64_t sum_squares_bytes(const struct ckpt_call *call)
     return chunk_bytes(chunks);
 }
 
-const struct kernel cpu_kernels[] = {
-#define KERNEL(op, run, workspace) {&op_##op, run, workspace},
+const struct kernel cpu_kernels[KERNEL_ROWS + 1] = {
+#define OP_BY(name, kernel) [ROW_##name].op = &op_##name, [ROW_##name].run = cpu_##kernel,
+#define OP(name)            OP_BY(name, name)
+#define OP_ALONE(name)
+#include "ops.def"
+#define KERNEL(name, bytes) [ROW_##name].workspace = bytes,
 #include "kernels/cpu/kernels.def"
-#undef KERNEL
-    {NULL, NULL, NULL}};
+};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA kernels: the functions of kernels.def, and two that others call. */
+/* The CUDA kernels of ops.def, and two that others call. */
 #ifndef CKPT_CUDA_KERNELS_H
 #define CKPT_CUDA_KERNELS_H
 
@@ -9,9 +9,10 @@
 extern "C" {
 #endif
 
-#define KERNEL(op, run, workspace) int run(const struct ckpt_kernel_args *a);
-#include "kernels/cuda/kernels.def"
-#undef KERNEL
+#define OP_BY(name, kernel) int cuda_##kernel(const struct ckpt_kernel_args *a);
+#define OP(name) OP_BY(name, name)
+#define OP_ALONE(name)
+#include "ops.def"
 
 /* For any rows; that of RMS norm with an addend. */
 int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a);

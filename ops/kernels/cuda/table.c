@@ -264,13 +264,16 @@ static int64_t clip_bytes(const struct ckpt_call *call)
 
 /* Rows of a build without CUDA have no function to run. */
 #ifdef HAVE_CUDA
-#define BUILT(run) run
+#define RUN(kernel) cuda_##kernel
 #else
-#define BUILT(run) NULL
+#define RUN(kernel) NULL
 #endif
 
-const struct kernel cuda_kernels[] = {
-#define KERNEL(op, run, workspace) {&op_##op, BUILT(run), workspace},
+const struct kernel cuda_kernels[KERNEL_ROWS + 1] = {
+#define OP_BY(name, kernel) [ROW_##name].op = &op_##name, [ROW_##name].run = RUN(kernel),
+#define OP(name)            OP_BY(name, name)
+#define OP_ALONE(name)
+#include "ops.def"
+#define KERNEL(name, bytes) [ROW_##name].workspace = bytes,
 #include "kernels/cuda/kernels.def"
-#undef KERNEL
-    {NULL, NULL, NULL}};
+};
