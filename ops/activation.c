@@ -18,15 +18,6 @@ static int shape_activation_dx(struct ckpt_call *call)
     return call_float(call, 0) ? CKPT_ESHAPE : call_float(call, 1);
 }
 
-/* {dy, x} -> {dx, the column sums of dx}.  All tensors are dense. */
-static int shape_gelu_dx_sums(struct ckpt_call *call)
-{
-    if (shape_activation_dx(call))
-        return CKPT_ESHAPE;
-    call_column_sum(call, 1, &call->out[0]);
-    return CKPT_OK;
-}
-
 /* An exponential and a division, counted as the operations of their polynomials. */
 static void cost_activation(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
@@ -45,13 +36,8 @@ ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x)
 
 static void grad_gelu(struct ckpt_grad *g)
 {
-    const ckpt_tensor in[] = {g->dout[0], g->in[0]};
-    ckpt_tensor out[2];
-    if (ops_sums_wanted(g->tape, g->in[0]))
-        ckpt_record(g->tape, &op_gelu_dx_sums, 2, in, 2, out, NULL, 0);
-    else
-        ckpt_record(g->tape, &op_gelu_dx, 2, in, 1, out, NULL, 0);
-    g->din[0] = out[0];
+    g->din[0] =
+        ops_record1(g->tape, &op_gelu_dx, 2, (ckpt_tensor[]){g->dout[0], g->in[0]}, NULL, 0);
 }
 
 const struct ckpt_op_def op_gelu = {
@@ -86,13 +72,6 @@ const struct ckpt_op_def op_gelu_dx = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_activation_dx,
     .grad = grad_gelu_dx,
-    .cost = cost_activation,
-};
-
-const struct ckpt_op_def op_gelu_dx_sums = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "gelu_dx_sums",
-    .shape = shape_gelu_dx_sums,
     .cost = cost_activation,
 };
 

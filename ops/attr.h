@@ -41,11 +41,6 @@ struct linear_dw_attr {
     int32_t dtype;
 };
 
-/* linear_dx_gelu: which optional results follow the gradient. */
-struct linear_dx_gelu_attr {
-    int32_t sums, post; /* its column sums; the recomputed GELU */
-};
-
 /* clip_coefficient: the values that all updates of a step share. */
 #define CLIP_BETAS 8 /* maximum number of (beta1, beta2) pairs in one step */
 struct clip_attr {
@@ -182,39 +177,15 @@ struct moving_average_attr {
 /* attention: query i of L is at key position n - L + i, where its sequence has n keys. */
 struct attention_attr {
     float scale;
-    int16_t causal; /* a query sees no key after its own position */
-    uint16_t left;  /* gradients: extra outputs, see attention_leave */
+    int32_t causal; /* a query sees no key after its own position */
     int64_t window; /* above 0: only the last `window` of these keys; requires causal */
 };
 
 struct cross_attention_attr {
     float scale;
-    uint16_t left, unused;
 };
 
-/*
- * A gradient of attention (dq, dk, dv) can write largest magnitudes of its results as extra outputs
- * (largest.c).  `left` lists them: for each extra output two bits with the index of the result
- * plus 1, lowest bits first.
- */
-enum { ATTENTION_RESULTS = 3 };
-
-static inline void attention_leave(uint16_t *left, int result)
-{
-    int k = 0;
-    while (*left >> 2 * k)
-        k++;
-    *left |= (uint16_t)((result + 1) << 2 * k);
-}
-
-/* The output with the largest magnitude of a result, or -1. */
-static inline int attention_left(uint16_t left, int result)
-{
-    for (int k = 0; left >> 2 * k; k++)
-        if ((left >> 2 * k & 3) == result + 1)
-            return ATTENTION_RESULTS + k;
-    return -1;
-}
+enum { ATTENTION_RESULTS = 3 }; /* of its gradients: dq, dk, dv */
 
 /*
  * Operands of attention.  The gradients have three more (o, lse, do) before the optional ones.  The

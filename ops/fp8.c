@@ -26,11 +26,12 @@
  * model), and no ckpt_full_precision (used for the last layers).
  *
  * The largest magnitude of an operand is an output of the op that produced it, or of to_fp8_largest
- * (passes/largest.c).  It is a tensor of four bytes, and is kept where a plan recomputes copies.
+ * (passes/extra.c).  It is a tensor of four bytes, and is kept where a plan recomputes copies.
  */
 #include <stdlib.h>
 #include "fp8.h"
 #include "core/fp8.h"
+#include "extra.h"
 #include "shapes/linear.h"
 #include "expr/expr.h"
 #include "ops.h"
@@ -63,8 +64,8 @@ bool fp8_vector_of(const struct ckpt_desc *v, const struct ckpt_desc *x, struct 
     return to->step % 8 == 0 && linear_rows(x) <= INT32_MAX;
 }
 
-/* {x [..., K], the largest magnitude (added by passes/largest.c), shift, scale and statistics of a
- * norm or none} -> {scale, the requested copies [..., K] and [K, M'], the column sums} */
+/* {x [..., K], the largest magnitude (added by passes/extra.c), shift, scale and statistics of a
+ * norm or none} -> {scale, the requested copies [..., K] and [K, M']} */
 static int to_fp8_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
@@ -83,10 +84,8 @@ static int to_fp8_shape(struct ckpt_call *call)
         call->out[n] = (struct ckpt_desc){.dtype = (enum ckpt_dtype)attr->dtype, .ndim = 2};
         call->out[n].shape[0] = x->shape[x->ndim - 1];
         call->out[n].shape[1] = fp8_pitch(linear_rows(x), attr);
-        desc_dense(&call->out[n++]);
+        desc_dense(&call->out[n]);
     }
-    if (attr->sums)
-        call_column_sum(call, n, x);
     return CKPT_OK;
 }
 
@@ -129,8 +128,7 @@ const struct ckpt_op_def op_to_fp8_largest = {
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
 
 /* {x [..., K], the input of GELU if x is dy of its gradient, shift, scale and statistics if the
- * source is a norm} -> {scales, codes} of each requested copy, [..., K] and [K, M'], and the column
- * sums */
+ * source is a norm} -> {scales, codes} of each requested copy, [..., K] and [K, M'] */
 static int to_fp8_blocks_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0], *other = &call->in[1];
@@ -154,10 +152,8 @@ static int to_fp8_blocks_shape(struct ckpt_call *call)
         call->out[n] = (struct ckpt_desc){.dtype = (enum ckpt_dtype)attr->dtype, .ndim = 2};
         call->out[n].shape[0] = cols;
         call->out[n].shape[1] = pitch;
-        desc_dense(&call->out[n++]);
+        desc_dense(&call->out[n]);
     }
-    if (attr->sums)
-        call_column_sum(call, n, x);
     return CKPT_OK;
 }
 
@@ -290,7 +286,7 @@ static struct fp8_producer producer_of(const ckpt_tape *t, ckpt_tensor x)
     const struct tensor *v = &t->tensors.data[x.id];
     const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
     const bool gelu = o && o->def == &op_gelu;
-    const bool dx = o && (o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums);
+    const bool dx = o && o->def == &op_gelu_dx;
     if (!(gelu || dx) || t->env.matmul != MATMUL_FP8_BLOCK || !fp8_reads(t, op_in(t, o, 0)) ||
         (dx && !fp8_reads(t, op_in(t, o, 1))))
         return (struct fp8_producer){FP8_OPERAND, {x, CKPT_NONE}};
@@ -313,14 +309,16 @@ static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kin
                                      .copies = copies,
                                      .fill = kind == FP8_WEIGHT ? FP8_SIDE : FP8_LINE,
                                      .square = blocks && kind == FP8_WEIGHT,
-                                     .source = made.source,
-                                     .sums = sums};
+                                     .source = made.source};
     const ckpt_tensor in[FP8_FROM_INPUTS] = {made.in[0], made.in[1], CKPT_NONE, CKPT_NONE,
                                              CKPT_NONE};
     ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    const int n = copies == (FP8_ROWS | FP8_COLUMNS) ? 2 : 1;
-    ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8, blocks ? 2 : FP8_FROM_INPUTS, in,
-                (blocks ? 2 * n : n + 1) + sums, out, &attr, sizeof attr);
+    const int each = copies == (FP8_ROWS | FP8_COLUMNS) ? 2 : 1, n = blocks ? 2 * each : each + 1;
+    const int rc = ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8,
+                               blocks ? 2 : FP8_FROM_INPUTS, in, n, out, &attr, sizeof attr);
+    const struct ckpt_desc d = column_sum_desc(&t->tensors.data[x.id].desc);
+    if (sums && !rc)
+        out[n] = tape_add_extra(t, t->n_ops - 1, EXTRA_SUMS, &d);
     return copies_in(out, blocks, copies);
 }
 

@@ -33,7 +33,6 @@ struct to_fp8_attr {
                      * along the axis that the product sums */
     int32_t source; /* enum fp8_source; to_fp8 accepts no gradient, because it would need the
                      * largest magnitude of the computed values */
-    int32_t sums;   /* also output the column sums, the gradient of a bias */
 };
 
 /* What is rounded: the operand, its GELU, the gradient of GELU for {dy, x}, or the operand
@@ -76,8 +75,7 @@ struct linear_fp8_attr {
     int32_t dtype;
 };
 
-/* Operands of linear_fp8_dx_gelu: those of the product, then the input of GELU.  Its attribute is
- * struct linear_dx_gelu_attr with post 0. */
+/* Operands of linear_fp8_dx_gelu: those of the product, then the input of GELU. */
 enum { FP8_DX_PRE = 4, FP8_DX_INPUTS };
 
 /* Operands of linear_fp8.  X and W are for the gradient rule only; no kernel reads them, and

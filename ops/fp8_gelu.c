@@ -8,7 +8,7 @@
  *
  * GELU itself is computed while its result is rounded (fp8.c).  The forward pass saves the pass
  * that finds its largest magnitude, which is an extra output of linear_fp8 requested by
- * pass_largest.  The backward pass saves writing and reading the gradient of gelu(pre).
+ * pass_extra.  The backward pass saves writing and reading the gradient of gelu(pre).
  *
  * epilogue.c describes where this is done.  The products are our own kernels.  Up to FP8_SHORT_SUMS
  * they sum like cuBLASLt when it may use the accumulators of the tensor cores; longer sums and
@@ -19,18 +19,15 @@
 #include "ops.h"
 #include "shapes/linear.h"
 
-/* {qdy, scale, transposed qw, scale, pre} -> {dpre, its column sums if requested} */
+/* {qdy, scale, transposed qw, scale, pre} -> {dpre} */
 static int linear_fp8_dx_gelu_shape(struct ckpt_call *call)
 {
-    const struct linear_dx_gelu_attr *attr = call->attr;
     const struct ckpt_desc *pre = &call->in[FP8_DX_PRE];
     const int rc = fp8_product_shape(call, 0, CKPT_BF16);
     if (rc)
         return rc;
     if (!desc_same_shape(pre, &call->out[0]) || pre->dtype != CKPT_BF16)
         return ckpt_call_fail(call, "the operand of gelu must be bf16 and of the gradient's shape");
-    if (attr->sums)
-        call_column_sum(call, 1, pre);
     return CKPT_OK;
 }
 

@@ -4,15 +4,15 @@
  *
  * - The gradient is three ops, bias, dx, dw, so a plan can recompute one of them or free its
  *   operands separately.  dw accumulates over micro-steps in fp32 unless the optimizer takes bf16.
- * - The bias gradient is the column sums of dy.  An op that produces dy can write them as an
- *   extra output (the table `summing`) if ops_sums_wanted(), which saves a pass over dy.  A
- *   gradient that is itself differentiated has no such sums.
+ * - The bias gradient is the column sums of dy, an extra output of the op that produced dy if its
+ *   kernel can write them, which saves a pass over dy.
  * - An addend replaces a separate add after the product, in forward and in dx.
  * - ckpt_linear() decides what is recorded: 8-bit products (fp8.c), and the adapter that
  *   ckpt_lora() attached to w.
  */
 #include "call.h"
 #include "attr.h"
+#include "extra.h"
 #include "fp8.h"
 #include "ops.h"
 #include "tape/tape.h"
@@ -97,55 +97,25 @@ static int linear_dw_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
+struct ckpt_desc column_sum_desc(const struct ckpt_desc *x)
 {
-    call->out[out] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {last_size(x)}};
-    desc_dense(&call->out[out]);
+    struct ckpt_desc d = {.dtype = CKPT_F32, .ndim = 1, .shape = {last_size(x)}};
+    desc_dense(&d);
+    return d;
 }
 
 static int column_sum_shape(struct ckpt_call *call)
 {
-    call_column_sum(call, 0, &call->in[0]);
+    call->out[0] = column_sum_desc(&call->in[0]);
     return CKPT_OK;
 }
 
-/* The op that produced x, or NULL. */
-static const struct op *producer(const ckpt_tape *t, ckpt_tensor x)
-{
-    int32_t op = x.id > 0 ? t->tensors.data[x.id].op : -1;
-    return op >= 0 ? &t->ops.data[op] : NULL;
-}
-
-bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x)
-{
-    if (t->in_gradients || !tape_rewrites(t, REWRITE_SUMS)) /* sums would have no gradient */
-        return false;
-    const struct op *o = producer(t, x);
-    bool linear = o && (o->def == &op_linear || o->def == &op_linear_fp8);
-    int32_t bias = linear ? op_in(t, o, 2) : 0;
-    return bias > 0 && t->tensors.data[bias].needs_grad;
-}
-
-/* Ops that write the column sums of their first output, and the index of that extra output. */
-static const struct {
-    const struct ckpt_op_def *def;
-    int sums;
-} summing[] = {
-    {&op_gelu_dx_sums, 1},
-    {&op_layer_norm_dx_sums, 1},
-    {&op_layer_norm_affine_dx_sums, 3},
-    {&op_layer_norm_modulate_dx_sums, 3},
-    {&op_rms_norm_dx_sums, 2},
-    {&op_gated_residual_dx_sums, 2},
-};
-
 ckpt_tensor linear_column_sums_of(const ckpt_tape *t, ckpt_tensor dy)
 {
-    const struct op *o = producer(t, dy);
-    for (size_t i = 0; o && i < sizeof summing / sizeof *summing; i++)
-        if (o->def == summing[i].def && t->tensors.data[dy.id].index == 0)
-            return tape_handle(t, op_out(t, o, summing[i].sums));
-    return CKPT_NONE;
+    const struct tensor *v = &t->tensors.data[max_i64(0, dy.id)];
+    const struct op *o = dy.id > 0 && v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
+    const int sums = o ? extra_index(o->extra, o->n_out, EXTRA_SUMS) : -1;
+    return sums < 0 ? CKPT_NONE : tape_handle(t, op_out(t, o, sums));
 }
 
 /* The column sums that were written with dy, or a pass over dy. */

@@ -32,22 +32,16 @@ static int linear_gelu_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-/* {dy, w, pre} -> {dpre, and if requested its column sums, post} */
+/* {dy, w, pre} -> {dpre} */
 static int linear_dx_gelu_shape(struct ckpt_call *call)
 {
-    const struct linear_dx_gelu_attr *attr = call->attr;
     const struct ckpt_desc *pre = &call->in[2];
-    int n = 1;
     const int rc = op_linear_dx.shape(call);
     if (rc)
         return rc;
     if (!desc_same_shape(pre, &call->out[0]) || pre->dtype != CKPT_BF16 ||
         call->out[0].dtype != CKPT_BF16)
         return ckpt_call_fail(call, "the operand of gelu must be bf16 and of the gradient's shape");
-    if (attr->sums)
-        call_column_sum(call, n++, pre);
-    if (attr->post)
-        call->out[n] = call->out[0];
     return CKPT_OK;
 }
 

@@ -7,8 +7,6 @@
  * - One backward op computes all gradients of a forward op and reads dy once.  dx of the gated
  *   residual is dy itself and needs no op.
  * - If the gate is not trained, the gradient is one multiplication, and `a` need not be kept.
- * - If a linear layer produced `a`, the backward op also writes the column sums for its bias
- *   gradient (linear.c).
  */
 #include "decompose.h"
 #include "ops.h"
@@ -110,7 +108,7 @@ static int gated_residual_shape(struct ckpt_call *call)
 static void gated_residual_grad(struct ckpt_grad *g)
 {
     ckpt_tensor in[] = {ops_dense_rows(g->tape, g->dout[0]), g->in[1], g->in[2]};
-    ckpt_tensor out[3] = {CKPT_NONE};
+    ckpt_tensor out[2] = {CKPT_NONE};
 
     g->din[0] = g->dout[0];
     if (!g->need[1]) { /* frozen gate: no gradient reads a, so it need not be kept */
@@ -118,10 +116,7 @@ static void gated_residual_grad(struct ckpt_grad *g)
             g->din[2] = ckpt_mul(g->tape, in[0], in[1]);
         return;
     }
-    if (ops_sums_wanted(g->tape, g->in[2]))
-        ckpt_record(g->tape, &op_gated_residual_dx_sums, 3, in, 3, out, NULL, 0);
-    else
-        ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);
+    ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);
     g->din[1] = out[1];
     g->din[2] = out[0];
 }
@@ -135,27 +130,14 @@ const struct ckpt_op_def op_gated_residual = {
     .cost = pointwise_cost,
 };
 
-static int gate_dx_shape(struct ckpt_call *call, bool sums)
+/* {dy, gate, a} -> {da, dgate} */
+static int gated_residual_dx_shape(struct ckpt_call *call)
 {
     if (check_rows(call, 0) || call_row_vector(call, 1, 2) || check_rows(call, 2))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 2);
     call_sum_like(call, 1, 1);
-    if (sums)
-        call_column_sum(call, 2, &call->out[0]);
     return CKPT_OK;
-}
-
-/* {dy, gate, a} -> {da, dgate} */
-static int gated_residual_dx_shape(struct ckpt_call *call)
-{
-    return gate_dx_shape(call, false);
-}
-
-/* The same, and the column sums of da. */
-static int gated_residual_dx_sums_shape(struct ckpt_call *call)
-{
-    return gate_dx_shape(call, true);
 }
 
 static void decompose_gated_residual_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
@@ -177,14 +159,6 @@ const struct ckpt_op_def op_gated_residual_dx = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = gated_residual_dx_shape,
     .grad = gated_residual_dx_grad,
-    .cost = modulate_dx_cost,
-};
-
-const struct ckpt_op_def op_gated_residual_dx_sums = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "gated_residual_dx_sums",
-    .flags = CKPT_OP_STRIDED,
-    .shape = gated_residual_dx_sums_shape,
     .cost = modulate_dx_cost,
 };
 

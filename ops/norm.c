@@ -6,9 +6,7 @@
  * - The forward op has a second output, the fp32 statistics of each row, for the backward op:
  *   keeping two floats per row is cheaper than reading a row twice.
  * - A backward op computes dx and the gradients of weight and bias in one pass.  There are three
- *   kinds: layer norm without weight (used before modulate), with weight, and RMS norm.  Each has a
- *   "_sums" variant, recorded where the linear layer that produced x needs the column sums of dx
- *   (linear.c).  These variants have no gradient.
+ *   kinds: layer norm without weight (used before modulate), with weight, and RMS norm.
  * - Backward ops take an addend for dx: the gradient of the skip connection of a residual block.
  * - Second gradients come from the decomposed forward formula (decompose.h); norm_dx_attr() passes
  * eps to the backward op only for them.
@@ -69,24 +67,16 @@ static void layer_norm_grad(struct ckpt_grad *g)
     size_t size;
     const void *attr = norm_dx_attr(g, &size);
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    const bool sums = ops_sums_wanted(g->tape, g->in[0]);
     if (g->in[1].id) {
-        ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[4] = {CKPT_NONE};
-        if (sums)
-            ckpt_record(g->tape, &op_layer_norm_affine_dx_sums, 5, in, 4, out, attr, size);
-        else
-            ckpt_record(g->tape, &op_layer_norm_affine_dx, 5, in, 3, out, attr, size);
+        ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[3] = {CKPT_NONE};
+        ckpt_record(g->tape, &op_layer_norm_affine_dx, 5, in, 3, out, attr, size);
         g->din[0] = out[0];
         g->din[1] = out[2];
         g->din[2] = out[1];
         return;
     }
-    ckpt_tensor in[] = {dy, g->in[0], g->out[1], CKPT_NONE}, out[2] = {CKPT_NONE};
-    if (sums)
-        ckpt_record(g->tape, &op_layer_norm_dx_sums, 4, in, 2, out, attr, size);
-    else
-        ckpt_record(g->tape, &op_layer_norm_dx, 4, in, 1, out, attr, size);
-    g->din[0] = out[0];
+    ckpt_tensor in[] = {dy, g->in[0], g->out[1], CKPT_NONE};
+    g->din[0] = ops_record1(g->tape, &op_layer_norm_dx, 4, in, attr, size);
 }
 
 static void norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -145,24 +135,8 @@ const struct ckpt_op_def op_layer_norm_dx = {
     .cost = norm_cost,
 };
 
-/* The same, and the column sums of dx. */
-static int layer_norm_dx_sums_shape(struct ckpt_call *call)
-{
-    if (layer_norm_dx_shape(call))
-        return CKPT_ESHAPE;
-    call_column_sum(call, 1, &call->out[0]);
-    return CKPT_OK;
-}
-
-const struct ckpt_op_def op_layer_norm_dx_sums = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm_dx_sums",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
-    .shape = layer_norm_dx_sums_shape,
-    .cost = norm_cost,
-};
-
-static int affine_dx_shape(struct ckpt_call *call, bool sums)
+/* {dy, x, w, stats, addend} -> {dx, db, dw} */
+static int layer_norm_affine_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
         norm_check_weight(call, 2, 1))
@@ -170,21 +144,7 @@ static int affine_dx_shape(struct ckpt_call *call, bool sums)
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    if (sums)
-        call_column_sum(call, 3, &call->out[0]);
     return CKPT_OK;
-}
-
-/* {dy, x, w, stats, addend} -> {dx, db, dw} */
-static int layer_norm_affine_dx_shape(struct ckpt_call *call)
-{
-    return affine_dx_shape(call, false);
-}
-
-/* The same, and the column sums of dx. */
-static int layer_norm_affine_dx_sums_shape(struct ckpt_call *call)
-{
-    return affine_dx_shape(call, true);
 }
 
 static void decompose_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
@@ -208,14 +168,6 @@ const struct ckpt_op_def op_layer_norm_affine_dx = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = layer_norm_affine_dx_shape,
     .grad = layer_norm_affine_dx_grad,
-    .cost = norm_cost,
-};
-
-const struct ckpt_op_def op_layer_norm_affine_dx_sums = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm_affine_dx_sums",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
-    .shape = layer_norm_affine_dx_sums_shape,
     .cost = norm_cost,
 };
 
@@ -243,12 +195,8 @@ static int rms_norm_shape(struct ckpt_call *call)
 static void rms_norm_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[3] = {CKPT_NONE};
-    if (ops_sums_wanted(g->tape, g->in[0]))
-        ckpt_record(g->tape, &op_rms_norm_dx_sums, 5, in, 3, out, g->attr,
-                    sizeof(struct norm_attr));
-    else
-        ckpt_record(g->tape, &op_rms_norm_dx, 5, in, 2, out, g->attr, sizeof(struct norm_attr));
+    ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[2] = {CKPT_NONE};
+    ckpt_record(g->tape, &op_rms_norm_dx, 5, in, 2, out, g->attr, sizeof(struct norm_attr));
     g->din[0] = out[0];
     g->din[1] = out[1];
 }
@@ -296,23 +244,6 @@ const struct ckpt_op_def op_rms_norm_dx = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = rms_norm_dx_shape,
     .grad = rms_norm_dx_grad,
-    .cost = norm_cost,
-};
-
-/* The same, and the column sums of dx. */
-static int rms_norm_dx_sums_shape(struct ckpt_call *call)
-{
-    if (rms_norm_dx_shape(call))
-        return CKPT_ESHAPE;
-    call_column_sum(call, 2, &call->out[0]);
-    return CKPT_OK;
-}
-
-const struct ckpt_op_def op_rms_norm_dx_sums = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "rms_norm_dx_sums",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
-    .shape = rms_norm_dx_sums_shape,
     .cost = norm_cost,
 };
 

@@ -23,15 +23,10 @@ static void norm_modulate_grad(struct ckpt_grad *g)
     struct ckpt_desc shift = ckpt_desc_of(g->tape, g->in[1]);
     struct ckpt_desc scale = ckpt_desc_of(g->tape, g->in[2]);
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1], CKPT_NONE}, out[4] = {CKPT_NONE};
+    ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1], CKPT_NONE};
     size_t size;
     const void *attr = norm_dx_attr(g, &size);
-    if (ops_sums_wanted(g->tape, g->in[0]))
-        ckpt_record(g->tape, &op_layer_norm_modulate_dx_sums, 5, in, 4, out, attr, size);
-    else
-        ckpt_record(g->tape, &op_layer_norm_modulate_dx, 5, in, 3, out, attr, size);
-    for (int i = 0; i < 3; i++)
-        g->din[i] = out[i];
+    ckpt_record(g->tape, &op_layer_norm_modulate_dx, 5, in, 3, g->din, attr, size);
     if (!desc_same_shape(&shift, &scale) && g->need[1])
         g->din[1] = ops_sum_to(g->tape, dy, &shift);
 }
@@ -50,7 +45,8 @@ const struct ckpt_op_def op_layer_norm_modulate = {
     .cost = norm_modulate_cost,
 };
 
-static int modulate_dx_shape(struct ckpt_call *call, bool sums)
+/* {dy, x, scale, stats, addend} -> {dx, dshift, dscale} */
+static int norm_modulate_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
         call_row_vector(call, 2, 1))
@@ -58,21 +54,7 @@ static int modulate_dx_shape(struct ckpt_call *call, bool sums)
     call_like_memory(call, 0, 1);
     call_sum_like(call, 1, 2);
     call_sum_like(call, 2, 2);
-    if (sums)
-        call_column_sum(call, 3, &call->out[0]);
     return CKPT_OK;
-}
-
-/* {dy, x, scale, stats, addend} -> {dx, dshift, dscale} */
-static int norm_modulate_dx_shape(struct ckpt_call *call)
-{
-    return modulate_dx_shape(call, false);
-}
-
-/* The same, and the column sums of dx. */
-static int norm_modulate_dx_sums_shape(struct ckpt_call *call)
-{
-    return modulate_dx_shape(call, true);
 }
 
 static void norm_modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -104,14 +86,6 @@ const struct ckpt_op_def op_layer_norm_modulate_dx = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = norm_modulate_dx_shape,
     .grad = norm_modulate_dx_grad,
-    .cost = norm_modulate_dx_cost,
-};
-
-const struct ckpt_op_def op_layer_norm_modulate_dx_sums = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm_modulate_dx_sums",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_ADDEND,
-    .shape = norm_modulate_dx_sums_shape,
     .cost = norm_modulate_dx_cost,
 };
 

@@ -82,18 +82,11 @@ ckpt_tensor ops_unslice(ckpt_tape *t, const struct ckpt_desc *x, int64_t n,
 /* ckpt_concat of any number of tensors; x is overwritten. */
 ckpt_tensor ops_concat(ckpt_tape *t, int axis, int64_t n, ckpt_tensor *x);
 
-/*
- * Whether the producer of x, a linear layer with a trained bias, needs the column sums of the
- * gradient of x.  The op that computes this gradient can write them as an extra output, which the
- * rule of the layer then uses as the bias gradient.
- */
-bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x);
-
 /* Two flops for each element of the first operand and column of the first result. */
 void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 
-/* out[out] becomes the column sums of x. */
-void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x);
+/* The column sums of x. */
+struct ckpt_desc column_sum_desc(const struct ckpt_desc *x);
 
 /* sum / count for single values; sum, which is 0 then, if count is 0. */
 ckpt_tensor ops_over_count(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor count);

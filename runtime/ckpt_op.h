@@ -26,7 +26,8 @@ struct ckpt_call {
     int64_t workspace;          /* scratch bytes, set by the shape rule */
     char *message;              /* written by ckpt_call_fail */
     size_t message_size;
-    int threads; /* CPU: the value of args.threads for its kernel; CUDA: 1 */
+    int threads;    /* CPU: the value of args.threads for its kernel; CUDA: 1 */
+    uint32_t extra; /* 0; of the library's own ops: outputs after those of the rule */
 };
 
 /* For shape rules: stores the reason and returns CKPT_ESHAPE. */
@@ -95,6 +96,7 @@ struct ckpt_kernel_args {
     int32_t number; /* position among the ops of the model, the stream of a random op; ops that
                      * gather or decode parameters, or count for a mean, are left out, so it is the
                      * same for all ranks, formats and micro-steps */
+    uint32_t extra; /* 0; of the library's own ops: outputs after those of the rule */
 };
 
 /*

@@ -18,6 +18,12 @@ ckpt_kernel kernel_run(const struct ckpt_op_def *op, enum ckpt_backend backend)
     return k ? k->run : backend == CKPT_ON_CUDA ? op->cuda : op->cpu;
 }
 
+unsigned kernel_can(const struct ckpt_op_def *op, enum ckpt_backend backend)
+{
+    const struct kernel *k = row_of(op, backend);
+    return k ? k->can : 0;
+}
+
 int64_t kernel_workspace(const struct ckpt_op_def *op, const struct ckpt_call *call)
 {
     const struct kernel *k = row_of(op, call->backend);

@@ -14,11 +14,22 @@
 #ifndef CKPT_KERNELS_KERNEL_H
 #define CKPT_KERNELS_KERNEL_H
 
+#include "extra.h"
 #include "tape/tape.h"
+
+/* What a kernel can do, as bits: extra outputs; those of a result that is a part of a larger
+ * tensor, with gaps between its rows. */
+enum {
+    KERNEL_SUMS = 1 << EXTRA_SUMS,
+    KERNEL_LARGEST = 1 << EXTRA_LARGEST,
+    KERNEL_LARGEST_OF_ALL = 7 << EXTRA_LARGEST, /* of three results */
+    KERNEL_APART = 1 << 15
+};
 
 struct kernel {
     const struct ckpt_op_def *op;
     ckpt_kernel run; /* NULL in a build without the device */
+    unsigned can;
     /* Bytes of scratch, a function of the call alone, never of a machine; NULL: none. */
     int64_t (*workspace)(const struct ckpt_call *call);
 };
@@ -36,6 +47,9 @@ extern const struct kernel cpu_kernels[], cuda_kernels[];
 
 /* The function that runs an op on a device, or NULL. */
 ckpt_kernel kernel_run(const struct ckpt_op_def *op, enum ckpt_backend backend);
+
+/* What the kernel of an op can do. */
+unsigned kernel_can(const struct ckpt_op_def *op, enum ckpt_backend backend);
 
 /* Bytes of scratch of a call whose outputs are described, on call->backend. */
 int64_t kernel_workspace(const struct ckpt_op_def *op, const struct ckpt_call *call);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "attr.h"
 #include "core/base.h"
+#include "extra.h"
 #include "kernels/parts.h"
 
 /* ---- GELU ------------------------------------------------------------------------------------ */
@@ -18,12 +19,12 @@ int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_g
     return rc || !a->out[1].data ? rc : parts->gelu(&gelu);
 }
 
-/* The product's result is overwritten by the gradient of GELU.  An extra output for the largest
- * magnitude is written by that kernel. */
+/* The product's result is overwritten by the gradient of GELU.  That kernel writes the extra
+ * outputs but GELU, which is the last one. */
 int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts)
 {
-    const struct linear_dx_gelu_attr *attr = a->attr;
     const struct ckpt_view pre = a->in[parts->pre], of_dx[] = {a->out[0], pre};
+    const int post = extra_index(a->extra, a->n_out, EXTRA_GELU);
     struct ckpt_view of_product[LINEAR_DX_OPERANDS + 1];
     struct ckpt_kernel_args product = *a, dx = *a, gelu = *a;
     memcpy(of_product, a->in, (size_t)parts->pre * sizeof *of_product);
@@ -32,13 +33,17 @@ int linear_dx_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linea
     product.n_out = gelu.n_in = gelu.n_out = 1;
     dx.in = of_dx;
     dx.n_in = 2;
-    dx.n_out = a->n_out - attr->post;
+    product.extra = gelu.extra = 0;
+    if (post >= 0) {
+        dx.n_out--;
+        dx.extra &= (1u << 4 * (extra_count(a->extra) - 1)) - 1;
+    }
     gelu.in = &pre;
-    gelu.out = &a->out[1 + attr->sums];
+    gelu.out = &a->out[max_i64(0, post)];
     int rc = parts->product(&product);
     if (!rc)
-        rc = (attr->sums ? parts->dx_sums : parts->dx)(&dx);
-    return rc || !attr->post ? rc : parts->gelu(&gelu);
+        rc = parts->dx(&dx);
+    return rc || post < 0 ? rc : parts->gelu(&gelu);
 }
 
 /* ---- gate ------------------------------------------------------------------------------------ */

@@ -5,12 +5,12 @@
 
 #include "ckpt_op.h"
 
-/* linear_gelu and linear_dx_gelu, also 8-bit, as separate kernels.  dx, dx_sums and pre are for the
+/* linear_gelu and linear_dx_gelu, also 8-bit, as separate kernels.  dx and pre are for the
  * gradient: pre is the index of the input of GELU, after the at most LINEAR_DX_OPERANDS operands of
  * the product. */
 enum { LINEAR_DX_OPERANDS = 4 };
 struct linear_gelu_parts {
-    ckpt_kernel product, gelu, dx, dx_sums;
+    ckpt_kernel product, gelu, dx;
     int pre;
 };
 int linear_gelu_by_parts(const struct ckpt_kernel_args *a, const struct linear_gelu_parts *parts);

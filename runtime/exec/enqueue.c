@@ -21,6 +21,7 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .accumulate = adds,
                                      .op = i->op,
                                      .number = o->number,
+                                     .extra = o->extra,
                                      .run = &p->runs[at.slot * p->tape->n_micro + at.micro],
                                      .run_device = p->programs->memory->device->run,
                                      .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL,

@@ -114,6 +114,7 @@ static int run_op(const ckpt_tape *t, struct host_counts *h, int32_t i, const st
     }
     return o->run(&(struct ckpt_kernel_args){.n_in = o->n_in,
                                              .n_out = o->n_out,
+                                             .extra = o->extra,
                                              .in = h->views,
                                              .out = h->views + o->n_in,
                                              .attr = o->attr,

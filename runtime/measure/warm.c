@@ -198,6 +198,7 @@ static int set_arguments(struct warmer *w, int32_t op, const struct op *o,
     set_views(w, o);
     *args = (struct ckpt_kernel_args){.n_in = o->n_in,
                                       .n_out = o->n_out,
+                                      .extra = o->extra,
                                       .in = w->views,
                                       .out = w->views + o->n_in,
                                       .attr = o->attr,

@@ -138,8 +138,7 @@ static bool count_all_reads(struct epilogues *j)
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
 int epilogue_replace_op(struct epilogues *j, int32_t i, const struct ckpt_op_def *def,
-                        const void *attr, size_t attr_size, int n_in, const int32_t *in, int n_out,
-                        const int32_t *out)
+                        uint32_t extra, int n_in, const int32_t *in, int n_out, const int32_t *out)
 {
     ckpt_tape *t = j->t;
     enum { MAX = 6 }; /* maximum number of operands and of results */
@@ -147,8 +146,9 @@ int epilogue_replace_op(struct epilogues *j, int32_t i, const struct ckpt_op_def
     struct ckpt_call call;
     char message[CKPT_MESSAGE];
     count_reads(j, i, -1);
-    if (tape_replace_op(t, i, def, attr, attr_size, n_in, in, n_out, out))
+    if (tape_replace_op(t, i, def, NULL, 0, n_in, in, n_out, out))
         return t->error.code;
+    t->ops.data[i].extra = extra;
     count_reads(j, i, 1);
     tape_call(t, &t->ops.data[i], &call, of_in, of_out);
     call.message = message;
@@ -184,7 +184,7 @@ int32_t epilogue_redirect_reads(struct epilogues *j, int32_t x)
 static void epilogue_op(struct epilogues *j, int32_t i, enum phase phase)
 {
     const struct op *o = &j->t->ops.data[i];
-    const bool gelu_dx = o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums;
+    const bool gelu_dx = o->def == &op_gelu_dx;
     if (o->phase != phase)
         return;
     if (phase == PHASE_BACKWARD && gelu_dx && j->t->env.matmul == MATMUL_FP8)

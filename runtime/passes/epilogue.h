@@ -48,11 +48,10 @@ bool epilogue_can_redirect(const struct epilogues *j, int32_t x, int32_t i);
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-/* Replaces op i by an op `def` with these operands, results and attributes.  Returns 0 or the error
- * of the tape. */
+/* Replaces op i by an op `def` with these operands and results, of which the last are `extra`
+ * (ops/extra.h).  Returns 0 or the error of the tape. */
 int epilogue_replace_op(struct epilogues *j, int32_t i, const struct ckpt_op_def *def,
-                        const void *attr, size_t attr_size, int n_in, const int32_t *in, int n_out,
-                        const int32_t *out);
+                        uint32_t extra, int n_in, const int32_t *in, int n_out, const int32_t *out);
 
 /* Removes op i, whose work op `by` now does; its position on the tape becomes empty. */
 void epilogue_remove_op(struct epilogues *j, int32_t i, int32_t by);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gradient of GELU in the epilogue of an 8-bit product (ops/fp8_gelu.c), and which 8-bit layers
  * can output the largest magnitude of a GELU. */
-#include "attr.h"
 #include "fp8.h"
 #include "kernels/kernel.h"
 #include "passes/epilogue.h"
@@ -33,16 +32,15 @@ void epilogue_gelu_fp8_dx(struct epilogues *j, int32_t i)
         !has_kernel(t, op_in(t, p, 0), dy))
         return;
     const int32_t product = t->tensors.data[dy].op;
-    const struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
     int32_t in[FP8_DX_INPUTS], out[2];
     if (!epilogue_is_before(t, pre, product))
         return;
     for (int k = 0; k < FP8_DX_PRE; k++)
         in[k] = op_in(t, p, k);
     in[FP8_DX_PRE] = pre;
-    for (int k = 0; k < 1 + attr.sums; k++)
+    for (int k = 0; k < o->n_out; k++)
         out[k] = op_out(t, o, k);
-    if (!epilogue_replace_op(j, product, &op_linear_fp8_dx_gelu, &attr, sizeof attr, FP8_DX_INPUTS,
-                             in, 1 + attr.sums, out))
+    if (!epilogue_replace_op(j, product, &op_linear_fp8_dx_gelu, o->extra, FP8_DX_INPUTS, in,
+                             o->n_out, out))
         epilogue_remove_op(j, i, product);
 }

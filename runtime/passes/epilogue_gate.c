@@ -92,8 +92,7 @@ void epilogue_gate_dx(struct epilogues *j, int32_t i)
     const int32_t h = find_h(j, g.silu, g.up);
     if (h && j->reads[h].backward && epilogue_can_redirect(j, h, g.product))
         out[n++] = epilogue_redirect_reads(j, h);
-    if (t->error.code ||
-        epilogue_replace_op(j, g.product, &op_linear_dx_gated, NULL, 0, 4, in, n, out))
+    if (t->error.code || epilogue_replace_op(j, g.product, &op_linear_dx_gated, 0, 4, in, n, out))
         return;
     epilogue_remove_op(j, g.mul_up, g.product);
     epilogue_remove_op(j, g.mul_silu, g.product);
@@ -135,7 +134,7 @@ void epilogue_gate(struct epilogues *j, int32_t i)
         is_read_between(t, first == of_gate ? gate : up, first, last, i))
         return;
     const int32_t in[] = {op_in(t, g, 0), op_in(t, g, 1), op_in(t, u, 1)}, out[] = {gate, up, h};
-    if (epilogue_replace_op(j, last, &op_linear_gated, NULL, 0, 3, in, 3, out))
+    if (epilogue_replace_op(j, last, &op_linear_gated, 0, 3, in, 3, out))
         return;
     epilogue_remove_op(j, first, last);
     epilogue_remove_op(j, i, last);

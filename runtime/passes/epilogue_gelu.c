@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GELU in the epilogue of a layer, and its gradient in that of the next layer's gradient: see
  * ops/linear_gelu.c for what the ops compute. */
-#include "attr.h"
+#include "extra.h"
 #include "passes/epilogue.h"
 
 /* Fuses op i, a gradient of GELU, into the product that computes its dy.  The product also
@@ -18,18 +18,17 @@ void epilogue_gelu_dx(struct epilogues *j, int32_t i)
     const struct op *p = &t->ops.data[product];
     const bool layer = gelu && t->ops.data[gelu].def == &op_gelu && epilogue_layer(t, pre) >= 0;
     const int32_t post = layer ? op_out(t, &t->ops.data[gelu], 0) : 0;
-    struct linear_dx_gelu_attr attr = {.sums = o->def == &op_gelu_dx_sums};
+    uint32_t extra = o->extra; /* column sums, or nothing */
     const int32_t in[] = {op_in(t, p, 0), op_in(t, p, 1), pre};
     int32_t out[3], n = 0;
-    out[n++] = op_out(t, o, 0);
-    if (attr.sums)
-        out[n++] = op_out(t, o, 1);
+    for (; n < o->n_out; n++)
+        out[n] = op_out(t, o, n);
     if (post && j->reads[post].backward && epilogue_can_redirect(j, post, product)) {
-        attr.post = 1;
+        extra |= EXTRA_GELU << 4 * extra_count(extra);
         out[n++] = epilogue_redirect_reads(j, post);
     }
     if (!t->error.code &&
-        !epilogue_replace_op(j, product, &op_linear_dx_gelu, &attr, sizeof attr, 3, in, n, out))
+        !epilogue_replace_op(j, product, &op_linear_dx_gelu, extra, 3, in, n, out))
         epilogue_remove_op(j, i, product);
 }
 
@@ -43,6 +42,6 @@ void epilogue_gelu(struct epilogues *j, int32_t i)
         return;
     const struct op *l = &t->ops.data[layer];
     const int32_t in[] = {op_in(t, l, 0), op_in(t, l, 1), op_in(t, l, 2)}, out[] = {pre, post};
-    if (!epilogue_replace_op(j, layer, &op_linear_gelu, NULL, 0, 3, in, 2, out))
+    if (!epilogue_replace_op(j, layer, &op_linear_gelu, 0, 3, in, 2, out))
         epilogue_remove_op(j, i, layer);
 }

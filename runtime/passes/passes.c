@@ -70,10 +70,8 @@ const struct pass passes[] = {
      TAPE_SINGLE_OPS, "all patterns of single ops have been applied"},
     {"activations", has_codes, pass_activations, NO_REWRITE, TAPE_CHAINS, 0, 0,
      "only what the backward pass still reads after fusion is worth codes"},
-    {"largest", has_fp8, pass_largest, NO_REWRITE, TAPE_CHAINS, 0, 0,
+    {"extra", has_fp8, pass_extra, NO_REWRITE, TAPE_CHAINS, 0, 0,
      "the ops that write the operands of 8-bit copies are final"},
-    {"find-largest", has_fp8, pass_find_largest, NO_REWRITE, TAPE_CHAINS, 0, 0,
-     "it finds what no producer writes"},
     {"pair", NULL, pass_pair, REWRITE_PAIRS, TAPE_CHAINS, 0, 0,
      "pairs are neighbours: no later pass moves or inserts an op"},
     {0}};

@@ -92,9 +92,8 @@ int pass_fuse(const struct compilation *c);
 int pass_activations(const struct compilation *c);
 
 /* Producers of operands of to_fp8 write the largest magnitude as an extra output where they can; an
- * op of its own finds the others (largest.c). */
-int pass_largest(const struct compilation *c);
-int pass_find_largest(const struct compilation *c);
+ * op of its own finds the others (extra.c). */
+int pass_extra(const struct compilation *c);
 
 /* Combines adjacent ops that read the same operands into one op with two results (pair.c). */
 int pass_pair(const struct compilation *c);
@@ -113,6 +112,10 @@ void passes_fetch_gradient(ckpt_tape *t, int32_t param);
  * the gradients of a bucket if that was this op, since they are complete then. */
 void shard_watch(ckpt_tape *t);
 void shard_reversed(ckpt_tape *t, int32_t op);
+
+/* Has the op that makes dx, if it was recorded since first_op, write the column sums of dx where x
+ * is the result of a layer whose bias needs them (extra.c). */
+void passes_ask_sums(ckpt_tape *t, ckpt_tensor x, ckpt_tensor dx, int32_t first_op);
 
 /* Whether op o is a linear_fp8 whose kernel can output the largest magnitude of GELU of its result
  * (epilogue_fp8.c). */

@@ -12,8 +12,7 @@
 /* Whether no op reads the results of a GELU op or its gradient any more. */
 static bool is_unread(const ckpt_tape *t, const struct op *o, const int32_t *reads)
 {
-    if ((o->def != &op_gelu && o->def != &op_gelu_dx && o->def != &op_gelu_dx_sums) ||
-        o->accumulate != ACCUMULATE_NEVER)
+    if ((o->def != &op_gelu && o->def != &op_gelu_dx) || o->accumulate != ACCUMULATE_NEVER)
         return false;
     for (int k = 0; k < o->n_out; k++)
         if (reads[op_out(t, o, k)])

@@ -90,7 +90,7 @@ static bool is_like(const ckpt_tape *t, int32_t y, const struct ckpt_desc *d)
     return made->dtype == d->dtype && desc_same_shape(made, d);
 }
 
-/* Extra results of a kernel (largest magnitudes) come after those of the rule. */
+/* Extra outputs come after those of the rule. */
 static int check_shapes(const struct verifier *v, const struct op *o)
 {
     ckpt_tape *t = v->t;

@@ -4,8 +4,8 @@
 #include <string.h>
 #include "tape/tape.h"
 
-/* Moves the operands of op i to the end of the list, with one free entry after the first `before`.
- * Returns that entry, or NULL with the tape's error. */
+/* Gives the operands of op i a free entry after the first `before`; they move to the end of the
+ * list unless they are there.  Returns that entry, or NULL with the tape's error. */
 static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
 {
     const int32_t n = t->ops.data[i].n_in + t->ops.data[i].n_out;
@@ -14,6 +14,8 @@ static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
         return NULL;
     }
     struct op *o = &t->ops.data[i];
+    if (before == n && o->operands + n == t->n_operands)
+        return &t->operands.data[t->n_operands++];
     const int32_t *from = t->operands.data + o->operands;
     int32_t *to = t->operands.data + t->n_operands;
     memcpy(to, from, (size_t)before * sizeof *to);
@@ -23,15 +25,20 @@ static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
     return to + before;
 }
 
-ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d)
+ckpt_tensor tape_add_extra(ckpt_tape *t, int32_t i, int what, const struct ckpt_desc *d)
 {
     ckpt_tensor x = tape_new_tensor(t, d, tape_kind_of(t->ops.data[i].phase));
     int32_t *to = x.id ? widen_operands(t, i, t->ops.data[i].n_in + t->ops.data[i].n_out) : NULL;
     if (!to)
         return CKPT_NONE;
+    struct op *o = &t->ops.data[i];
+    int n = 0;
+    while (o->extra >> 4 * n)
+        n++;
+    o->extra |= (uint32_t)what << 4 * n;
     *to = x.id;
     t->tensors.data[x.id].op = i;
-    t->tensors.data[x.id].index = t->ops.data[i].n_out++;
+    t->tensors.data[x.id].index = o->n_out++;
     return x;
 }
 
@@ -62,6 +69,7 @@ int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, cons
     o->def = def;
     o->n_in = n_in;
     o->n_out = n_out;
+    o->extra = 0;
     o->operands = t->n_operands;
     for (int k = 0; k < n_in; k++)
         t->operands.data[t->n_operands++] = in[k];
@@ -110,6 +118,7 @@ void tape_remove_op(ckpt_tape *t, int32_t i)
     o->attr_size = 0;
     o->def = &tape_removed;
     o->n_in = o->n_out = 0;
+    o->extra = 0;
 }
 
 void tape_join_lines(const struct op *a, struct op *b)

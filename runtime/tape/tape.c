@@ -402,13 +402,13 @@ bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x)
     return is_fresh(t, x.id, x.id);
 }
 
-/* Whether a kernel can write an output with the strides of d. */
-static bool can_write(const struct ckpt_op_def *def, const struct ckpt_desc *d)
+/* Whether a kernel can write an output with the strides of d; none can beside extra outputs. */
+static bool can_write(const struct op *o, const struct ckpt_desc *d)
 {
     int last = d->ndim - 1;
     bool rows = last >= 0 && (d->shape[last] == 1 || d->stride[last] == 1);
     unsigned flags = CKPT_OP_STRIDED_OUT | (rows ? CKPT_OP_STRIDED_ROWS : 0u);
-    return desc_is_dense(d) || (def->flags & flags);
+    return desc_is_dense(d) || (!o->extra && o->def->flags & flags);
 }
 
 bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *as)
@@ -423,7 +423,7 @@ bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *
     struct ckpt_desc d = v->desc; /* the op's own output; x may only rename it */
     match_axes(as, &d);
     if (o->feed >= 0 || o->accumulate != ACCUMULATE_NEVER ||
-        (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE)) || !can_write(o->def, &d))
+        (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE)) || !can_write(o, &d))
         return false;
     return is_fresh(t, root, x.id);
 }
@@ -455,6 +455,7 @@ void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, s
                                .backend = t->env.backend,
                                .deterministic = !t->env.unordered,
                                .threads = (int)max_i64(1, t->env.threads),
+                               .extra = o->extra,
                                .workspace = o->workspace};
 }
 

@@ -74,6 +74,7 @@ struct op {
     const struct ckpt_op_def *def;
     int32_t operands; /* first one in tape.operands: n_in inputs, n_out outputs; -1 is absent */
     int32_t n_in, n_out;
+    uint32_t extra; /* the last outputs, which are none of the rule (ops/extra.h) */
     void *attr;
     size_t attr_size;
     ckpt_kernel run;   /* set with the scratch when kernels are chosen (kernel_bind); or NULL */
@@ -116,10 +117,11 @@ struct fetch {
     X(ADDENDS)  /* a kernel adds the sum so far to a gradient (differentiate.c) */                 \
     X(IN_PLACE) /* a kernel adds to the sum of a parameter's gradient (differentiate.c) */         \
     X(VALUES)   /* a bf16 gradient takes the place of the value (differentiate.c) */               \
-    X(SUMS)     /* a kernel also sums the columns of a gradient, for a bias (ops/linear.c) */      \
+    X(SUMS)     /* a kernel also sums the columns of a gradient, for a bias (passes/extra.c) */    \
     X(PRODUCTS) /* GELU and gates in products (passes/epilogue.c) */                               \
     X(LOSSES)   /* losses at the start of the backward pass (passes/loss_at_turn.c) */             \
     X(FUSION)   /* chains of expressions (passes/fuse.c) */                                        \
+    X(LARGEST)  /* a kernel also finds the largest magnitude (passes/extra.c) */                   \
     X(PAIRS)    /* two expressions with the same operands (passes/pair.c) */
 #define X(name) REWRITE_##name,
 enum rewrite { TAPE_REWRITES(X) REWRITES };
@@ -356,16 +358,16 @@ static inline enum storage_kind tape_kind_of(enum phase phase)
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
                     int n_out, const ckpt_tensor *out);
 
-/* Gives op i one more output, after its others.  Returns its tensor, or none with the tape's
- * error. */
-ckpt_tensor tape_add_output(ckpt_tape *t, int32_t i, const struct ckpt_desc *d);
+/* Has the kernel of op i write an extra output, after its others.  Returns its tensor, or none with
+ * the tape's error. */
+ckpt_tensor tape_add_extra(ckpt_tape *t, int32_t i, int what, const struct ckpt_desc *d);
 
 /* Gives op i tensor x as one more input, after its others. */
 void tape_add_input(ckpt_tape *t, int32_t i, int32_t x);
 
 /* Replaces op i, in its place and phase, by one with these operands, which makes the tensors of
  * `out`; attr is copied.  Former outputs that are not in `out` have no producer then.  It has no
- * workspace.  Returns 0 or the tape's error. */
+ * workspace and no extra outputs.  Returns 0 or the tape's error. */
 int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
                     size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out);
 

@@ -13,6 +13,7 @@
 #include "ckpt_tools.h"
 #include "exec/epilogue_products.h"
 #include "exec/small.h"
+#include "extra.h"
 #include "ops.h"
 
 enum { ROWS = 264, TILES = 2, WIDTH = 64, HIDDEN = 72, LAYERS = 2, MORE_LAYERS = 3, STEPS = 2 };
@@ -205,7 +206,7 @@ static void count_epilogues(struct run *r, const ckpt_program *p)
     for (int32_t i = 0; i < p->tape->n_ops; i++) {
         const struct op *op = &p->tape->ops.data[i];
         if (op->def == &op_linear_dx_gelu)
-            r->again += ((const struct linear_dx_gelu_attr *)op->attr)->post;
+            r->again += extra_has(op->extra, EXTRA_GELU);
         if (op->def == &op_linear_dx_gated)
             r->again += op->n_out > 2;
     }

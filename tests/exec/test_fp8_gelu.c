@@ -13,6 +13,7 @@
 #include "ckpt_tools.h"
 #include "exec/epilogue_products.h"
 #include "exec/small.h"
+#include "extra.h"
 #include "fp8.h"
 #include "ops.h"
 
@@ -124,16 +125,15 @@ static struct joined count(const ckpt_program *p)
     struct joined n = {0};
     for (int32_t i = 0; i < p->tape->n_ops; i++) {
         const struct op *o = &p->tape->ops.data[i];
-        n.forward += o->def == &op_linear_fp8 && o->n_out > 1;
-        n.gradients += o->def == &op_gelu_dx || o->def == &op_gelu_dx_sums;
+        n.forward += o->def == &op_linear_fp8 && extra_has(o->extra, EXTRA_GELU_LARGEST);
+        n.gradients += o->def == &op_gelu_dx;
         if (o->def == &op_to_fp8_largest)
             n.passes += ((const struct to_fp8_largest_attr *)o->attr)->source == FP8_GELU;
         if (o->def != &op_linear_fp8_dx_gelu)
             continue;
-        const int sums = ((const struct linear_dx_gelu_attr *)o->attr)->sums;
         n.backward++;
-        n.sums += sums;
-        n.largest += o->n_out > 1 + sums;
+        n.sums += extra_has(o->extra, EXTRA_SUMS);
+        n.largest += extra_has(o->extra, EXTRA_LARGEST);
     }
     return n;
 }

@@ -72,9 +72,11 @@ static struct buffer draw(enum ckpt_dtype dtype, int ndim, int64_t rows, int64_t
     return b;
 }
 
-/* Runs a kernel on the CPU (libs NULL) or on the GPU.  Absent operands are not passed. */
-static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int n_in, int n_out,
-               const struct buffer *const *operand, bool accumulate)
+/* Runs a kernel on the CPU (libs NULL) or on the GPU.  Absent operands are not passed.  extra: the
+ * last outputs (ops/extra.h). */
+static int run_extra(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int n_in,
+                     int n_out, const struct buffer *const *operand, uint32_t extra,
+                     bool accumulate)
 {
     static void *scratch[2];
     struct ckpt_view views[OPERANDS] = {{NULL}};
@@ -88,6 +90,7 @@ static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int
         must((scratch[0] = calloc(1, WORKSPACE)) && !cudaMalloc(&scratch[1], WORKSPACE), "scratch");
     struct ckpt_kernel_args a = {.n_in = n_in,
                                  .n_out = n_out,
+                                 .extra = extra,
                                  .in = views,
                                  .out = views + n_in,
                                  .attr = attr,
@@ -96,6 +99,12 @@ static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int
                                  .accumulate = accumulate,
                                  .device = libs};
     return kernel(&a);
+}
+
+static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int n_in, int n_out,
+               const struct buffer *const *operand, bool accumulate)
+{
+    return run_extra(kernel, libs, attr, n_in, n_out, operand, 0, accumulate);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */

@@ -115,6 +115,7 @@ struct call {
     int n_in, n_out;
     int operand[MOST_OPERANDS]; /* a tensor, or -1 for one that is absent */
     const void *attr;
+    uint32_t extra;
 };
 
 static void run(const struct data *d, struct cuda_libs *libs, const struct call *c)
@@ -128,6 +129,7 @@ static void run(const struct data *d, struct cuda_libs *libs, const struct call 
             views[i].desc.ndim = -1;
     struct ckpt_kernel_args a = {.n_in = c->n_in,
                                  .n_out = c->n_out,
+                                 .extra = c->extra,
                                  .in = views,
                                  .out = views + c->n_in,
                                  .attr = c->attr,

@@ -80,6 +80,7 @@ static int run(const struct data *d, const struct shape *s, ckpt_kernel kernel, 
         in[i] = (struct ckpt_view){at[i], d->desc[i]};
     struct ckpt_kernel_args a = {.n_in = is_packed(s) ? INPUTS : LENS,
                                  .n_out = on_device ? 3 : 2,
+                                 .extra = on_device ? EXTRA_LARGEST : 0,
                                  .in = in,
                                  .out = out,
                                  .attr = &attr,

@@ -58,6 +58,7 @@ static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel,
     struct attention_attr attr = {.scale = scale_of(s), .causal = s->causal, .window = s->window};
     struct cross_attention_attr packed = {.scale = scale_of(s)};
     struct ckpt_view view[TENSORS + RESULTS];
+    uint32_t extra = 0;
     int n = 0;
     for (int i = 0; i < TENSORS; i++)
         if (i != LENS || is_packed(s))
@@ -65,13 +66,13 @@ static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel,
     const int gone = TENSORS - n;
     for (int i = 0; on_device && i < RESULTS; i++) {
         view[n + i] = (struct ckpt_view){d->most + i, {.dtype = CKPT_F32}};
-        attention_leave(&attr.left, left_order[i]);
+        extra |= (uint32_t)(EXTRA_LARGEST + left_order[i]) << 4 * i;
     }
-    packed.left = attr.left;
     struct ckpt_kernel_args a = {.n_in = (forward ? O : INPUTS) - gone,
                                  .n_out = forward     ? 2
                                           : on_device ? 2 * RESULTS
                                                       : RESULTS,
+                                 .extra = forward ? 0 : extra,
                                  .in = view,
                                  .out = view + (forward ? O : DQ) - gone,
                                  .attr = is_packed(s) ? (const void *)&packed : &attr,

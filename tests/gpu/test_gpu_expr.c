@@ -71,6 +71,7 @@ static void run(struct call *c, ckpt_kernel kernel, int to, int shift, const cha
     }
     struct ckpt_kernel_args a = {.n_in = c->e.n_in,
                                  .n_out = c->n_out,
+                                 .extra = c->e.largest ? EXTRA_LARGEST : 0,
                                  .in = c->in,
                                  .out = out,
                                  .attr = &c->e,

@@ -119,7 +119,8 @@ static void run_layer(const struct data *d, struct cuda_libs *libs, const struct
                                                     [FP8_SW] = &d->w_scale,
                                                     [FP8_INPUTS] = to,
                                                     [FP8_INPUTS + 1] = most};
-    must(!run(cuda_linear_fp8, libs, &product, FP8_INPUTS, 1 + (most != NULL), operand, false),
+    must(!run_extra(cuda_linear_fp8, libs, &product, FP8_INPUTS, 1 + (most != NULL), operand,
+                    most ? EXTRA_GELU_LARGEST : 0, false),
          "linear_fp8");
 }
 
@@ -135,6 +136,12 @@ static void run_product_dx(const struct data *d, struct cuda_libs *libs)
     must(!run(cuda_linear_fp8_dx, libs, &product, 5, 1, operand, false), "linear_fp8_dx");
 }
 
+/* The list of column sums, largest magnitude or both. */
+static uint32_t extras(bool sums, bool largest)
+{
+    return sums ? EXTRA_SUMS | (largest ? EXTRA_LARGEST << 4 : 0) : largest ? EXTRA_LARGEST : 0;
+}
+
 static void run_pass_dx(const struct data *d, struct cuda_libs *libs, bool sums)
 {
     const struct buffer *operand[5] = {&d->y, &d->pre, &d->dpre};
@@ -142,21 +149,21 @@ static void run_pass_dx(const struct data *d, struct cuda_libs *libs, bool sums)
     if (sums)
         operand[n++] = &d->sums;
     operand[n++] = &d->largest;
-    must(!run(sums ? cuda_gelu_dx_sums : cuda_gelu_dx, libs, NULL, 2, n - 2, operand, false),
+    must(!run_extra(cuda_gelu_dx, libs, NULL, 2, n - 2, operand, extras(sums, true), false),
          "gelu_dx");
 }
 
 static void run_own_dx(const struct data *d, struct cuda_libs *libs, const struct buffer *to,
                        bool sums, bool largest)
 {
-    const struct linear_dx_gelu_attr attr = {.sums = sums};
     const struct buffer *operand[8] = {&d->x, &d->x_scale, &d->w, &d->w_scale, &d->pre, to};
     int n = 6;
     if (sums)
         operand[n++] = &d->own_sums;
     if (largest)
         operand[n++] = &d->own_largest;
-    must(!run(cuda_linear_fp8_dx_gelu, libs, &attr, 5, n - 5, operand, false),
+    must(!run_extra(cuda_linear_fp8_dx_gelu, libs, NULL, 5, n - 5, operand, extras(sums, largest),
+                    false),
          "linear_fp8_dx_gelu");
 }
 

@@ -107,7 +107,8 @@ static void test_norm(struct cuda_libs *libs)
         must(!run(cuda_layer_norm_modulate, libs, &norm, 3, 2, plain, false) &&
                  !find_largest(&y, &most[0], FP8_OPERAND, libs) &&
                  !run(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS, 3, apart, false) &&
-                 !run(cuda_layer_norm_modulate, libs, &norm, 3, 3, nowhere, false),
+                 !run_extra(cuda_layer_norm_modulate, libs, &norm, 3, 3, nowhere, EXTRA_LARGEST,
+                            false),
              "norm");
         attr.source = FP8_NORM_MODULATE;
         must(!run(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS, 3, one, false), "to_fp8");
@@ -178,7 +179,8 @@ static void test_sources(struct cuda_libs *libs)
         const bool dx = source == FP8_GELU_DX;
         struct copies two = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
         const struct buffer *plain[] = {&x, dx ? &u : &y, dx ? &y : &sums, &sums};
-        must(!run(dx ? cuda_gelu_dx_sums : cuda_gelu, libs, NULL, 1 + dx, 1 + dx, plain, false) &&
+        must(!run_extra(dx ? cuda_gelu_dx : cuda_gelu, libs, NULL, 1 + dx, 1 + dx, plain,
+                        dx ? EXTRA_SUMS : 0, false) &&
                  !cudaMemcpy(sums.host, sums.device, COLS * 4, cudaMemcpyDeviceToHost),
              "GELU");
         fill_copies(&y, NULL, &two, libs, FP8_ROWS | FP8_COLUMNS);
@@ -187,8 +189,8 @@ static void test_sources(struct cuda_libs *libs)
         const struct buffer *in[] = {
             &x, &u, &one.scale, &one.by_rows, &one.column_scale, &one.by_columns, &sums};
         attr.source = source;
-        attr.sums = dx;
-        must(!run(cuda_to_fp8_blocks, libs, &attr, 2, 4 + dx, in, false), "to_fp8_blocks");
+        must(!run_extra(cuda_to_fp8_blocks, libs, &attr, 2, 4 + dx, in, dx ? EXTRA_SUMS : 0, false),
+             "to_fp8_blocks");
         struct buffer *got[] = {&one.scale, &one.by_rows, &one.column_scale, &one.by_columns};
         const struct buffer *want[] = {&two.scale, &two.by_rows, &two.column_scale,
                                        &two.by_columns};
@@ -233,9 +235,9 @@ static void test_sums(struct cuda_libs *libs)
             &sums};
         const struct buffer *block[] = {
             &x, NULL, &c[1].scale, &c[1].by_rows, &c[1].column_scale, &c[1].by_columns, &sums};
-        attr.sums = 1;
-        must(blocks ? !run(cuda_to_fp8_blocks, libs, &attr, 2, 5, block, false)
-                    : !run(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS + 2, 4, one, false),
+        must(blocks ? !run_extra(cuda_to_fp8_blocks, libs, &attr, 2, 5, block, EXTRA_SUMS, false)
+                    : !run_extra(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS + 2, 4, one, EXTRA_SUMS,
+                                 false),
              "to_fp8 with sums");
         struct buffer *const pairs[][2] = {{&c[0].by_rows, &c[1].by_rows},
                                            {&c[0].by_columns, &c[1].by_columns},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products with GELU or its gradient in their epilogue, on a GPU, against the separate ops:
- * cuBLASLt's product, gelu, gelu_dx_sums (gemm_data.h).  Sums over rows are compared with sums in
+ * cuBLASLt's product, gelu, gelu_dx (gemm_data.h).  Sums over rows are compared with sums in
  * double.
  */
 #include <math.h>
@@ -24,7 +24,7 @@ static void run_plain(const struct data *d, struct cuda_libs *libs, bool bias)
 static void run_plain_dx(const struct data *d, struct cuda_libs *libs)
 {
     const struct call calls[] = {{cuda_linear_dx, 3, 1, {DY, WT, -1, V}, NULL},
-                                 {cuda_gelu_dx_sums, 2, 2, {V, GIVEN, DPRE, SUMS}, NULL},
+                                 {cuda_gelu_dx, 2, 2, {V, GIVEN, DPRE, SUMS}, NULL, EXTRA_SUMS},
                                  {cuda_gelu, 1, 1, {GIVEN, POST}, NULL}};
     for (int i = 0; i < 3; i++)
         run(d, libs, &calls[i]);

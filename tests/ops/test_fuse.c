@@ -130,6 +130,7 @@ static void run(struct bench *b, const double *const *values)
             out[k] = view_of(b, op_out(t, o, k));
         const struct ckpt_kernel_args a = {.n_in = o->n_in,
                                            .n_out = o->n_out,
+                                           .extra = o->extra,
                                            .in = in,
                                            .out = out,
                                            .attr = o->attr,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which op computes the gradient of a bias: the op that computes the gradient of the layer's result
- * (ops_sums_wanted), or a separate pass over it. test_composites checks the values.
+ * (passes_ask_sums), or a separate pass over it. test_composites checks the values.
  */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
-#include <string.h>
 #include <cmocka.h>
+#include "extra.h"
 #include "ops.h"
 #include "passes/passes.h"
 #include "recorders.h"
@@ -89,12 +89,6 @@ struct count {
     int sums, passes; /* ops that sum on the way, column_sum */
 };
 
-static bool sums_on_the_way(const struct op *o)
-{
-    const char *name = o->def->name;
-    return strlen(name) > 8 && !strcmp(name + strlen(name) - 8, "_dx_sums");
-}
-
 static struct count count(record_fn record, bool has_bias, bool trained)
 {
     struct params params = {0};
@@ -113,7 +107,7 @@ static struct count count(record_fn record, bool has_bias, bool trained)
     pass_differentiate(&(struct compilation){.tape = t, .loss = loss});
     assert_string_equal(t->error.text, "");
     for (int32_t i = 0; i < t->n_ops; i++) {
-        n.sums += sums_on_the_way(&t->ops.data[i]);
+        n.sums += extra_has(t->ops.data[i].extra, EXTRA_SUMS);
         n.passes += t->ops.data[i].def == &op_column_sum;
     }
     tape_free(t);

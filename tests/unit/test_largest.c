@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Largest magnitudes that come from the ops that make them (largest.c): a chain of 8-bit layers
- * behind every op that can, and its gradients, run op by op on the CPU, with them and without, has
- * the same bytes in every storage; what is left or found is the largest by its definition; and
- * which operand of to_fp8 has one left.  The same of attention, whose gradients lie side by side in
- * that of one layer, from one op or three.  GELU and a modulated norm done where copies are made,
- * with their results nowhere, leave the same bytes as well.
+ * Largest magnitudes that come from the ops that make them (passes/extra.c): a chain of 8-bit
+ * layers behind every op that can, and its gradients, run op by op on the CPU, with them and
+ * without, has the same bytes in every storage; what is left or found is the largest by its
+ * definition; and which operand of to_fp8 has one left.  The same of attention, whose gradients lie
+ * side by side in that of one layer, from one op or three.  GELU and a modulated norm done where
+ * copies are made, with their results nowhere, leave the same bytes as well.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +21,7 @@
 #include "kernels/cpu/blas.h"
 #include "kernels/kernel.h"
 #include "expr/expr.h"
+#include "extra.h"
 #include "fp8.h"
 #include "ops.h"
 #include "passes/passes.h"
@@ -135,7 +136,7 @@ struct run {
     struct params params;
     ckpt_tape *t;
     char **bytes;       /* of each storage */
-    int32_t n_storages; /* without those of ops that find largest magnitudes */
+    int32_t n_storages; /* without those of largest magnitudes */
 };
 
 /* Who finds the largest magnitudes: ops of their own, or those that make operands where they can;
@@ -150,6 +151,7 @@ static struct run record(model of, enum way way, enum matmul_dtype matmul)
                            .matmul = matmul,
                            .threads = 1,
                            .params = &r.params,
+                           .without = way == ALONE ? 1u << REWRITE_LARGEST : 0,
                            .sharing = {.ranks = 1, .group_ranks = 1}};
     assert_int_equal(tape_new(&r.t, &env, 2, 1), 0);
     r.t->trains = true;
@@ -159,10 +161,8 @@ static struct run record(model of, enum way way, enum matmul_dtype matmul)
     assert_int_equal(pass_fuse(&c), 0);
     if (way == ON_THE_WAY)
         pass_sources(&c);
-    if (way != ALONE)
-        assert_int_equal(pass_largest(&c), 0);
     r.n_storages = r.t->n_storages;
-    assert_int_equal(pass_find_largest(&c), 0);
+    assert_int_equal(pass_extra(&c), 0);
     assert_int_equal(kernel_bind(r.t), 0);
     assert_string_equal(r.t->error.text, "");
     return r;
@@ -232,6 +232,7 @@ static void run_op(const struct run *r, int32_t i)
     }
     struct ckpt_kernel_args a = {.n_in = o->n_in,
                                  .n_out = o->n_out,
+                                 .extra = o->extra,
                                  .in = view,
                                  .out = view + o->n_in,
                                  .attr = o->attr,
@@ -258,8 +259,7 @@ static bool is_nowhere(const ckpt_tape *t, const ckpt_tape *other, int32_t stora
 {
     const int32_t x = t->storages.data[storage].tensor, op = t->tensors.data[x].op;
     const struct ckpt_op_def *def = op >= 0 ? t->ops.data[op].def : NULL;
-    const bool gone = def == &op_gelu || def == &op_gelu_dx || def == &op_gelu_dx_sums ||
-                      def == &op_layer_norm_modulate;
+    const bool gone = def == &op_gelu || def == &op_gelu_dx || def == &op_layer_norm_modulate;
     return gone && !is_read(other, x);
 }
 
@@ -274,7 +274,7 @@ static void check_same_bytes(model of, enum matmul_dtype matmul, int nowhere_at_
         int nowhere = 0;
         run_all(&other);
         if (way == LEFT && matmul == MATMUL_FP8)
-            assert_true(other.n_storages > alone.n_storages);
+            assert_true(other.t->n_ops < alone.t->n_ops);
         for (int32_t s = 0; s < alone.n_storages; s++) {
             const bool gone = way == ON_THE_WAY && is_nowhere(alone.t, other.t, s);
             assert_int_equal(other.t->storages.data[s].bytes, alone.t->storages.data[s].bytes);
@@ -365,8 +365,7 @@ static int check_sums(model of, enum matmul_dtype matmul)
         const struct op *o = &r.t->ops.data[i];
         assert_true(o->def != &op_column_sum);
         if ((o->def != &op_to_fp8 && o->def != &op_to_fp8_blocks) ||
-            !((const struct to_fp8_attr *)o->attr)->sums ||
-            ((const struct to_fp8_attr *)o->attr)->source)
+            !extra_has(o->extra, EXTRA_SUMS) || ((const struct to_fp8_attr *)o->attr)->source)
             continue;
         struct ckpt_view x = view_of(&r, op_in(r.t, o, FP8_FROM));
         const float *sum = view_of(&r, op_out(r.t, o, o->n_out - 1)).data;
@@ -398,24 +397,21 @@ static void test_sums(void **state)
     }
 }
 
-/* Which results of a gradient of attention are left, in whatever order they were asked for. */
-static void test_attention_left(void **state)
+/* Extra outputs are the last ones of a call, in whatever order they were asked for. */
+static void test_list(void **state)
 {
     (void)state;
-    for (int first = 0; first < ATTENTION_RESULTS; first++)
-        for (int second = 0; second < ATTENTION_RESULTS; second++) {
-            uint16_t left = 0;
-            assert_int_equal(attention_left(left, first), -1);
-            attention_leave(&left, first);
+    enum { N = 7 };
+    for (int first = EXTRA_SUMS; first < EXTRA_LARGEST + ATTENTION_RESULTS; first++)
+        for (int second = EXTRA_SUMS; second < EXTRA_LARGEST + ATTENTION_RESULTS; second++) {
+            const uint32_t list = (uint32_t)(first | second << 4);
+            assert_int_equal(extra_index((uint32_t)first, N, first), N - 1);
             if (second == first)
                 continue;
-            attention_leave(&left, second);
-            const int third = ATTENTION_RESULTS - first - second;
-            assert_int_equal(attention_left(left, first), ATTENTION_RESULTS);
-            assert_int_equal(attention_left(left, second), ATTENTION_RESULTS + 1);
-            assert_int_equal(attention_left(left, third), -1);
-            attention_leave(&left, third);
-            assert_int_equal(attention_left(left, third), ATTENTION_RESULTS + 2);
+            assert_int_equal(extra_index((uint32_t)first, N, second), -1);
+            assert_int_equal(extra_count(list), 2);
+            assert_int_equal(extra_index(list, N, first), N - 2);
+            assert_int_equal(extra_index(list, N, second), N - 1);
         }
 }
 
@@ -428,9 +424,9 @@ static void test_outputs(void **state)
         int n = 0;
         for (int32_t i = 0; i < r.t->n_ops; i++) {
             const struct op *o = &r.t->ops.data[i];
-            n += o->def == &op_layer_norm_modulate_dx_sums && o->n_out == 5;
-            n += o->def == &op_gated_residual_dx_sums && o->n_out == 4;
-            n += o->def == &op_gelu_dx_sums && o->n_out == 3;
+            n += o->def == &op_layer_norm_modulate_dx && o->n_out == 5;
+            n += o->def == &op_gated_residual_dx && o->n_out == 4;
+            n += o->def == &op_gelu_dx && o->n_out == 3;
             n += o->def == &op_expr && o->n_out == 2;
         }
         assert_int_equal(n > 0, way == LEFT);
@@ -442,9 +438,9 @@ static void test_outputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),     cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_outputs),        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_attention_left),
+        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_outputs),    cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,28 +48,23 @@ CPU_MAP_CALL(map_silu_dx)
 int cpu_gelu(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 1, a->in, map_gelu, NULL);
-    return cpu_write_largest(a, 1, CKPT_OK);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 int cpu_gelu_dx(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 2, a->in, map_gelu_dx, NULL);
-    return cpu_write_largest(a, 1, CKPT_OK);
-}
-
-int cpu_gelu_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return cpu_with_dx_sums(a, 1, cpu_gelu_dx);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 int cpu_silu(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 1, a->in, map_silu, NULL);
-    return cpu_write_largest(a, 1, CKPT_OK);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 int cpu_silu_dx(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 2, a->in, map_silu_dx, NULL);
-    return cpu_write_largest(a, 1, CKPT_OK);
+    return cpu_write_extra(a, CKPT_OK);
 }

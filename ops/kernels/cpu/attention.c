@@ -159,7 +159,7 @@ int cpu_attention(const struct ckpt_kernel_args *a)
     struct attention_job job = job_of(a, ATTENTION_PLAIN);
     job.locate = locate_forward;
     attention_forward(&job, a->workspace);
-    return cpu_write_largest(a, 2, CKPT_OK);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 int cpu_attention_dx(const struct ckpt_kernel_args *a)
@@ -167,8 +167,7 @@ int cpu_attention_dx(const struct ckpt_kernel_args *a)
     struct attention_job job = job_of(a, ATTENTION_DX_PLAIN);
     job.locate = locate_backward;
     attention_backward(&job, a->workspace);
-    cpu_write_attention_largest(a, ((const struct attention_attr *)a->attr)->left);
-    return CKPT_OK;
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 int cpu_attention_dbias(const struct ckpt_kernel_args *a)

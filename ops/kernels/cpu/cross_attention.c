@@ -93,7 +93,7 @@ int cpu_cross_attention(const struct ckpt_kernel_args *a)
         return CKPT_EINVAL;
     job.locate = locate_forward;
     attention_forward(&job, a->workspace);
-    return cpu_write_largest(a, 2, CKPT_OK);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 /* Sets gradients of rows that belong to no sample to 0. */
@@ -115,6 +115,5 @@ int cpu_cross_attention_dx(const struct ckpt_kernel_args *a)
     int64_t used = first_row(&a->in[LENS], a->in[LENS].desc.shape[0]);
     zero_rest(&a->out[1], used);
     zero_rest(&a->out[2], used);
-    cpu_write_attention_largest(a, ((const struct cross_attention_attr *)a->attr)->left);
-    return CKPT_OK;
+    return cpu_write_extra(a, CKPT_OK);
 }

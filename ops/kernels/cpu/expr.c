@@ -210,7 +210,7 @@ int cpu_expr(const struct ckpt_kernel_args *a)
     const struct expr *e = a->attr;
     run(a, e->n_nodes - 1, &a->out[0]);
     if (!e->second)
-        return cpu_write_largest(a, 1, CKPT_OK);
+        return cpu_write_extra(a, CKPT_OK);
     run(a, e->second - 1, &a->out[1]);
     return CKPT_OK;
 }

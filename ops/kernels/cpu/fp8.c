@@ -133,20 +133,27 @@ static uint32_t largest_of_result(const struct ckpt_view *x)
     return largest_bits;
 }
 
-int cpu_write_largest(const struct ckpt_kernel_args *a, int n, int rc)
+/* Writes the column sums of x, which is dense, if they are asked for and read. */
+static int write_sums(const struct ckpt_kernel_args *a, const struct ckpt_view *x)
 {
-    if (!rc && a->n_out > n)
-        *(uint32_t *)a->out[n].data = largest_of_result(&a->out[0]);
-    return rc;
+    const int k = extra_index(a->extra, a->n_out, EXTRA_SUMS);
+    struct ckpt_kernel_args sums = *a;
+    if (!extra_output(a, EXTRA_SUMS))
+        return CKPT_OK;
+    sums.n_in = sums.n_out = 1;
+    sums.in = x;
+    sums.out = &a->out[k];
+    return cpu_column_sum(&sums);
 }
 
-void cpu_write_attention_largest(const struct ckpt_kernel_args *a, uint16_t left)
+int cpu_write_extra(const struct ckpt_kernel_args *a, int rc)
 {
-    for (int i = 0; a->n_out > ATTENTION_RESULTS && i < ATTENTION_RESULTS; i++) {
-        const int to = attention_left(left, i);
-        if (to >= 0)
-            *(uint32_t *)a->out[to].data = largest_of_result(&a->out[i]);
+    for (int k = 0; k < ATTENTION_RESULTS && !rc && a->extra; k++) {
+        uint32_t *to = extra_output(a, EXTRA_LARGEST + k);
+        if (to)
+            *to = largest_of_result(&a->out[k]);
     }
+    return rc ? rc : write_sums(a, &a->out[0]);
 }
 
 int cpu_to_fp8_largest(const struct ckpt_kernel_args *a)
@@ -253,15 +260,6 @@ static void copy_all(const struct copying *c)
     }
 }
 
-/* Writes the column sums of the operand to the last output, if it is present. */
-static int sum_operand(const struct ckpt_kernel_args *a)
-{
-    struct ckpt_kernel_args sums = *a;
-    sums.n_in = sums.n_out = 1;
-    sums.out = &a->out[a->n_out - 1];
-    return sums.out->data ? cpu_column_sum(&sums) : CKPT_OK;
-}
-
 static uint32_t largest_of_parts(const struct ckpt_kernel_args *a)
 {
     uint32_t largest_bits = *(const uint32_t *)a->in[FP8_MOST].data;
@@ -296,7 +294,7 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
         *(float *)a->out[0].data =
             fp8_is_odd(largest_bits) ? NAN : float_of_bits(fp8_power_bits(-k));
     copy_all(&c);
-    return attr->sums ? sum_operand(a) : CKPT_OK;
+    return write_sums(a, &a->in[0]);
 }
 
 /* ---- copies with block scales ---------------------------------------------------------------- */
@@ -422,7 +420,7 @@ int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
                        .rows = linear_rows(x),
                        .cols = x->shape[x->ndim - 1],
                        .square = attr->square,
-                       .sums = attr->sums && attr->source ? a->workspace : NULL};
+                       .sums = attr->source && extra_output(a, EXTRA_SUMS) ? a->workspace : NULL};
     int n = 0;
     find_vectors(a, &from);
     all.pitch = fp8_pitch(all.rows, attr);
@@ -446,9 +444,9 @@ int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
         t.n_cols = min_i64(BLOCK, t.cols - t.col);
         round_tile(&t);
     }
-    if (all.sums && a->out[n].data)
-        add_sums(&all, down, a->out[n].data);
-    return attr->sums && !attr->source ? sum_operand(a) : CKPT_OK;
+    if (all.sums)
+        add_sums(&all, down, extra_output(a, EXTRA_SUMS));
+    return attr->source ? CKPT_OK : write_sums(a, &a->in[0]);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -466,8 +464,9 @@ int cpu_linear_fp8(const struct ckpt_kernel_args *a)
     g.bias = a->in[FP8_BIAS].data;
     g.addend = a->in[FP8_ADDEND].data;
     run(a, g);
-    if (a->n_out > 1)
-        *(uint32_t *)a->out[1].data = largest(&a->out[0], FP8_GELU);
+    uint32_t *to = extra_output(a, EXTRA_GELU_LARGEST);
+    if (to)
+        *to = largest(&a->out[0], FP8_GELU);
     return CKPT_OK;
 }
 
@@ -480,11 +479,8 @@ int cpu_linear_fp8_dx(const struct ckpt_kernel_args *a)
 
 int cpu_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
 {
-    static const struct linear_gelu_parts parts = {.product = cpu_linear_fp8_dx,
-                                                   .gelu = cpu_gelu,
-                                                   .dx = cpu_gelu_dx,
-                                                   .dx_sums = cpu_gelu_dx_sums,
-                                                   .pre = FP8_DX_PRE};
+    static const struct linear_gelu_parts parts = {
+        .product = cpu_linear_fp8_dx, .gelu = cpu_gelu, .dx = cpu_gelu_dx, .pre = FP8_DX_PRE};
     return linear_dx_gelu_by_parts(a, &parts);
 }
 

@@ -53,11 +53,8 @@ int cpu_linear_gelu(const struct ckpt_kernel_args *a)
 
 int cpu_linear_dx_gelu(const struct ckpt_kernel_args *a)
 {
-    static const struct linear_gelu_parts parts = {.product = cpu_linear_dx,
-                                                   .gelu = cpu_gelu,
-                                                   .dx = cpu_gelu_dx,
-                                                   .dx_sums = cpu_gelu_dx_sums,
-                                                   .pre = 2};
+    static const struct linear_gelu_parts parts = {
+        .product = cpu_linear_dx, .gelu = cpu_gelu, .dx = cpu_gelu_dx, .pre = 2};
     return linear_dx_gelu_by_parts(a, &parts);
 }
 
@@ -143,15 +140,4 @@ int cpu_column_sum(const struct ckpt_kernel_args *a)
     else
         memcpy(out, partial, (size_t)cols * sizeof *out);
     return CKPT_OK;
-}
-
-int cpu_with_dx_sums(const struct ckpt_kernel_args *a, int n, ckpt_kernel dx)
-{
-    struct ckpt_kernel_args own = *a, sums = *a;
-    own.n_out = n;
-    sums.n_in = sums.n_out = 1;
-    sums.in = &a->out[0];
-    sums.out = &a->out[n];
-    const int rc = dx(&own);
-    return cpu_write_largest(a, n + 1, rc ? rc : cpu_column_sum(&sums));
 }

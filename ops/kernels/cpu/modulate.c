@@ -44,7 +44,7 @@ CKPT_CLONES static void modulate_leaf(const struct row_run *run, int64_t c, cons
 
 int cpu_modulate(const struct ckpt_kernel_args *a)
 {
-    return cpu_write_largest(a, 1, forward(a, modulate_leaf));
+    return cpu_write_extra(a, forward(a, modulate_leaf));
 }
 
 /* run: x, gate, a, y */
@@ -68,7 +68,7 @@ CKPT_CLONES static void gated_residual_leaf(const struct row_run *run, int64_t c
 
 int cpu_gated_residual(const struct ckpt_kernel_args *a)
 {
-    return cpu_write_largest(a, 1, forward(a, gated_residual_leaf));
+    return cpu_write_extra(a, forward(a, gated_residual_leaf));
 }
 
 /* dx = dy (1 + scale), dshift += dy, dscale += dy x */
@@ -126,17 +126,12 @@ CKPT_CLONES static void gated_residual_dx_leaf(const struct row_run *run, int64_
 
 int cpu_modulate_dx(const struct ckpt_kernel_args *a)
 {
-    return cpu_write_largest(
-        a, 3, row_sums_backward(a, &a->in[1], &a->in[2], 0, NULL, 2, modulate_dx_leaf));
+    return cpu_write_extra(
+        a, row_sums_backward(a, &a->in[1], &a->in[2], 0, NULL, 2, modulate_dx_leaf));
 }
 
 int cpu_gated_residual_dx(const struct ckpt_kernel_args *a)
 {
-    return cpu_write_largest(
-        a, 2, row_sums_backward(a, &a->in[2], &a->in[1], 0, NULL, 1, gated_residual_dx_leaf));
-}
-
-int cpu_gated_residual_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return cpu_with_dx_sums(a, 2, cpu_gated_residual_dx);
+    return cpu_write_extra(
+        a, row_sums_backward(a, &a->in[2], &a->in[1], 0, NULL, 1, gated_residual_dx_leaf));
 }

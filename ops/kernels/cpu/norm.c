@@ -70,7 +70,7 @@ int cpu_layer_norm(const struct ckpt_kernel_args *a)
     rows_finish(&r);
     rows_for_all(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? layer_norm_bf16 : layer_norm_f32,
                  &p);
-    return cpu_write_largest(a, 2, CKPT_OK);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 /*
@@ -131,12 +131,7 @@ int cpu_layer_norm_dx(const struct ckpt_kernel_args *a)
         rows_operand(&r, &a->in[3]);
     rows_finish(&r);
     rows_for_all(&r, last_axis(x), layer_norm_dx_leaf, &p);
-    return cpu_write_largest(a, 1, CKPT_OK);
-}
-
-int cpu_layer_norm_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return cpu_with_dx_sums(a, 1, cpu_layer_norm_dx);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 /* run: x, y, rstd */
@@ -177,7 +172,7 @@ int cpu_rms_norm(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
     rows_for_all(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? rms_norm_bf16 : rms_norm_f32, &p);
-    return cpu_write_largest(a, 2, CKPT_OK);
+    return cpu_write_extra(a, CKPT_OK);
 }
 
 /*
@@ -272,11 +267,6 @@ int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *
 int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
 {
     if (a->in[4].data)
-        return cpu_write_largest(a, 2, rms_norm_backward(a, &a->in[4], rms_norm_dx_add_leaf));
-    return cpu_write_largest(a, 2, rms_norm_backward(a, NULL, rms_norm_dx_leaf));
-}
-
-int cpu_rms_norm_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return cpu_with_dx_sums(a, 2, cpu_rms_norm_dx);
+        return cpu_write_extra(a, rms_norm_backward(a, &a->in[4], rms_norm_dx_add_leaf));
+    return cpu_write_extra(a, rms_norm_backward(a, NULL, rms_norm_dx_leaf));
 }

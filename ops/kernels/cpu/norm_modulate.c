@@ -61,8 +61,8 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
 {
     const struct norm_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
-    const bool has_y = a->out[0].data, largest = a->n_out > 2 && a->out[2].data;
-    struct norm_modulate m = {attr->eps, largest && !has_y ? a->out[2].data : NULL};
+    const bool has_y = a->out[0].data;
+    struct norm_modulate m = {attr->eps, has_y ? NULL : extra_output(a, EXTRA_LARGEST)};
     struct rows r;
     rows_begin(&r, x);
     for (int i = 0; i < 2; i++)
@@ -77,7 +77,7 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
         *m.most = 0;
     rows_for_all(&r, x->desc.shape[x->desc.ndim - 1],
                  view_half(x) ? norm_modulate_bf16 : norm_modulate_f32, &m);
-    return has_y && largest ? cpu_write_largest(a, 2, CKPT_OK) : CKPT_OK;
+    return has_y ? cpu_write_extra(a, CKPT_OK) : CKPT_OK;
 }
 
 /* The factor of dy: 1 + scale, or the weight of an affine norm. */
@@ -154,15 +154,9 @@ int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
     bool has_addend = a->in[4].data != NULL;
-    return cpu_write_largest(
-        a, 3,
-        row_sums_backward(a, &a->in[1], &a->in[2], has_addend ? 2 : 1, kept, 2,
-                          has_addend ? norm_modulate_dx_add_leaf : norm_modulate_dx_leaf));
-}
-
-int cpu_layer_norm_modulate_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return cpu_with_dx_sums(a, 3, cpu_layer_norm_modulate_dx);
+    return cpu_write_extra(
+        a, row_sums_backward(a, &a->in[1], &a->in[2], has_addend ? 2 : 1, kept, 2,
+                             has_addend ? norm_modulate_dx_add_leaf : norm_modulate_dx_leaf));
 }
 
 int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
@@ -175,12 +169,6 @@ int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
                               rows_vector(a->out[2], ndim)};
     struct ckpt_kernel_args spread = *a;
     spread.out = out;
-    return cpu_write_largest(a, 3,
-                             row_sums_backward(&spread, &a->in[1], &w, has_addend ? 2 : 1, kept, 2,
-                                               has_addend ? affine_dx_add_leaf : affine_dx_leaf));
-}
-
-int cpu_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return cpu_with_dx_sums(a, 3, cpu_layer_norm_affine_dx);
+    return cpu_write_extra(a, row_sums_backward(&spread, &a->in[1], &w, has_addend ? 2 : 1, kept, 2,
+                                                has_addend ? affine_dx_add_leaf : affine_dx_leaf));
 }

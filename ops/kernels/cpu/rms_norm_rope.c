@@ -116,5 +116,5 @@ int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a)
 {
     const struct rms_norm_rope_attr *attr = a->attr;
     struct ckpt_view table = rope_table_rows(&a->in[4], &a->in[1].desc, attr->axis);
-    return cpu_write_largest(a, 2, rms_norm_backward(a, &table, norm_rope_dx_leaf));
+    return cpu_write_extra(a, rms_norm_backward(a, &table, norm_rope_dx_leaf));
 }

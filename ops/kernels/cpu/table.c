@@ -59,29 +59,25 @@ static int64_t column_sum_bytes(const struct ckpt_call *call)
     return sums_bytes(&call->in[0]);
 }
 
-/* The larger of a kernel's own scratch and that of the column sums of out[0], which follow it. */
+/* A kernel's own scratch, or that of the column sums of out[0], which follow it. */
 static int64_t with_sums(const struct ckpt_call *call, int64_t own)
 {
-    return max_i64(own, sums_bytes(&call->out[0]));
+    return extra_has(call->extra, EXTRA_SUMS) ? max_i64(own, sums_bytes(&call->out[0])) : own;
 }
 
-static int64_t dx_sums_bytes(const struct ckpt_call *call)
+static int64_t dx_bytes(const struct ckpt_call *call)
 {
     return with_sums(call, 0);
 }
 
 static int64_t linear_dx_gelu_bytes(const struct ckpt_call *call)
 {
-    const struct linear_dx_gelu_attr *attr = call->attr;
-    const int64_t product = linear_dx_bytes(call);
-    return attr->sums ? with_sums(call, product) : product;
+    return with_sums(call, linear_dx_bytes(call));
 }
 
 static int64_t linear_fp8_dx_gelu_bytes(const struct ckpt_call *call)
 {
-    const struct linear_dx_gelu_attr *attr = call->attr;
-    const int64_t product = linear_fp8_dx_bytes(call);
-    return attr->sums ? with_sums(call, product) : product;
+    return with_sums(call, linear_fp8_dx_bytes(call));
 }
 
 static int64_t linear_gated_bytes(const struct ckpt_call *call)
@@ -97,10 +93,9 @@ static int64_t linear_dx_gated_bytes(const struct ckpt_call *call)
 /* The column sums: those of each tile of rows, or the scratch of column_sum. */
 static int64_t to_fp8_bytes(const struct ckpt_call *call)
 {
-    const struct to_fp8_attr *attr = call->attr;
     const struct ckpt_desc *x = &call->in[0];
     const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK;
-    if (!attr->sums)
+    if (!extra_has(call->extra, EXTRA_SUMS))
         return 0;
     return max_i64(sums_bytes(x), down * columns_of(x) * (int64_t)sizeof(float));
 }
@@ -198,35 +193,21 @@ static int64_t group_norm_apply_bytes(const struct ckpt_call *call)
 /* Sums of the gradients of two vectors: {dy, x, vector}. */
 static int64_t two_sums_bytes(const struct ckpt_call *call)
 {
-    return rows_partial_bytes(&call->in[1], &call->in[2], 2);
-}
-
-static int64_t two_sums_and_dx_bytes(const struct ckpt_call *call)
-{
-    return with_sums(call, two_sums_bytes(call));
+    return with_sums(call, rows_partial_bytes(&call->in[1], &call->in[2], 2));
 }
 
 /* {dy, gate, a} */
 static int64_t gated_residual_dx_bytes(const struct ckpt_call *call)
 {
-    return rows_partial_bytes(&call->in[2], &call->in[1], 1);
-}
-
-static int64_t gated_residual_dx_sums_bytes(const struct ckpt_call *call)
-{
-    return with_sums(call, gated_residual_dx_bytes(call));
+    return with_sums(call, rows_partial_bytes(&call->in[2], &call->in[1], 1));
 }
 
 /* A total and a block sum for each chunk of rows. */
 static int64_t rms_norm_dx_bytes(const struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[1];
-    return rows_sum_chunks(linear_rows(x)) * 2 * columns_of(x) * (int64_t)sizeof(float);
-}
-
-static int64_t rms_norm_dx_sums_bytes(const struct ckpt_call *call)
-{
-    return with_sums(call, rms_norm_dx_bytes(call));
+    const int64_t chunks = rows_sum_chunks(linear_rows(x));
+    return with_sums(call, chunks * 2 * columns_of(x) * (int64_t)sizeof(float));
 }
 
 /* ---- lookups, reductions, losses ------------------------------------------------------------- */
@@ -273,6 +254,6 @@ const struct kernel cpu_kernels[KERNEL_ROWS + 1] = {
 #define OP(name)            OP_BY(name, name)
 #define OP_ALONE(name)
 #include "ops.def"
-#define KERNEL(name, bytes) [ROW_##name].workspace = bytes,
+#define KERNEL(name, bytes, more) [ROW_##name].workspace = bytes, [ROW_##name].can = more,
 #include "kernels/cpu/kernels.def"
 };

@@ -86,8 +86,8 @@ template <typename D, typename T> void gelu_dx_with_sums(const struct ckpt_kerne
     const D *dy = static_cast<const D *>(a->in[0].data);
     const T *x = static_cast<const T *>(a->in[1].data);
     T *dx = static_cast<T *>(a->out[0].data);
-    float *sums = static_cast<float *>(a->out[1].data);
-    uint32_t *amax = largest_begin(a, 2);
+    float *sums = static_cast<float *>(extra_output(a, EXTRA_SUMS));
+    uint32_t *amax = largest_begin(a);
     if (aligned16(dy) && aligned16(x) && aligned16(dx) && cols % wide<T>::n == 0)
         column_sums(sums, gelu_dx_source<D, T, wide<T>::n>{dy, x, dx, amax}, rows, cols, false,
                     a->workspace, stream_of(a));
@@ -104,7 +104,7 @@ template <typename F> int map_one(const struct ckpt_kernel_args *a, const F &f)
 
 template <typename F> int activate(const struct ckpt_kernel_args *a)
 {
-    uint32_t *amax = largest_begin(a, 1);
+    uint32_t *amax = largest_begin(a);
     return amax ? map_one(a, map_largest<F>{F(), amax}) : map_one(a, F());
 }
 
@@ -117,7 +117,7 @@ template <typename F> int map_two(const struct ckpt_kernel_args *a, const F &f)
 
 template <typename F> int derive(const struct ckpt_kernel_args *a)
 {
-    uint32_t *amax = largest_begin(a, 1);
+    uint32_t *amax = largest_begin(a);
     return amax ? map_two(a, map_largest<F>{F(), amax}) : map_two(a, F());
 }
 
@@ -128,12 +128,7 @@ int cuda_gelu(const struct ckpt_kernel_args *a)
     return activate<gelu>(a);
 }
 
-int cuda_gelu_dx(const struct ckpt_kernel_args *a)
-{
-    return derive<gelu_dx>(a);
-}
-
-int cuda_gelu_dx_sums(const struct ckpt_kernel_args *a)
+static int gelu_dx_and_sums(const struct ckpt_kernel_args *a)
 {
     const bool narrow = a->in[1].desc.dtype == CKPT_BF16;
     if (narrow && a->in[0].desc.dtype == CKPT_BF16)
@@ -143,6 +138,11 @@ int cuda_gelu_dx_sums(const struct ckpt_kernel_args *a)
     else
         gelu_dx_with_sums<float, float>(a);
     return launched();
+}
+
+int cuda_gelu_dx(const struct ckpt_kernel_args *a)
+{
+    return extra_output(a, EXTRA_SUMS) ? gelu_dx_and_sums(a) : derive<gelu_dx>(a);
 }
 
 int cuda_silu(const struct ckpt_kernel_args *a)

@@ -248,7 +248,7 @@ int launch(const struct ckpt_kernel_args *args, const struct kernels *k,
     struct loops l;
     unsigned spread = 0;
     int elements = expr_vector_elements(e, dtype), rc = 0;
-    unsigned *largest = e->largest ? largest_begin(args, 1) : NULL;
+    unsigned *largest = e->largest ? largest_begin(args) : NULL;
     expr_loops(args, &l);
     bool vectors = takes_vectors(args, &l, elements, &spread);
     expr_each_part(args, vectors ? elements : 1, [&](const struct expr_args &part) {

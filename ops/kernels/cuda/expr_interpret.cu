@@ -150,7 +150,7 @@ int expr_interpret(const struct ckpt_kernel_args *args)
     p.dtype[0] = (unsigned char)args->out[0].desc.dtype;
     for (int k = 0; k < args->n_in; k++)
         p.dtype[k + 1] = (unsigned char)args->in[k].desc.dtype;
-    unsigned *largest = e->largest ? largest_begin(args, 1) : NULL;
+    unsigned *largest = e->largest ? largest_begin(args) : NULL;
     expr_each_part(args, 1, [&](const struct expr_args &part) {
         struct expr_args a = part;
         a.largest = largest;

@@ -579,11 +579,11 @@ void launch_blocks(const struct ckpt_kernel_args *a, const block_copies &b,
         norm);
 }
 
-/* Adds the column sums of the rows of tiles; they are the last output. */
+/* Adds the column sums of the rows of tiles. */
 void add_sums(const struct ckpt_kernel_args *a, const copies &c)
 {
     const int64_t down = (c.rows + TILE - 1) / TILE;
-    column_sums(static_cast<float *>(a->out[a->n_out - 1].data), matrix_source<float, 4>{c.sums},
+    column_sums(static_cast<float *>(extra_output(a, EXTRA_SUMS)), matrix_source<float, 4>{c.sums},
                 down, c.cols, false, c.sums + down * c.cols, stream_of(a));
 }
 
@@ -615,7 +615,7 @@ int cuda_to_fp8_largest(const struct ckpt_kernel_args *a)
 {
     const struct to_fp8_largest_attr *attr =
         static_cast<const struct to_fp8_largest_attr *>(a->attr);
-    uint32_t *to = largest_begin(a, 0);
+    uint32_t *to = largest_zero(a, a->out[0].data);
     if (a->in[0].desc.dtype == CKPT_F32)
         launch_largest<float>(a, to);
     else if (attr->source == FP8_GELU)
@@ -643,7 +643,7 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
         c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
     if (attr->copies & FP8_COLUMNS)
         c.by_columns = static_cast<uint8_t *>(a->out[n].data);
-    if (attr->sums && a->out[a->n_out - 1].data)
+    if (extra_output(a, EXTRA_SUMS))
         c.sums = static_cast<float *>(a->workspace);
     const bool half = x->dtype == CKPT_BF16, e4m3 = attr->dtype == CKPT_F8E4M3;
     if (attr->source == FP8_GELU)
@@ -681,7 +681,7 @@ int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a)
         b.column_scale = static_cast<float *>(a->out[n++].data);
         b.c.by_columns = static_cast<uint8_t *>(a->out[n++].data);
     }
-    if (attr->sums && a->out[a->n_out - 1].data)
+    if (extra_output(a, EXTRA_SUMS))
         b.c.sums = static_cast<float *>(a->workspace);
     if (attr->square)
         make_square_copies<<<tiles_of(b.c), THREADS, 0, stream_of(a)>>>(

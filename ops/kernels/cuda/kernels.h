@@ -3,14 +3,14 @@
 #ifndef CKPT_CUDA_KERNELS_H
 #define CKPT_CUDA_KERNELS_H
 
-#include "ckpt_op.h"
+#include "extra.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define OP_BY(name, kernel) int cuda_##kernel(const struct ckpt_kernel_args *a);
-#define OP(name) OP_BY(name, name)
+#define OP(name)            OP_BY(name, name)
 #define OP_ALONE(name)
 #include "ops.def"
 

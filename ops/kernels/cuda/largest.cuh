@@ -8,6 +8,7 @@
 #ifndef CKPT_CUDA_LARGEST_CUH
 #define CKPT_CUDA_LARGEST_CUH
 
+#include "extra.h"
 #include "kernels/cuda/cuda.cuh"
 
 /* The maximum of each of two pairs of 16-bit halves. */
@@ -115,14 +116,19 @@ __device__ __forceinline__ void warp_leave_largest(uint32_t *to, uint32_t x)
         atomicMax(to, x);
 }
 
-/* Returns where an op of n outputs writes the largest magnitude of its first output, and sets it to
- * 0: it is the output after the n-th.  NULL if it was not requested (pass_largest). */
-static inline uint32_t *largest_begin(const struct ckpt_kernel_args *a, int n)
+/* Sets the largest magnitude at `to` to 0 and returns `to`, which may be NULL. */
+static inline uint32_t *largest_zero(const struct ckpt_kernel_args *a, void *to)
 {
-    if (a->n_out <= n)
-        return NULL;
-    cudaMemsetAsync(a->out[n].data, 0, sizeof(uint32_t), stream_of(a));
-    return static_cast<uint32_t *>(a->out[n].data);
+    if (to)
+        cudaMemsetAsync(to, 0, sizeof(uint32_t), stream_of(a));
+    return static_cast<uint32_t *>(to);
+}
+
+/* Returns where an op writes the largest magnitude of a result, and sets it to 0; NULL if it was
+ * not requested. */
+static inline uint32_t *largest_begin(const struct ckpt_kernel_args *a, int result = 0)
+{
+    return largest_zero(a, extra_output(a, EXTRA_LARGEST + result));
 }
 
 #endif

@@ -63,12 +63,8 @@ int cuda_linear_gelu(const struct ckpt_kernel_args *a)
 
 int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
 {
-    static const struct linear_gelu_parts parts = {.product = cuda_linear_dx,
-                                                   .gelu = cuda_gelu,
-                                                   .dx = cuda_gelu_dx,
-                                                   .dx_sums = cuda_gelu_dx_sums,
-                                                   .pre = 2};
-    const struct linear_dx_gelu_attr *attr = a->attr;
+    static const struct linear_gelu_parts parts = {
+        .product = cuda_linear_dx, .gelu = cuda_gelu, .dx = cuda_gelu_dx, .pre = 2};
     const struct gemm g = linear_dx_gemm(&a->in[0].desc, &a->in[1].desc);
     if (!cuda_gemm_gelu_takes(g.rows, g.inner, g.cols))
         return linear_dx_gelu_by_parts(a, &parts);
@@ -79,8 +75,8 @@ int cuda_linear_dx_gelu(const struct ckpt_kernel_args *a)
                                      .w = a->in[1].data,
                                      .pre = a->in[2].data,
                                      .dpre = a->out[0].data,
-                                     .sums = attr->sums ? a->out[1].data : NULL,
-                                     .post = attr->post ? a->out[1 + attr->sums].data : NULL,
+                                     .sums = extra_output(a, EXTRA_SUMS),
+                                     .post = extra_output(a, EXTRA_GELU),
                                      .workspace = a->workspace};
     return cuda_gemm_gelu_dx(&own, a->stream);
 }
@@ -150,6 +146,7 @@ static int find_gelu(const struct ckpt_kernel_args *a)
     find.in = &a->out[0];
     find.out = &a->out[1];
     find.n_in = find.n_out = 1;
+    find.extra = 0;
     find.attr = &attr;
     return cuda_to_fp8_largest(&find);
 }
@@ -177,7 +174,7 @@ int cuda_linear_fp8(const struct ckpt_kernel_args *a)
     struct gemm g = channel_gemm(a->in + FP8_QX, a);
     g.bias = a->in[FP8_BIAS].data;
     g.addend = a->in[FP8_ADDEND].data;
-    return a->n_out > 1 ? run_before_gelu(a, &g) : run_copies(a, &g);
+    return a->extra ? run_before_gelu(a, &g) : run_copies(a, &g);
 }
 
 int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
@@ -189,14 +186,9 @@ int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
 
 int cuda_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
 {
-    static const struct linear_gelu_parts parts = {.product = cuda_linear_fp8_dx,
-                                                   .gelu = cuda_gelu,
-                                                   .dx = cuda_gelu_dx,
-                                                   .dx_sums = cuda_gelu_dx_sums,
-                                                   .pre = FP8_DX_PRE};
-    const struct linear_dx_gelu_attr *attr = a->attr;
+    static const struct linear_gelu_parts parts = {
+        .product = cuda_linear_fp8_dx, .gelu = cuda_gelu, .dx = cuda_gelu_dx, .pre = FP8_DX_PRE};
     const struct gemm g = channel_gemm(a->in, a);
-    const int n = 1 + attr->sums;
     if (!cuda_gemm_gelu_takes(g.rows, g.inner, g.cols))
         return linear_dx_gelu_by_parts(a, &parts);
     const struct gemm_gelu_dx own = {
@@ -207,9 +199,9 @@ int cuda_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
         .w = g.b.data,
         .pre = a->in[FP8_DX_PRE].data,
         .dpre = g.c,
-        .sums = attr->sums ? a->out[1].data : NULL,
+        .sums = extra_output(a, EXTRA_SUMS),
         .workspace = a->workspace,
-        .fp8 = {.scale = {g.a.scale, g.b.scale}, .largest = a->n_out > n ? a->out[n].data : NULL}};
+        .fp8 = {.scale = {g.a.scale, g.b.scale}, .largest = extra_output(a, EXTRA_LARGEST)}};
     return cuda_gemm_gelu_dx(&own, a->stream);
 }
 

@@ -64,7 +64,7 @@ template <bool GATE> static int modulate(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *x = &a->in[0];
     int64_t c = row_width(x);
-    uint32_t *to = largest_begin(a, 1);
+    uint32_t *to = largest_begin(a);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->in[1]);

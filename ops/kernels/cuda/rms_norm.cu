@@ -217,7 +217,7 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
     const char *w = (const char *)a->in[1].data;
     bool half = view_half(x);
     int64_t c = row_width(x), n = c / (half ? 8 : 4);
-    uint32_t *to = largest_begin(a, 2);
+    uint32_t *to = largest_begin(a);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->out[0]);

@@ -152,13 +152,14 @@ static void launch_gradient(struct launch *l, bool half, bool dy_half, bool dx_s
 }
 
 /* x: the operand of dx; v: the vector. in[0] is dy and out[0] is dx; the sums for the vectors
- * follow, then those of dx if requested.  The view after stats is the addend of a norm, if there is
+ * follow.  The view after stats is the addend of a norm, if there is
  * one. */
 template <int KIND>
 static int gradient(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
-                    const struct ckpt_view *v, const struct ckpt_view *stats, bool dx_sums)
+                    const struct ckpt_view *v, const struct ckpt_view *stats)
 {
     constexpr int SUMS = traits<KIND>::sums;
+    float *dx_sums = static_cast<float *>(extra_output(a, EXTRA_SUMS));
     struct launch l = {a};
     struct rows *r = &l.r;
     struct cut *cut = &l.cut;
@@ -183,10 +184,9 @@ static int gradient(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
     cut->each = SUMS ? cut->each : r->count;
     l.c = row_width(x);
     l.n = l.c / (half ? 8 : 4);
-    l.to = largest_begin(a, 1 + SUMS + dx_sums);
-    launch_gradient<KIND>(&l, half, view_half(&a->in[0]), dx_sums);
-    const struct total dx = {l.dx_partial, dx_sums ? (float *)a->out[1 + SUMS].data : NULL,
-                             l.blocks};
+    l.to = largest_begin(a);
+    launch_gradient<KIND>(&l, half, view_half(&a->in[0]), dx_sums != NULL);
+    const struct total dx = {l.dx_partial, dx_sums, l.blocks};
     const bool chunks = SUMS && cut->chunks > 1;
     if (chunks || dx_sums)
         launch_add_chunks(r, cut->each, cut->chunks, l.c, VECTOR + 1, chunks ? SUMS : 0, l.partial,
@@ -196,40 +196,25 @@ static int gradient(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
 
 int cuda_layer_norm_dx(const struct ckpt_kernel_args *a)
 {
-    return gradient<NORM>(a, &a->in[1], NULL, &a->in[2], false);
-}
-
-int cuda_layer_norm_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return gradient<NORM>(a, &a->in[1], NULL, &a->in[2], true);
+    return gradient<NORM>(a, &a->in[1], NULL, &a->in[2]);
 }
 
 int cuda_modulate_dx(const struct ckpt_kernel_args *a)
 {
-    return gradient<MODULATE>(a, &a->in[1], &a->in[2], NULL, false);
+    return gradient<MODULATE>(a, &a->in[1], &a->in[2], NULL);
 }
 
 int cuda_gated_residual_dx(const struct ckpt_kernel_args *a)
 {
-    return gradient<GATE>(a, &a->in[2], &a->in[1], NULL, false);
-}
-
-int cuda_gated_residual_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return gradient<GATE>(a, &a->in[2], &a->in[1], NULL, true);
+    return gradient<GATE>(a, &a->in[2], &a->in[1], NULL);
 }
 
 int cuda_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
 {
-    return gradient<NORM_MODULATE>(a, &a->in[1], &a->in[2], &a->in[3], false);
+    return gradient<NORM_MODULATE>(a, &a->in[1], &a->in[2], &a->in[3]);
 }
 
-int cuda_layer_norm_modulate_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return gradient<NORM_MODULATE>(a, &a->in[1], &a->in[2], &a->in[3], true);
-}
-
-static int affine_gradient(const struct ckpt_kernel_args *a, bool dx_sums)
+int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a)
 {
     const int ndim = a->in[1].desc.ndim;
     struct ckpt_view w = rows_vector(a->in[2], ndim);
@@ -239,20 +224,10 @@ static int affine_gradient(const struct ckpt_kernel_args *a, bool dx_sums)
     for (int i = 1; i < 3; i++)
         out[i] = rows_vector(out[i], ndim);
     spread.out = out;
-    return gradient<NORM_AFFINE>(&spread, &a->in[1], &w, &a->in[3], dx_sums);
+    return gradient<NORM_AFFINE>(&spread, &a->in[1], &w, &a->in[3]);
 }
 
-int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a)
-{
-    return affine_gradient(a, false);
-}
-
-int cuda_layer_norm_affine_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return affine_gradient(a, true);
-}
-
-static int rms_gradient(const struct ckpt_kernel_args *a, bool dx_sums)
+int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a)
 {
     const int ndim = a->in[1].desc.ndim;
     struct ckpt_view w = rows_vector(a->in[2], ndim);
@@ -261,15 +236,5 @@ static int rms_gradient(const struct ckpt_kernel_args *a, bool dx_sums)
     memcpy(out, a->out, (size_t)a->n_out * sizeof *out);
     out[1] = rows_vector(out[1], ndim);
     spread.out = out;
-    return gradient<RMS>(&spread, &a->in[1], &w, &a->in[3], dx_sums);
-}
-
-int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a)
-{
-    return rms_gradient(a, false);
-}
-
-int cuda_rms_norm_dx_sums(const struct ckpt_kernel_args *a)
-{
-    return rms_gradient(a, true);
+    return gradient<RMS>(&spread, &a->in[1], &w, &a->in[3]);
 }

@@ -306,7 +306,7 @@ static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows 
     const unsigned grid = grid_for(t.count, each), threads = (unsigned)round_up(t.rows * n, 32);
     norm_dx_tiles<T, KIND><<<grid, threads, 0, stream_of(a)>>>(
         rows_of_tiles(r, &t), t, (int)n, (const char *)a->in[2].data, each, (float *)a->workspace,
-        largest_begin(a, 1 + tile_sums<KIND>));
+        largest_begin(a));
     return grid;
 }
 
@@ -357,7 +357,7 @@ int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
 {
     struct rows r;
     gradient_operands(&r, a, NULL);
-    if (a->in[4].data || !in_tiles(a, &r, row_width(&a->in[1]), 16))
+    if (a->in[4].data || extra_output(a, EXTRA_SUMS) || !in_tiles(a, &r, row_width(&a->in[1]), 16))
         return cuda_layer_norm_rows_affine_dx(a);
     return launch_gradient<HEAD_AFFINE>(a, &r);
 }
@@ -366,7 +366,8 @@ int cuda_rms_norm_dx(const struct ckpt_kernel_args *a)
 {
     struct rows r;
     gradient_operands(&r, a, NULL);
-    if (a->in[4].data || !in_tiles(a, &r, row_width(&a->in[1]), BLOCK))
+    if (a->in[4].data || extra_output(a, EXTRA_SUMS) ||
+        !in_tiles(a, &r, row_width(&a->in[1]), BLOCK))
         return cuda_rms_norm_rows_dx(a);
     return launch_gradient<HEAD_RMS>(a, &r);
 }
@@ -383,7 +384,7 @@ int cuda_rms_norm_rope_dx(const struct ckpt_kernel_args *a)
     const int64_t chunks = cuda_weight_chunks(r.count);
     rms_norm_rope_dx_elements<<<(unsigned)chunks, 128, 0, stream_of(a)>>>(
         r, cuda_chunk(CUDA_WEIGHT_WAVE, r.count), c, view_half(&a->in[1]), view_half(&a->in[0]),
-        (const char *)a->in[2].data, (float *)a->workspace, largest_begin(a, 2));
+        (const char *)a->in[2].data, (float *)a->workspace, largest_begin(a));
     add_parts(a, chunks, 1);
     return launched();
 }

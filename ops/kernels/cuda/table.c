@@ -53,17 +53,21 @@ static int64_t column_sum_bytes(const struct ckpt_call *call)
     return sums_bytes(&call->in[0]);
 }
 
-static int64_t gelu_dx_sums_bytes(const struct ckpt_call *call)
+static bool has_sums(const struct ckpt_call *call)
 {
-    return sums_bytes(&call->out[0]);
+    return extra_has(call->extra, EXTRA_SUMS);
+}
+
+static int64_t gelu_dx_bytes(const struct ckpt_call *call)
+{
+    return has_sums(call) ? sums_bytes(&call->out[0]) : 0;
 }
 
 /* A product and, if requested, column sums of its result: in its epilogue or separately. */
 static int64_t product_and_sums(const struct ckpt_call *call, int64_t product)
 {
-    const struct linear_dx_gelu_attr *attr = call->attr;
     const struct ckpt_desc *y = &call->out[0];
-    if (!attr->sums)
+    if (!has_sums(call))
         return product;
     return max_i64(product,
                    max_i64(sums_bytes(y), cuda_gelu_sums_workspace(linear_rows(y), columns_of(y))));
@@ -82,10 +86,9 @@ static int64_t linear_fp8_dx_gelu_bytes(const struct ckpt_call *call)
 /* The column sums of each tile of rows, and the scratch to add them. */
 static int64_t to_fp8_bytes(const struct ckpt_call *call)
 {
-    const struct to_fp8_attr *attr = call->attr;
     const struct ckpt_desc *x = &call->in[0];
     const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK, cols = columns_of(x);
-    if (!attr->sums)
+    if (!has_sums(call))
         return 0;
     return max_i64(sums_bytes(x),
                    down * cols * (int64_t)sizeof(float) + cuda_column_sum_workspace(down, cols));
@@ -155,62 +158,38 @@ static int64_t group_norm_moments_bytes(const struct ckpt_call *call)
     return cuda_group_norm_rows_workspace(&s);
 }
 
-/* {dy, x, scale} -> dx and the sums of two vectors; with dx_sums also the column sums of dx. */
+/* {dy, x, scale} -> dx and the sums of two vectors. */
 static int64_t two_sums_bytes(const struct ckpt_call *call)
 {
-    return cuda_row_sums_workspace(&call->in[1], &call->in[2], 2, false);
-}
-
-static int64_t two_sums_and_dx_bytes(const struct ckpt_call *call)
-{
-    return cuda_row_sums_workspace(&call->in[1], &call->in[2], 2, true);
+    return cuda_row_sums_workspace(&call->in[1], &call->in[2], 2, has_sums(call));
 }
 
 /* {dy, gate, a} */
 static int64_t gated_residual_dx_bytes(const struct ckpt_call *call)
 {
-    return cuda_row_sums_workspace(&call->in[2], &call->in[1], 1, false);
+    return cuda_row_sums_workspace(&call->in[2], &call->in[1], 1, has_sums(call));
 }
 
-static int64_t gated_residual_dx_sums_bytes(const struct ckpt_call *call)
-{
-    return cuda_row_sums_workspace(&call->in[2], &call->in[1], 1, true);
-}
-
-static int64_t layer_norm_dx_sums_bytes(const struct ckpt_call *call)
+static int64_t layer_norm_dx_bytes(const struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[1];
-    return cuda_sums_workspace(1, linear_rows(x), columns_of(x), 0, true);
+    return has_sums(call) ? cuda_sums_workspace(1, linear_rows(x), columns_of(x), 0, true) : 0;
 }
 
 /* The larger scratch of two kernels, for short rows and for any rows. */
-static int64_t affine_bytes(const struct ckpt_desc *x, bool dx_sums)
-{
-    const int64_t rows = linear_rows(x), c = columns_of(x);
-    return max_i64(2 * cuda_weight_sums_workspace(rows, c),
-                   cuda_sums_workspace(1, rows, c, 2, dx_sums));
-}
-
 static int64_t layer_norm_affine_dx_bytes(const struct ckpt_call *call)
 {
-    return affine_bytes(&call->in[1], false);
+    const int64_t rows = linear_rows(&call->in[1]), c = columns_of(&call->in[1]);
+    return max_i64(2 * cuda_weight_sums_workspace(rows, c),
+                   cuda_sums_workspace(1, rows, c, 2, has_sums(call)));
 }
 
-static int64_t layer_norm_affine_dx_sums_bytes(const struct ckpt_call *call)
-{
-    return affine_bytes(&call->in[1], true);
-}
-
-/* As above. */
+/* As above; the kernel for short rows writes no column sums. */
 static int64_t rms_norm_dx_bytes(const struct ckpt_call *call)
 {
     const int64_t rows = linear_rows(&call->in[1]), c = columns_of(&call->in[1]);
-    return max_i64(cuda_weight_sums_workspace(rows, c), cuda_sums_workspace(1, rows, c, 1, false));
-}
-
-static int64_t rms_norm_dx_sums_bytes(const struct ckpt_call *call)
-{
-    return cuda_sums_workspace(1, linear_rows(&call->in[1]), columns_of(&call->in[1]), 1, true);
+    const int64_t any = cuda_sums_workspace(1, rows, c, 1, has_sums(call));
+    return has_sums(call) ? any : max_i64(cuda_weight_sums_workspace(rows, c), any);
 }
 
 /* ---- lookups, reductions, losses ------------------------------------------------------------- */
@@ -274,6 +253,6 @@ const struct kernel cuda_kernels[KERNEL_ROWS + 1] = {
 #define OP(name)            OP_BY(name, name)
 #define OP_ALONE(name)
 #include "ops.def"
-#define KERNEL(name, bytes) [ROW_##name].workspace = bytes,
+#define KERNEL(name, bytes, more) [ROW_##name].workspace = bytes, [ROW_##name].can = more,
 #include "kernels/cuda/kernels.def"
 };

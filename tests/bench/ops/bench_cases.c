@@ -12,6 +12,7 @@
 #include "attr.h"
 #include "bench/ops/bench_record.h"
 #include "expr/expr.h"
+#include "extra.h"
 #include "passes/passes.h"
 
 const struct bench_sizes bench_full = {.rows = MAX_ROWS,
@@ -281,8 +282,7 @@ static ckpt_tensor record_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct
 static ckpt_tensor record_linear_gelu(ckpt_tape *t, enum ckpt_dtype dtype,
                                       const struct bench_sizes *z)
 {
-    const struct linear_dx_gelu_attr attr = {.sums = 1, .post = 1};
-    ckpt_tensor out[2], dx[3];
+    ckpt_tensor out[2], dx;
     if (dtype != CKPT_BF16)
         return CKPT_NONE;
     const ckpt_tensor in[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
@@ -290,7 +290,11 @@ static ckpt_tensor record_linear_gelu(ckpt_tape *t, enum ckpt_dtype dtype,
     ckpt_record(t, &op_linear_gelu, 3, in, 2, out, NULL, 0);
     const ckpt_tensor of_dx[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
                                  operand(t, dtype, SHAPE(WIDTH, MLP)), out[0]};
-    ckpt_record(t, &op_linear_dx_gelu, 3, of_dx, 3, dx, &attr, sizeof attr);
+    if (ckpt_record(t, &op_linear_dx_gelu, 3, of_dx, 1, &dx, NULL, 0))
+        return CKPT_NONE;
+    const struct ckpt_desc d = ckpt_desc_of(t, dx), sums = column_sum_desc(&d);
+    tape_add_extra(t, t->n_ops - 1, EXTRA_SUMS, &sums);
+    tape_add_extra(t, t->n_ops - 1, EXTRA_GELU, &d);
     return CKPT_NONE;
 }
 

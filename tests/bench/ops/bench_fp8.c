@@ -2,6 +2,7 @@
 /* Cases of bench_ops: linear layers with 8-bit operands. */
 #include "bench/ops/bench_record.h"
 #include "attr.h"
+#include "extra.h"
 #include "fp8.h"
 #include "ops.h"
 #include "tape/tape.h"
@@ -31,7 +32,7 @@ static ckpt_tensor layer_fp8(ckpt_tape *t, ckpt_tensor x, bool bias)
                       bias ? operand(t, CKPT_BF16, SHAPE(WIDTH)) : CKPT_NONE, CKPT_NONE);
 }
 
-/* Such layers after every op that outputs the largest magnitude of its result (largest.c), and
+/* Such layers after every op that outputs the largest magnitude of its result (extra.c), and
  * with gradients that do. */
 static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
                                 enum matmul_dtype matmul)
@@ -89,9 +90,8 @@ static void record_codes(ckpt_tape *t, enum ckpt_dtype dtype, int64_t rows, int6
 ckpt_tensor bench_record_fp8_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     const struct linear_fp8_attr layer = {CKPT_BF16};
-    const struct linear_dx_gelu_attr attr = {.sums = 1};
     const struct ckpt_desc largest = {.dtype = CKPT_F32, .ndim = 0};
-    ckpt_tensor x[4], dy[4], dx[2];
+    ckpt_tensor x[4], dy[4], dx;
     if (dtype != CKPT_BF16)
         return CKPT_NONE;
     record_codes(t, CKPT_F8E4M3, z->rows, WIDTH, x);
@@ -103,10 +103,12 @@ ckpt_tensor bench_record_fp8_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const str
     const ckpt_tensor pre = ops_record1(t, &op_linear_fp8, FP8_INPUTS, in, &layer, sizeof layer);
     if (t->error.code)
         return CKPT_NONE;
-    tape_add_output(t, t->n_ops - 1, &largest);
+    tape_add_extra(t, t->n_ops - 1, EXTRA_GELU_LARGEST, &largest);
     const ckpt_tensor of_dx[FP8_DX_INPUTS] = {dy[0], dy[1], dy[2], dy[3], pre};
-    ckpt_record(t, &op_linear_fp8_dx_gelu, FP8_DX_INPUTS, of_dx, 2, dx, &attr, sizeof attr);
-    if (!t->error.code)
-        tape_add_output(t, t->n_ops - 1, &largest);
+    if (ckpt_record(t, &op_linear_fp8_dx_gelu, FP8_DX_INPUTS, of_dx, 1, &dx, NULL, 0))
+        return CKPT_NONE;
+    const struct ckpt_desc d = ckpt_desc_of(t, dx), sums = column_sum_desc(&d);
+    tape_add_extra(t, t->n_ops - 1, EXTRA_SUMS, &sums);
+    tape_add_extra(t, t->n_ops - 1, EXTRA_LARGEST, &largest);
     return CKPT_NONE;
 }

@@ -46,9 +46,8 @@ struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const st
                                   .loss = is_loss ? y : ckpt_sum(t, y, ~(~0u << d.ndim))};
     pass_differentiate(&c);
     s.seeded += is_loss ? 1 : 3; /* fill; or sum, fill, broadcast */
-    pass_largest(&c);
-    pass_find_largest(&c);
-    for (int32_t i = 0; i < t->n_ops; i++) /* casts that pass_find_largest inserted before them */
+    pass_extra(&c);
+    for (int32_t i = 0; i < t->n_ops; i++) /* casts that pass_extra inserted before them */
         if (t->ops.data[i].def == &op_to_fp8_largest && t->ops.data[i].phase == PHASE_FORWARD)
             s.own++, s.seeded++;
     pass_pair(&c);
@@ -156,6 +155,7 @@ void bench_make_job(struct bench_job *j, struct bench *b, struct device *d,
     }
     j->args = (struct ckpt_kernel_args){.n_in = o->n_in,
                                         .n_out = o->n_out,
+                                        .extra = o->extra,
                                         .in = j->views,
                                         .out = j->views + o->n_in,
                                         .attr = o->attr,

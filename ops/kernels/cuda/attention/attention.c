@@ -288,7 +288,7 @@ static int without_cudnn(const struct ckpt_kernel_args *a, const struct attentio
     if (!is_plain(c) || !cuda_attention_wide_takes(a))
         return cuda_attention_own(a);
     int rc = cuda_attention_wide(a);
-    return rc ? rc : cuda_attention_find_largest(a, true);
+    return rc ? rc : cuda_attention_find_largest(a);
 }
 
 static int without_cudnn_dx(const struct ckpt_kernel_args *a, const struct attention_call *c)
@@ -296,7 +296,7 @@ static int without_cudnn_dx(const struct ckpt_kernel_args *a, const struct atten
     if (!is_plain(c) || !cuda_attention_wide_takes(a))
         return cuda_attention_own_dx(a);
     int rc = cuda_attention_wide_dx(a);
-    return rc ? rc : cuda_attention_find_largest(a, false);
+    return rc ? rc : cuda_attention_find_largest(a);
 }
 
 /* The scalars of both graphs. */
@@ -331,7 +331,7 @@ int cuda_attention(const struct ckpt_kernel_args *a)
         return rc ? rc : without_cudnn(a, &c);
     bind_scalars(&b, &c, &scalars);
     rc = run(a, &c, plan, &b, scratch_begin(a));
-    return rc ? rc : cuda_attention_find_largest(a, true);
+    return rc ? rc : cuda_attention_find_largest(a);
 }
 
 /* cuDNN's sums of dq have no fixed order, except by a graph that needs much scratch. */
@@ -362,7 +362,7 @@ int cuda_attention_dx(const struct ckpt_kernel_args *a)
              allocate(&scratch, cuda_attention_dq_bytes(n_rows, s.width)));
     bind(&b, CUDNN_ATTENTION_DELTA, allocate(&scratch, cuda_attention_delta_bytes(n_rows)));
     rc = run(a, &c, plan, &b, scratch);
-    return rc ? rc : cuda_attention_find_largest(a, false);
+    return rc ? rc : cuda_attention_find_largest(a);
 }
 
 int cuda_cross_attention(const struct ckpt_kernel_args *a)

@@ -48,7 +48,7 @@ struct attention_args {
     int *dq_order;
     float *partial; /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
     int64_t n_chunks, chunk;
-    /* Addresses for the largest magnitudes of o, or of dq, dk, dv (passes/largest.c); NULL: not
+    /* Addresses for the largest magnitudes of o, or of dq, dk, dv (passes/extra.c); NULL: not
      * requested. */
     uint32_t *most[ATTENTION_RESULTS];
 };

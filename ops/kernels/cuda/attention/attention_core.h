@@ -24,7 +24,7 @@ bool cuda_attention_own_dx_is_fast(const struct ckpt_kernel_args *a);
 int cuda_attention_own(const struct ckpt_kernel_args *a);
 int cuda_attention_own_dx(const struct ckpt_kernel_args *a);
 /* Computes the requested largest magnitudes of finished results, by separate passes over them. */
-int cuda_attention_find_largest(const struct ckpt_kernel_args *a, bool forward);
+int cuda_attention_find_largest(const struct ckpt_kernel_args *a);
 
 int cuda_cross_attention_own(const struct ckpt_kernel_args *a);
 int cuda_cross_attention_own_dx(const struct ckpt_kernel_args *a);

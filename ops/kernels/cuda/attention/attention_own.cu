@@ -175,15 +175,6 @@ static bool on_tensor_cores(const struct attention_args *x, const struct cuda_at
             (!cuda_attention_is_short(s) && s->n_queries <= INT32_MAX && s->n_keys <= INT32_MAX));
 }
 
-/* The results of a gradient whose largest magnitudes are requested. */
-static uint16_t left_of(const struct ckpt_kernel_args *a, bool packed)
-{
-    if (a->n_out <= ATTENTION_RESULTS)
-        return 0;
-    return packed ? static_cast<const struct cross_attention_attr *>(a->attr)->left
-                  : static_cast<const struct attention_attr *>(a->attr)->left;
-}
-
 static void find_largest_of(const struct ckpt_kernel_args *a, struct attention_args &x)
 {
     for (int i = 0; i < ATTENTION_RESULTS; i++)
@@ -191,21 +182,16 @@ static void find_largest_of(const struct ckpt_kernel_args *a, struct attention_a
             largest_find(a->out[i], x.most[i], stream_of(a));
 }
 
-static void begin_largest(const struct ckpt_kernel_args *a, bool packed, bool forward,
-                          struct attention_args &x)
+static void begin_largest(const struct ckpt_kernel_args *a, struct attention_args &x)
 {
-    const uint16_t left = forward ? 0 : left_of(a, packed);
-    if (forward)
-        x.most[0] = largest_begin(a, 2);
-    for (int i = 0; left && i < ATTENTION_RESULTS; i++)
-        if (attention_left(left, i) >= 0)
-            x.most[i] = largest_begin(a, attention_left(left, i));
+    for (int i = 0; i < ATTENTION_RESULTS; i++)
+        x.most[i] = largest_begin(a, i);
 }
 
-int cuda_attention_find_largest(const struct ckpt_kernel_args *a, bool forward)
+int cuda_attention_find_largest(const struct ckpt_kernel_args *a)
 {
     struct attention_args x = {};
-    begin_largest(a, false, forward, x);
+    begin_largest(a, x);
     find_largest_of(a, x);
     return launched();
 }
@@ -214,7 +200,7 @@ static int forward(const struct ckpt_kernel_args *a, bool packed)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
     struct attention_args x = forward_args(a, &s);
-    begin_largest(a, packed, true, x);
+    begin_largest(a, x);
     if (!on_tensor_cores(&x, &s)) {
         attention_plain_forward(x, stream_of(a));
         find_largest_of(a, x);
@@ -313,7 +299,7 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
     struct attention_args x = backward_args(a, &s);
     const bool tensor_cores = on_tensor_cores(&x, &s), short_ones = cuda_attention_is_short(&s);
-    begin_largest(a, packed, false, x);
+    begin_largest(a, x);
     if (tensor_cores && !short_ones && attention_onepass_takes(x)) {
         struct attention_args onepass = x;
         partition_onepass(&onepass, &s, a->workspace);
