@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The op table, and helpers for the shape and gradient rules of all families. */
+/* Helpers for the shape and gradient rules of all families. */
 #include <math.h>
 #include "ops.h"
-
-const struct ckpt_op_def *const ops_table[] = {
-#define OP(name) &op_##name,
-#include "ops.def"
-    NULL};
 
 ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
                         const ckpt_tensor *in, const void *attr, size_t attr_size)

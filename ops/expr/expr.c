@@ -14,8 +14,6 @@
 #include <string.h>
 #include "attr.h"
 #include "core/bits.h"
-#include "conv.h"
-#include "pool.h"
 
 /* ---- properties of codes --------------------------------------------------------------------- */
 
@@ -432,28 +430,6 @@ static void grad_expr(struct ckpt_grad *g)
 ckpt_tensor expr_record(ckpt_tape *t, const struct expr *e, const ckpt_tensor *in)
 {
     return ops_record1(t, &op_expr, e->n_in, in, e, expr_size(e));
-}
-
-const char *ops_name(const struct ckpt_op_def *def, const void *attr)
-{
-    return def == &op_expr && attr ? ((const struct expr *)attr)->name : def->name;
-}
-
-uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr)
-{
-    if (def == &op_expr)
-        return expr_hash(attr);
-    uint64_t h = hash_text(def->name);
-    if (def == &op_attention || def == &op_attention_dx || def == &op_attention_dbias) {
-        const struct attention_attr *a = attr;
-        return a->causal ? hash_mix(hash_mix(h, a->causal), a->window) : h;
-    }
-    if (def == &op_conv || def == &op_conv_dx || def == &op_conv_dw || def == &op_conv_transpose)
-        return conv_hash(h, attr);
-    if (def == &op_max_pool || def == &op_max_pool_dx || def == &op_avg_pool ||
-        def == &op_avg_pool_dx)
-        return pool_hash(h, attr);
-    return h;
 }
 
 const struct ckpt_op_def op_expr = {

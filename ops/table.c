@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of ops, their names and hashes, apart from the helpers that all of them call: it knows
+ * every op, and none knows it. */
+#include "attr.h"
+#include "conv.h"
+#include "expr/expr.h"
+#include "ops.h"
+#include "pool.h"
+
+const struct ckpt_op_def *const ops_table[] = {
+#define OP(name) &op_##name,
+#include "ops.def"
+    NULL};
+
+const char *ops_name(const struct ckpt_op_def *def, const void *attr)
+{
+    return def == &op_expr && attr ? ((const struct expr *)attr)->name : def->name;
+}
+
+uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr)
+{
+    if (def == &op_expr)
+        return expr_hash(attr);
+    uint64_t h = hash_text(def->name);
+    if (def == &op_attention || def == &op_attention_dx || def == &op_attention_dbias) {
+        const struct attention_attr *a = attr;
+        return a->causal ? hash_mix(hash_mix(h, a->causal), a->window) : h;
+    }
+    if (def == &op_conv || def == &op_conv_dx || def == &op_conv_dw || def == &op_conv_transpose)
+        return conv_hash(h, attr);
+    if (def == &op_max_pool || def == &op_max_pool_dx || def == &op_avg_pool ||
+        def == &op_avg_pool_dx)
+        return pool_hash(h, attr);
+    return h;
+}
