@@ -11,7 +11,7 @@
 #include "call.h"
 #include "expr/expr.h"
 #include "attr.h"
-#include "group_norm.h"
+#include "shapes/group_norm.h"
 #include "ops.h"
 #include "recorders.h"
 

@@ -7,104 +7,16 @@
  */
 #include <string.h>
 #include "call.h"
-#include "conv.h"
+#include "shapes/conv.h"
 #include "ops.h"
 #include "core/sized.h"
 
 /* Bound on strides, dilations and padding; keeps every product of sizes far from overflow. */
 #define MAX_STEP ((int64_t)1 << 24)
 
-/* The spatial sizes of a tensor [n, ..., c], extended to three axes with leading 1s. */
-static void spatial_sizes(const struct ckpt_desc *d, int64_t *size)
-{
-    int absent = 5 - d->ndim;
-    for (int i = 0; i < 3; i++)
-        size[i] = i < absent ? 1 : d->shape[1 + i - absent];
-}
-
 static int64_t last_size(const struct ckpt_desc *d)
 {
     return d->shape[d->ndim - 1];
-}
-
-static struct conv_shape shape_of(const struct conv_attr *attr)
-{
-    struct conv_shape s = {.n = 0};
-    memcpy(s.stride, attr->stride, sizeof s.stride);
-    memcpy(s.before, attr->before, sizeof s.before);
-    memcpy(s.after, attr->after, sizeof s.after);
-    memcpy(s.dilation, attr->dilation, sizeof s.dilation);
-    s.groups = attr->groups;
-    return s;
-}
-
-struct conv_shape conv_shape_forward(const struct ckpt_desc *in, const struct conv_attr *attr)
-{
-    struct conv_shape s = shape_of(attr);
-    s.n = in[0].shape[0];
-    s.c = last_size(&in[0]);
-    s.k = in[1].shape[0];
-    s.invariant = attr->invariant;
-    spatial_sizes(&in[0], s.in);
-    spatial_sizes(&in[1], s.kernel);
-    for (int i = 0; i < 3; i++)
-        s.out[i] = (s.in[i] + s.before[i] + s.after[i] - conv_extent(&s, i)) / s.stride[i] + 1;
-    return s;
-}
-
-struct conv_shape conv_shape_dx(const struct ckpt_desc *in, const struct conv_attr *attr)
-{
-    struct conv_shape s = shape_of(attr);
-    s.n = in[0].shape[0];
-    s.c = last_size(&in[1]) * s.groups;
-    s.k = in[1].shape[0];
-    memcpy(s.in, attr->size, sizeof s.in);
-    spatial_sizes(&in[1], s.kernel);
-    spatial_sizes(&in[0], s.out);
-    return s;
-}
-
-struct conv_shape conv_shape_dw(const struct ckpt_desc *in, const struct conv_attr *attr)
-{
-    struct conv_shape s = shape_of(attr);
-    s.n = in[0].shape[0];
-    s.c = last_size(&in[1]);
-    s.k = last_size(&in[0]);
-    spatial_sizes(&in[1], s.in);
-    memcpy(s.kernel, attr->size, sizeof s.kernel);
-    spatial_sizes(&in[0], s.out);
-    return s;
-}
-
-struct conv_gather conv_gather_x(const struct conv_shape *s)
-{
-    struct conv_gather g = {.channels = conv_group_c(s), .pitch = s->c};
-    for (int i = 0; i < 3; i++) {
-        g.source[i] = s->in[i];
-        g.positions[i] = s->out[i];
-        g.taps[i] = s->kernel[i];
-        g.scale[i] = s->stride[i];
-        g.shift[i] = -s->before[i];
-        g.turn[i] = s->dilation[i];
-        g.divide[i] = 1;
-    }
-    return g;
-}
-
-/* Every tap of every position is gathered; with stride s only 1 of s taps hits an element of dy. */
-struct conv_gather conv_gather_dy(const struct conv_shape *s)
-{
-    struct conv_gather g = {.channels = conv_group_k(s), .pitch = s->k};
-    for (int i = 0; i < 3; i++) {
-        g.source[i] = s->out[i];
-        g.positions[i] = s->in[i];
-        g.taps[i] = s->kernel[i];
-        g.scale[i] = 1;
-        g.shift[i] = s->before[i];
-        g.turn[i] = -s->dilation[i];
-        g.divide[i] = s->stride[i];
-    }
-    return g;
 }
 
 /* Sets out[0] to [n, size..., channels], with as many axes as `like`. */
@@ -184,8 +96,8 @@ static int check_fit(struct ckpt_call *call)
 {
     const struct conv_attr *a = call->attr;
     int64_t in[3], kernel[3];
-    spatial_sizes(&call->in[0], in);
-    spatial_sizes(&call->in[1], kernel);
+    conv_spatial(&call->in[0], in);
+    conv_spatial(&call->in[1], kernel);
     for (int i = 0; i < 3; i++)
         if (kernel[i] - 1 > (in[i] + a->before[i] + a->after[i] - 1) / a->dilation[i] ||
             in[i] + a->before[i] + a->after[i] < kernel[i])
@@ -259,11 +171,11 @@ static void conv_grad(struct ckpt_grad *g)
     struct ckpt_desc dx = ckpt_desc_of(g->tape, x), dw = ckpt_desc_of(g->tape, w);
     struct conv_attr attr = *(const struct conv_attr *)g->attr;
     if (g->need[0]) {
-        spatial_sizes(&dx, attr.size);
+        conv_spatial(&dx, attr.size);
         g->din[0] = OPS_RECORD(g->tape, &op_conv_dx, &attr, dy, w);
     }
     if (g->need[1]) {
-        spatial_sizes(&dw, attr.size);
+        conv_spatial(&dw, attr.size);
         g->din[1] = OPS_RECORD(g->tape, &op_conv_dw, &attr, dy, x);
     }
     if (g->need[2])
@@ -288,7 +200,7 @@ static void conv_dx_grad(struct ckpt_grad *g)
     if (g->need[0])
         g->din[0] = OPS_RECORD(g->tape, &op_conv, &attr, ddx, w, CKPT_NONE);
     if (g->need[1]) {
-        spatial_sizes(&dw, attr.size);
+        conv_spatial(&dw, attr.size);
         g->din[1] = OPS_RECORD(g->tape, &op_conv_dw, &attr, dy, ddx);
     }
 }
@@ -303,7 +215,7 @@ static void conv_dw_grad(struct ckpt_grad *g)
     if (g->need[0])
         g->din[0] = OPS_RECORD(g->tape, &op_conv, &attr, x, ddw, CKPT_NONE);
     if (g->need[1]) {
-        spatial_sizes(&dx, attr.size);
+        conv_spatial(&dx, attr.size);
         g->din[1] = OPS_RECORD(g->tape, &op_conv_dx, &attr, dy, ddw);
     }
 }
@@ -366,14 +278,6 @@ const struct ckpt_op_def op_conv_transpose = {
     .grad = conv_dx_grad,
     .cost = conv_dx_cost,
 };
-
-uint64_t conv_hash(uint64_t h, const struct conv_attr *a)
-{
-    for (int i = 0; i < 3; i++)
-        if (a->dilation[i] != 1)
-            h = hash_mix(h, i + 3 * a->dilation[i]);
-    return h;
-}
 
 /* Copies spec, or the defaults if it is NULL, to attributes for `spatial` axes.  The shape rule
  * checks that there are 1 to 3. */
@@ -439,8 +343,8 @@ ckpt_tensor ckpt_conv_transpose(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt
         return CKPT_NONE;
     }
     if (dx.ndim >= 3 && dx.ndim <= 5 && dw.ndim == dx.ndim) { /* else the shape rule fails */
-        spatial_sizes(&dx, n);
-        spatial_sizes(&dw, kernel);
+        conv_spatial(&dx, n);
+        conv_spatial(&dw, kernel);
         for (int i = 0; i < 3; i++) {
             int64_t less = max_i64(0, min_i64(attr.after[i], attr.more[i]));
             attr.after[i] -= less; /* output padding first cancels padding, then adds positions */

@@ -2,7 +2,7 @@
 /* Group norm (Wu & He 2018) with its affine map, optionally followed by SiLU. */
 #include "call.h"
 #include "decompose.h"
-#include "group_norm.h"
+#include "shapes/group_norm.h"
 #include "ops.h"
 
 static int check_group_norm(struct ckpt_call *call)

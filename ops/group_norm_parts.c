@@ -5,7 +5,7 @@
  * division into parts.
  */
 #include "ckpt.h"
-#include "group_norm.h"
+#include "shapes/group_norm.h"
 #include "ops.h"
 
 /* A part does not see the contributions of the other parts, so there is no gradient. */

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "ops.h"
-#include "pool.h"
+#include "shapes/pool.h"
 #include "core/sized.h"
 #include "tape/tape.h"
 
@@ -216,14 +216,6 @@ const struct ckpt_op_def op_avg_pool_dx = {
     .grad = avg_pool_dx_grad,
     .cost = pool_dx_cost,
 };
-
-uint64_t pool_hash(uint64_t h, const struct pool_attr *a)
-{
-    for (int i = 0; i < 3; i++)
-        if (a->window[i] != a->stride[i])
-            h = hash_mix(h, i + 3 * a->window[i]);
-    return h;
-}
 
 static ckpt_tensor record(ckpt_tape *t, const struct ckpt_op_def *def, ckpt_tensor x,
                           const int64_t *window, const struct ckpt_pool_spec *spec)

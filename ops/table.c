@@ -2,15 +2,32 @@
 /* The table of ops, their names and hashes, apart from the helpers that all of them call: it knows
  * every op, and none knows it. */
 #include "attr.h"
-#include "conv.h"
+#include "shapes/conv.h"
 #include "expr/expr.h"
 #include "ops.h"
-#include "pool.h"
+#include "shapes/pool.h"
 
 const struct ckpt_op_def *const ops_table[] = {
 #define OP(name) &op_##name,
 #include "ops.def"
     NULL};
+
+/* The attributes of an op that affect its time and do not follow from its shapes. */
+static uint64_t conv_hash(uint64_t h, const struct conv_attr *a)
+{
+    for (int i = 0; i < 3; i++)
+        if (a->dilation[i] != 1)
+            h = hash_mix(h, i + 3 * a->dilation[i]);
+    return h;
+}
+
+static uint64_t pool_hash(uint64_t h, const struct pool_attr *a)
+{
+    for (int i = 0; i < 3; i++)
+        if (a->window[i] != a->stride[i])
+            h = hash_mix(h, i + 3 * a->window[i]);
+    return h;
+}
 
 const char *ops_name(const struct ckpt_op_def *def, const void *attr)
 {

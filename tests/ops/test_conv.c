@@ -3,7 +3,7 @@
  * Convolutions in one to three axes with stride, dilation and groups, transposed ones, and pools
  * whose windows overlap, against the definitions; gradients as in test_gradients.
  */
-#include "conv.h"
+#include "shapes/conv.h"
 #include "harness.h"
 #include "ops.h"
 

@@ -5,7 +5,7 @@
  * block, and blocks are gathered into its scratch.  Grouped convolutions are in conv_groups.c,
  * depthwise ones in conv_depthwise.c.
  */
-#include "conv.h"
+#include "shapes/conv.h"
 #include "conv_kernels.h"
 #include "conv_taps.h"
 #include "cpu.h"

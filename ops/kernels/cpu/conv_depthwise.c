@@ -4,7 +4,7 @@
  * channels.  A position of the result is a sum over taps, vectorised along the channels.  The
  * weight is transposed first, to [taps, k] in fp32, so that its channels are contiguous, too.
  */
-#include "conv.h"
+#include "shapes/conv.h"
 #include "conv_kernels.h"
 #include "conv_taps.h"
 #include "cpu.h"

@@ -5,7 +5,7 @@
  * The shape alone determines the blocks, and a slot of the workspace processes its blocks in order,
  * so no bit depends on the number of threads.
  */
-#include "conv.h"
+#include "shapes/conv.h"
 #include "blas.h"
 #include "conv_kernels.h"
 #include "conv_taps.h"

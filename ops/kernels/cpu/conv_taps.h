@@ -3,7 +3,7 @@
 #ifndef CKPT_CPU_CONV_TAPS_H
 #define CKPT_CPU_CONV_TAPS_H
 
-#include "conv.h"
+#include "shapes/conv.h"
 
 struct conv_taps {
     int64_t position[3], tap[3];

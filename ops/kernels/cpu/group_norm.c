@@ -5,7 +5,7 @@
  * is in the cache.  Blocks are merged in order (Chan et al. 1983), so x is read from memory once,
  * and a large mean costs no precision.
  */
-#include "group_norm.h"
+#include "shapes/group_norm.h"
 #include "kernels.h"
 #include "workspace.h"
 #include "rows.h"

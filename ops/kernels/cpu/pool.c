@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling kernels: position by position, vectorised along the channels. */
 #include "kernels.h"
-#include "pool.h"
+#include "shapes/pool.h"
 #include "rows.h"
 
 enum { LANES = 256 }; /* channels processed together */

@@ -8,7 +8,7 @@
 #include "kernels.h"
 #include "map.h"
 #include "workspace.h"
-#include "reduction.h"
+#include "shapes/reduction.h"
 
 #define BLOCK 4096  /* maximum results per task */
 #define ROWS  4     /* rows added to the sums in one pass */

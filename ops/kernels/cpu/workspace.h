@@ -3,10 +3,10 @@
 #ifndef CKPT_CPU_WORKSPACE_H
 #define CKPT_CPU_WORKSPACE_H
 
-#include "conv.h"
+#include "shapes/conv.h"
 #include "core/base.h"
 #include "gemm.h"
-#include "group_norm.h"
+#include "shapes/group_norm.h"
 
 /* column_sum on [rows, cols]. */
 int64_t column_sum_workspace(int64_t rows, int64_t cols);

@@ -3,7 +3,7 @@
 #ifndef CKPT_CUDA_CONV_DIRECT_H
 #define CKPT_CUDA_CONV_DIRECT_H
 
-#include "conv.h"
+#include "shapes/conv.h"
 
 #ifdef __cplusplus
 extern "C" {

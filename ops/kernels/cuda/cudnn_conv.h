@@ -3,7 +3,7 @@
 #ifndef CKPT_CUDA_CUDNN_CONV_H
 #define CKPT_CUDA_CUDNN_CONV_H
 
-#include "conv.h"
+#include "shapes/conv.h"
 #include "kernels/cuda/cudnn_graph.h"
 
 /* Ids of the tensors. x, w or y may be a gradient, depending on the kind. */

@@ -6,7 +6,7 @@
  */
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rows.cuh"
-#include "pool.h"
+#include "shapes/pool.h"
 
 namespace
 {

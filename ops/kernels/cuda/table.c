@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of CUDA, in every build: the scratch of its kernels, and its rows (kernels.def). */
 #include "collective.h"
-#include "conv.h"
-#include "group_norm.h"
+#include "shapes/conv.h"
+#include "shapes/group_norm.h"
 #include "kernels/common.h"
 #include "kernels/cuda/attention/attention_workspace.h"
 #include "kernels/cuda/kernels.h"

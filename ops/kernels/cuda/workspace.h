@@ -8,9 +8,9 @@
 #define CKPT_CUDA_WORKSPACE_H
 
 #include "core/base.h"
-#include "conv.h"
-#include "group_norm.h"
-#include "reduction.h"
+#include "shapes/conv.h"
+#include "shapes/group_norm.h"
+#include "shapes/reduction.h"
 
 /* ---- sum, sum_to ---------------------------------------------------------------------------- */
 

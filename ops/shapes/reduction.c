@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Divides the axes of a summed tensor into kept and reduced ones. */
-#include "reduction.h"
+#include "shapes/reduction.h"
 
 /* x with its kept axes only, or with its reduced axes only. */
 static struct ckpt_desc select_axes(const struct ckpt_desc *x, const struct ckpt_desc *y, bool kept)

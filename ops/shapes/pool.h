@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling: attributes and sizes, for the shape rules and the kernels of all devices. */
-#ifndef CKPT_OPS_POOL_H
-#define CKPT_OPS_POOL_H
+#ifndef CKPT_SHAPES_POOL_H
+#define CKPT_SHAPES_POOL_H
 
 #include "core/base.h"
 
@@ -24,11 +24,6 @@ struct pool_shape {
     int32_t window[3], stride[3], before[3];
     int32_t count_include_pad;
 };
-
-#ifndef __cplusplus
-/* Mixes into h the attributes that affect the time and do not follow from the shapes. */
-uint64_t pool_hash(uint64_t h, const struct pool_attr *a);
-#endif
 
 /* Positions begin .. end - 1 along an axis. */
 struct pool_range {

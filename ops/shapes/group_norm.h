@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Group norm: attributes, and x [n, ..., c] viewed as samples, rows and channels. */
-#ifndef CKPT_OPS_GROUP_NORM_H
-#define CKPT_OPS_GROUP_NORM_H
+#ifndef CKPT_SHAPES_GROUP_NORM_H
+#define CKPT_SHAPES_GROUP_NORM_H
 
 #include "core/base.h"
 

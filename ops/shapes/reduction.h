@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Iteration over a tensor that is summed over some axes.  Host code of both devices. */
-#ifndef CKPT_OPS_REDUCTION_H
-#define CKPT_OPS_REDUCTION_H
+#ifndef CKPT_SHAPES_REDUCTION_H
+#define CKPT_SHAPES_REDUCTION_H
 
 #include "loops.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: attributes and sizes, for the shape rules and the kernels of all devices. */
-#ifndef CKPT_OPS_CONV_H
-#define CKPT_OPS_CONV_H
+#ifndef CKPT_SHAPES_CONV_H
+#define CKPT_SHAPES_CONV_H
 
 #include "ckpt_op.h"
 
@@ -39,6 +39,9 @@ struct conv_gather {
 extern "C" {
 #endif
 
+/* The spatial sizes of a tensor [n, ..., c], extended to three axes with leading 1s. */
+void conv_spatial(const struct ckpt_desc *d, int64_t *size);
+
 /* From the operands of each op: {x, w}, {dy, w}, {dy, x}. */
 struct conv_shape conv_shape_forward(const struct ckpt_desc *in, const struct conv_attr *attr);
 struct conv_shape conv_shape_dx(const struct ckpt_desc *in, const struct conv_attr *attr);
@@ -47,9 +50,6 @@ struct conv_shape conv_shape_dw(const struct ckpt_desc *in, const struct conv_at
 /* The gather of x for the positions of y, and of dy for the positions of x, for the first group. */
 struct conv_gather conv_gather_x(const struct conv_shape *s);
 struct conv_gather conv_gather_dy(const struct conv_shape *s);
-
-/* Mixes into h the attributes that affect the time and do not follow from the shapes. */
-uint64_t conv_hash(uint64_t h, const struct conv_attr *a);
 
 #ifdef __cplusplus
 }
