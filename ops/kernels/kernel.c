@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds and binds kernels: see kernel.h. */
 #include <stdlib.h>
+#include "kernels/cuda/workspace.h"
 #include "kernels/kernel.h"
 #include "ops.h"
 
@@ -33,6 +34,17 @@ int64_t kernel_workspace(const struct ckpt_op_def *op, const struct ckpt_call *c
 bool kernel_on_host(const struct ckpt_op_def *op)
 {
     return kernel_run(op, CKPT_ON_CPU) != NULL;
+}
+
+int64_t kernel_epilogue_tiles(enum ckpt_backend backend, int64_t capability)
+{
+    const bool has = backend == CKPT_ON_CUDA && capability == CUDA_EPILOGUE_CAPABILITY;
+    return has ? CUDA_EPILOGUE_TILES : 0;
+}
+
+bool kernel_joins(const ckpt_tape *t, int64_t rows, int64_t cols)
+{
+    return t->env.epilogue_tiles && cuda_epilogue_tiles(rows, cols) >= t->env.epilogue_tiles;
 }
 
 /* The most operands of one op. */
