@@ -14,7 +14,7 @@
 #include <string.h>
 #include "ckpt_tools.h"
 #include "context/context.h"
-#include "examples/stdit/model.h"
+#include "examples/video/stdit/model.h"
 #include "exec/clock.h"
 
 enum { MOST = 32, TOKENS = 300, STEPS = 60, WARM = 3 };

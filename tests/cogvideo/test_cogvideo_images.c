@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "examples/cogvideo/images.h"
+#include "examples/video/cogvideo/images.h"
 #include "vae_draw.h"
 
 const char say_program[] = "test_cogvideo_images";

@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_files.h"
-#include "examples/cogvideo/model.h"
-#include "examples/cogvideo/schedule.h"
+#include "examples/video/cogvideo/model.h"
+#include "examples/video/cogvideo/schedule.h"
 #include "examples/common/say.h"
 
 const char say_program[] = "test_cogvideo_model";

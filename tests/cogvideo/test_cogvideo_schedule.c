@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "examples/cogvideo/schedule.h"
+#include "examples/video/cogvideo/schedule.h"
 #include "examples/common/say.h"
 #include "schedule_reference.h"
 

@@ -9,7 +9,7 @@ set -u
 programs=$(pwd)
 demo() {
     (cd "$root" && DEMO_SIZE=16x12 DEMO_FRAMES=3 DEMO_HEADS=2 DEMO_LAYERS=2 DEMO_STEPS=700 \
-        DEMO_FLAGS="--threads 1 --device cpu" PROGRAMS=$programs sh examples/cogvideo/text_demo.sh "$work/demo")
+        DEMO_FLAGS="--threads 1 --device cpu" PROGRAMS=$programs sh examples/video/cogvideo/text_demo.sh "$work/demo")
 }
 
 if ! demo >"$work/out" 2>"$work/err"; then
@@ -20,7 +20,7 @@ fi
 head -c 4 "$work/demo/prompts.png" | grep -aq PNG || fail "no picture"
 [ "$(grep -c '^  *[0-9.]* *[0-9.]* *[0-9.]* *[0-9.]*$' "$work/out")" = 4 ] || fail "no distances: $(cat "$work/out")"
 
-show=./examples/cogvideo/text_clips
+show=./examples/video/cogvideo/text_clips
 data=$work/demo/data drawn=$work/demo/drawn
 refuses 1 "did not draw its own clip" "$show" show "$work/x.png" "$data/meadow.safetensors" \
     "$data/night.safetensors" "$drawn/night/latents-1.safetensors" "$drawn/meadow/latents-1.safetensors"

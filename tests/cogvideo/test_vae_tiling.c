@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "examples/cogvideo/coder.h"
+#include "examples/video/cogvideo/coder.h"
 #include "vae_draw.h"
 
 const char say_program[] = "test_vae_tiling";

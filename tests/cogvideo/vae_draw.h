@@ -4,7 +4,7 @@
 #ifndef TESTS_COGVIDEO_VAE_DRAW_H
 #define TESTS_COGVIDEO_VAE_DRAW_H
 
-#include "examples/cogvideo/vae.h"
+#include "examples/video/cogvideo/vae.h"
 
 /* n numbers in [-0.5, 0.5) with 24 bits, times scale. */
 void vae_draw(const char *name, float scale, float *dst, int64_t n);

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "ckpt_tools.h"
 #include "context/context.h"
-#include "examples/stdit/model.h"
+#include "examples/video/stdit/model.h"
 #include "exec/clock.h"
 #include "plan/one_search.h"
 
@@ -76,8 +76,7 @@ static void test_segments(void **state)
     o.host = INT64_C(64) << 30;
     assert_int_equal(ckpt_open(&c, &o), 0);
     ckpt_plan_in_full(c, false);
-    if (stdit_create(&model, c, &config) ||
-        ckpt_compile(c, record, NULL, ckpt_adamw(c, &a), 1, &p))
+    if (stdit_create(&model, c, &config) || ckpt_compile(c, record, NULL, ckpt_adamw(c, &a), 1, &p))
         fail_msg("%s", ckpt_error(c));
     assert_int_equal(clock_begin(&clock, &c->programs), 0);
     assert_true(p->n_segments > 200); /* nearly all that fit */

@@ -7,20 +7,20 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "../examples/cogvideo/config.h"
-#include "../examples/cogvideo/list.h"
-#include "../examples/cogvideo/schedule.h"
-#include "../examples/cogvideo/vae.h"
-#include "../examples/cogvideo/vae_latents.h"
-#include "../examples/cogvideo/vae_videos.h"
+#include "../examples/video/cogvideo/config.h"
+#include "../examples/video/list.h"
+#include "../examples/video/cogvideo/schedule.h"
+#include "../examples/video/cogvideo/vae.h"
+#include "../examples/video/cogvideo/vae_latents.h"
+#include "../examples/video/cogvideo/vae_videos.h"
 #include "../examples/common/shard.h"
 #include "../examples/common/video.h"
-#include "../examples/stdit/buckets.h"
-#include "../examples/stdit/videos.h"
+#include "../examples/video/stdit/buckets.h"
+#include "../examples/video/videos.h"
 #include "../examples/text/prompts.h"
 #include "../examples/text/t5.h"
 #include "../examples/text/tokens.h"
-#include "../examples/vae/latents.h"
+#include "../examples/video/vae/latents.h"
 #include "fuzz/fuzz_readers.h"
 
 /* ---- models ------------------------------------------------------------------------------------
@@ -105,25 +105,25 @@ static int read_buckets(const char *path, const char *directory)
 
 static int read_table(const char *path, const char *directory)
 {
-    struct stdit_videos v = {.whole = true, .frames = 1, .stride = 1};
-    struct cogvideo_list l;
+    struct videos v = {.whole = true, .frames = 1, .stride = 1};
+    struct video_list l;
     struct prompts p = {.n = 0};
 
     (void)directory;
     int rc = prompts_read_csv(&p, path, "text");
     prompts_free(&p);
-    rc |= stdit_videos_list(&v, path, true);
-    stdit_videos_close(&v);
-    if (cogvideo_list_csv(&l, path, "path", "text"))
+    rc |= videos_list(&v, path, true);
+    videos_close(&v);
+    if (video_list_csv(&l, path, "path", "text"))
         return -1;
-    cogvideo_list_free(&l);
+    video_list_free(&l);
     return rc;
 }
 
 static int read_lines(const char *path, const char *directory)
 {
     struct cogvae_videos v;
-    struct cogvideo_list l;
+    struct video_list l;
     struct prompts p = {.n = 0};
 
     (void)directory;
@@ -131,9 +131,9 @@ static int read_lines(const char *path, const char *directory)
     prompts_free(&p);
     rc |= cogvae_videos_open(&v, NULL, path);
     cogvae_videos_close(&v);
-    if (cogvideo_list_lines(&l, path, path))
+    if (video_list_lines(&l, path, path))
         return -1;
-    cogvideo_list_free(&l);
+    video_list_free(&l);
     return rc;
 }
 
@@ -180,7 +180,7 @@ static int read_raw(const char *path, const char *directory)
 static int read_caption(const char *path, const char *directory)
 {
     (void)directory;
-    free(stdit_caption_beside(path));
+    free(caption_beside(path));
     return 0;
 }
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "examples/vae/tiles.h"
+#include "examples/video/vae/tiles.h"
 
 const char say_program[] = "test_gpu_variants";
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "../../examples/stdit/autoencoder.c"
+#include "../../examples/video/stdit/autoencoder.c"
 #include "ckpt_tools.h"
 
 const char say_program[] = "test_stdit_again";

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"
-#include "examples/stdit/model.h"
+#include "examples/video/stdit/model.h"
 
 enum { HIDDEN = 144, HEADS = 2, DEPTH = 1, STEPS = 5, BATCH = 2, TOKENS = 3, CAPTION = 8 };
 

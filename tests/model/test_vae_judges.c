@@ -7,8 +7,8 @@
 #include <string.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
-#include "examples/vae/lpips.h"
-#include "examples/vae/quantizer.h"
+#include "examples/video/vae/lpips.h"
+#include "examples/video/vae/quantizer.h"
 #include "ops/reference.h"
 #include "unit/test_directory.h"
 

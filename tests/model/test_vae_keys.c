@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "context/context.h"
-#include "examples/vae/model.h"
+#include "examples/video/vae/model.h"
 #include "state/safetensors.h"
 
 static ckpt *create(struct vae *m, const char *preset, int64_t seed)

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "examples/vae/tiles.h"
+#include "examples/video/vae/tiles.h"
 
 const char say_program[] = "test_vae_tiles";
 

@@ -3,8 +3,8 @@
  * Text features of users: the formats of Open-Sora's files, masks without a frame to learn from, a
  * null caption shorter or longer than the text.
  */
-#include "../../examples/stdit/embed.c"
-#include "../../examples/stdit/features.c"
+#include "../../examples/video/stdit/embed.c"
+#include "../../examples/video/stdit/features.c"
 #include "ckpt_files.h"
 #include "said.h"
 #include "test_directory.h" /* behind them: it has a path of its own */

@@ -5,8 +5,8 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "../../examples/stdit/schedule.c"
-#include "../../examples/stdit/tables.c"
+#include "../../examples/video/stdit/schedule.c"
+#include "../../examples/video/stdit/tables.c"
 
 enum { FRAMES = 16, DRAWS = 20000 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "../../examples/stdit/prompt.c"
-#include "../../examples/stdit/strategy.c"
+#include "../../examples/video/stdit/prompt.c"
+#include "../../examples/video/stdit/strategy.c"
 
 const char say_program[] = "test_stdit_script";
 

@@ -9,10 +9,10 @@
 #include <cmocka.h>
 #include "../../examples/common/numpy_random.c"
 #include "../../examples/common/torch_random.c"
-#include "../../examples/stdit/aspect.c"
-#include "../../examples/stdit/bucket_epoch.c"
-#include "../../examples/stdit/buckets.c"
-#include "../../examples/stdit/turns.c"
+#include "../../examples/video/stdit/aspect.c"
+#include "../../examples/video/stdit/bucket_epoch.c"
+#include "../../examples/video/stdit/buckets.c"
+#include "../../examples/video/stdit/turns.c"
 
 const char say_program[] = "test_stdit_turns";
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include "../../examples/common/say.h"
 #include "../../examples/common/shard.h"
-#include "../../examples/stdit/videos.h"
+#include "../../examples/video/videos.h"
 
 static char said[4096], folder[] = "/tmp/test_tar_XXXXXX";
 
@@ -286,7 +286,7 @@ static void check_caption(size_t i, char *caption, const char *where)
 
 static void test_captions(void **state)
 {
-    struct stdit_captions_in in;
+    struct captions_in in;
     struct shard s;
     char video[64], tar[256], beside[256];
 
@@ -294,16 +294,16 @@ static void test_captions(void **state)
     run(make_captions);
     snprintf(tar, sizeof tar, "%s", path_of("v.tar"));
     assert_int_equal(shard_open(&s, tar), 0);
-    assert_int_equal(stdit_captions_in_open(&in, tar, &s), 0);
+    assert_int_equal(captions_in_open(&in, tar, &s), 0);
     for (size_t i = 0; i < sizeof captions / sizeof *captions; i++) {
         snprintf(video, sizeof video, "v/%s", captions[i].video);
         snprintf(beside, sizeof beside, "%s", path_of(video));
         said[0] = 0;
-        check_caption(i, stdit_caption_beside(beside), "directory");
+        check_caption(i, caption_beside(beside), "directory");
         said[0] = 0;
-        check_caption(i, stdit_captions_in_find(&in, video), "tar file");
+        check_caption(i, captions_in_find(&in, video), "tar file");
     }
-    stdit_captions_in_close(&in);
+    captions_in_close(&in);
     shard_close(&s);
 }
 

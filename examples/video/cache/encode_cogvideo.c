@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clips of CogVideoX for video-encode.  A video is one clip, with the same frames and noise, and so
+ * the same latents, as in cogvideo-encode. */
+#include <stdlib.h>
+#include <string.h>
+#include "../cogvideo/vae_latents.h"
+#include "../cogvideo/vae_videos.h"
+#include "../../common/memory.h"
+#include "encode.h"
+
+int encode_cogvideo_data(struct encode *e)
+{
+    struct stdit_options *o = &e->options.stdit;
+    struct stdit_data *d = &e->data;
+    struct cogvae_coder *k = &e->cogvideo;
+    int64_t frames = o->frames ? o->frames : 49, height = o->height ? o->height : 480,
+            width = o->width ? o->width : 720;
+
+    k->options = (struct cogvae_coder_options)COGVAE_CODER_INIT;
+    k->options.model = e->options.model;
+    k->options.dtype = o->dtype;
+    k->options.library = o->library;
+    d->videos = (struct videos){.whole = true, .stride = 1};
+    if (cogvae_coder_config(k, false) || stdit_data_shapes(d, 1) ||
+        videos_any(&d->videos, o->video_dir, 0))
+        return -1;
+    int64_t factor = cogvae_factor(&k->m.config);
+    if (height % factor || width % factor)
+        return say_fail("--size %lldx%lld: width and height must be multiples of %lld",
+                        (long long)width, (long long)height, (long long)factor);
+    d->rows = d->videos.rows;
+    d->shape->clips = (struct stdit_clips){.frames = frames, .height = height, .width = width};
+    d->shape->geometry.pixel_height = (double)height;
+    d->shape->geometry.pixel_width = (double)width;
+    snprintf(d->title, sizeof d->title, "videos: %s, %lld of %lld frames of %lld x %lld",
+             o->video_dir, (long long)d->rows, (long long)frames, (long long)width,
+             (long long)height);
+    return 0;
+}
+
+int encode_cogvideo_open(struct encode *e)
+{
+    struct cogvae_coder *k = &e->cogvideo;
+    struct stdit_shape *s = e->data.shape;
+    const struct stdit_clips *c = &s->clips;
+    int64_t factor = cogvae_factor(&k->m.config);
+
+    k->options.library = e->library;
+    k->shown = true;
+    if (cogvae_coder_open(k) || cogvae_coder_compile(k, c->frames, c->height, c->width))
+        return -1;
+    e->data.channels = k->m.config.latent;
+    s->geometry.frames = cogvae_coder_clip_out(k);
+    s->geometry.height = c->height / factor;
+    s->geometry.width = c->width / factor;
+    e->pixels = MEMORY_FOR(sizeof *e->pixels, c->frames, c->height, c->width, 3);
+    return e->pixels ? 0 : say_fail("no memory for the frames of a clip");
+}
+
+void encode_cogvideo_close(struct encode *e)
+{
+    cogvae_coder_close(&e->cogvideo);
+    free(e->pixels);
+}
+
+int encode_cogvideo_read(struct encode *e, struct loader_file *f, const struct loader_clip *c,
+                         int64_t row, double *fps)
+{
+    struct clip whole = {.frames = 1};
+    struct video *v = loader_file_open(f, videos_find(&e->data.videos, row, 0, &whole));
+
+    if (!v || cogvae_video_take(v, c->frames, c->height, c->width, c->rgb))
+        return -1;
+    *fps = v->fps;
+    return 1;
+}
+
+int encode_cogvideo_clip(struct encode *e, int64_t row, const uint8_t *rgb, float *z)
+{
+    struct cogvae_coder *k = &e->cogvideo;
+    const struct stdit_geometry *g = &e->data.shape->geometry;
+    struct cogvae_latents l = {g->frames, g->height, g->width, 2 * k->m.config.latent, NULL};
+    char name[CACHE_PATH + 16];
+
+    encode_name(e, row, name);
+    char *dot = strrchr(name, '.');
+    snprintf(dot && dot > name ? dot : name + strlen(name), 16, ".safetensors");
+    l.z = MEMORY_FOR(sizeof *l.z, l.frames * l.height * l.width, l.channels);
+    int rc = l.z ? cogvae_coder_encode(k, rgb, e->pixels, l.z)
+                 : say_fail("no memory for the latents of a clip");
+    if (!rc)
+        rc = cogvae_latents_draw(&l, (uint64_t)e->library.seed, k->m.config.scaling, name);
+    if (!rc)
+        cogvae_latents_to(&l, z);
+    free(l.z);
+    return rc;
+}

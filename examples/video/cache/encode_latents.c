@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The second pass of video-encode: from clips to latents.  The crop and the random draws of a clip
+ * depend only on the seed and its row, as in the first epoch of stdit-train, and on no other clip.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../common/clip.h"
+#include "../../common/memory.h"
+#include "../stdit/schedule.h"
+#include "ckpt_tools.h"
+#include "encode.h"
+
+struct pass {
+    struct encode *e;
+    ckpt *context;
+    struct loader_source source;
+    struct loader *loader;
+    int64_t at, row; /* the next one to read ahead: index of its shard in e->todo, and row */
+    float *z;
+    uint16_t *half; /* NULL: latents are stored as fp32 */
+    ckpt_progress *progress;
+    int64_t done;
+};
+
+/* The shape in which a row is encoded, or NULL. */
+static const struct stdit_shape *shape_of(const struct encode *e, int64_t row)
+{
+    const struct stdit_data *d = &e->data;
+    const struct stdit_options *o = &e->options.stdit;
+    struct bucket b;
+
+    if (!d->buckets.n)
+        return d->shape;
+    if (!buckets_assign(&d->buckets, &d->size[row], row, o->stride ? o->stride : 1,
+                        (uint64_t)o->library.seed, 0, &b))
+        return NULL;
+    for (int i = 0; i < d->n_shapes; i++)
+        if (!memcmp(&d->shape[i].bucket, &b, sizeof b))
+            return &d->shape[i];
+    return NULL;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* The next row in the order of e->todo, or -1. */
+static int64_t next_row(struct pass *p)
+{
+    int64_t first;
+
+    while (p->at < p->e->n_todo) {
+        int64_t n = encode_shard_rows(p->e, p->e->todo[p->at], &first);
+        p->row = p->row < first ? first : p->row;
+        if (p->row < first + n)
+            return p->row++;
+        p->at++;
+    }
+    return -1;
+}
+
+static int next(void *user, struct loader_clip *c)
+{
+    struct pass *p = user;
+    const struct stdit_shape *s = NULL;
+    int64_t row = 0;
+
+    while (!s && row >= 0) {
+        row = next_row(p);
+        s = row < 0 ? NULL : shape_of(p->e, row);
+    }
+    if (!s)
+        return 0;
+    *c = (struct loader_clip){.sample = row,
+                              .row = row,
+                              .frames = s->clips.frames,
+                              .height = s->clips.height,
+                              .width = s->clips.width};
+    return 1;
+}
+
+static int read_row(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
+                    double *fps)
+{
+    const struct pass *p = user;
+
+    if (p->e->options.model)
+        return encode_cogvideo_read(p->e, f, c, row, fps);
+    return stdit_clip_read(&p->e->data, (uint64_t)p->e->options.stdit.library.seed, row, f, c, row,
+                           fps);
+}
+
+static int open_loader(struct pass *p)
+{
+    struct encode *e = p->e;
+    const struct stdit_data *d = &e->data;
+    struct loader_need need = {.pixels = videos_pixels(&d->videos)};
+
+    for (int i = 0; i < d->n_shapes; i++) {
+        const struct stdit_clips *c = &d->shape[i].clips;
+        int64_t clip = c->frames * c->height * c->width * 3;
+        need.clip = need.step = clip > need.clip ? clip : need.clip;
+    }
+    p->source = (struct loader_source){
+        .next = next, .read = read_row, .rows = d->rows, .user = p, .alone = true};
+    return loader_open(&p->loader, &e->options.stdit.loader, &need, &p->source);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static int add_clip(struct pass *p, struct cache_writer *w, const struct stdit_shape *s,
+                    struct loader_clip *c, struct cache_note *note)
+{
+    struct stdit_data *d = &p->e->data;
+    int64_t n = stdit_data_z(d, s);
+    const int64_t shape[] = {d->channels, s->geometry.frames, s->geometry.height,
+                             s->geometry.width};
+
+    note->bad = c->bad;
+    p->e->bad += c->bad != NULL;
+    if (c->bad)
+        return cache_writer_add(w, note, CKPT_F32, 0, NULL, NULL);
+    note->frames = c->frames;
+    note->height = (int64_t)s->geometry.pixel_height;
+    note->width = (int64_t)s->geometry.pixel_width;
+    note->fps = videos_rate(&d->videos, c->frames, c->fps);
+    note->from = cache_sum(c->rgb, (size_t)(c->frames * c->height * c->width * 3));
+    if (p->e->options.model ? encode_cogvideo_clip(p->e, note->row, c->rgb, p->z)
+                            : stdit_vae_encode(&d->vae, &s->clips, c->sample, c->rgb, p->z))
+        return -1;
+    if (p->half)
+        ckpt_to_bf16(p->z, p->half, n);
+    return cache_writer_add(w, note, p->half ? CKPT_BF16 : CKPT_F32, 4, shape,
+                            p->half ? (const void *)p->half : p->z);
+}
+
+static ckpt_program *program_of(const struct encode *e)
+{
+    return e->options.model ? e->cogvideo.program : e->data.vae.coder[STDIT_ENCODE][0].program;
+}
+
+static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
+{
+    const struct stdit_data *d = &p->e->data;
+    const struct stdit_shape *s = shape_of(p->e, row);
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    struct loader_clip c;
+    char name[CACHE_PATH];
+    struct cache_note note = {.row = row, .name = encode_name(p->e, row, name)};
+
+    if (d->size) {
+        note.source[0] = d->size[row].frames;
+        note.source[1] = d->size[row].height;
+        note.source[2] = d->size[row].width;
+    }
+    if (!s)
+        return cache_writer_add(w, &note, CKPT_F32, 0, NULL, NULL);
+    if (loader_take(p->loader, &c))
+        return -1;
+    int rc = c.row == row ? add_clip(p, w, s, &c, &note)
+                          : say_fail("clip %lld was read in place of clip %lld", (long long)c.row,
+                                     (long long)row);
+    loader_release(p->loader);
+    ckpt_program_info(program_of(p->e), &info);
+    ckpt_progress_step(p->progress, ++p->done, NAN, info.arena_bytes);
+    return rc;
+}
+
+static int make_shard(struct pass *p, int64_t shard)
+{
+    struct cache_writer w;
+    char path[CACHE_PATH];
+    int64_t first, n = encode_shard_rows(p->e, shard, &first);
+
+    cache_shard_path(path, p->e->options.output, CACHE_LATENTS, shard);
+    int rc = cache_writer_open(&w, path, p->e->sum, n);
+    for (int64_t i = 0; i < n && !rc; i++)
+        rc = add_row(p, &w, first + i);
+    rc = rc ? rc : cache_writer_finish(&w);
+    cache_writer_abandon(&w);
+    p->e->made[CACHE_LATENTS] += !rc;
+    return rc ? -1 : 0;
+}
+
+/* ---- main ---------------------------------------------------------------------------------- */
+
+static int open_coder(struct pass *p)
+{
+    struct stdit_data *d = &p->e->data;
+    int rc = 0;
+
+    if (p->e->options.model)
+        return encode_cogvideo_open(p->e);
+    if (ckpt_open(&p->context, &p->e->library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (stdit_vae_open(&d->vae, p->context, &p->e->options.stdit))
+        return -1;
+    for (int i = 0; i < d->n_shapes && !rc; i++)
+        rc = stdit_vae_add(&d->vae, &d->shape[i].clips, STDIT_ENCODE);
+    return rc ? -1 : stdit_vae_compile(&d->vae, false);
+}
+
+static int open_pass(struct pass *p)
+{
+    const struct stdit_data *d = &p->e->data;
+    bool half = !strcmp(p->e->options.stored, "bf16");
+    int64_t most = 0;
+
+    if (open_coder(p))
+        return -1;
+    for (int i = 0; i < d->n_shapes; i++) {
+        int64_t z = stdit_data_z(d, &d->shape[i]);
+        most = z > most ? z : most;
+    }
+    p->z = MEMORY_FOR(sizeof *p->z, most);
+    p->half = half ? MEMORY_FOR(sizeof *p->half, most) : NULL;
+    return p->z && (p->half || !half) ? 0 : say_fail("no memory for the latents of a clip");
+}
+
+static int make_shards(struct pass *p)
+{
+    struct encode *e = p->e;
+    int rc = open_loader(p);
+
+    p->progress = ckpt_progress_open(stderr, "encode", e->data.rows / e->ranks);
+    for (int64_t i = 0; i < e->n_todo && !rc; i++)
+        rc = make_shard(p, e->todo[i]);
+    ckpt_progress_close(p->progress);
+    loader_close(p->loader);
+    return rc ? -1 : 0;
+}
+
+int encode_latents(struct encode *e)
+{
+    struct pass p = {.e = e};
+
+    if (encode_list_shards(e, CACHE_LATENTS))
+        return -1;
+    if (!e->n_todo)
+        return 0;
+    int rc = open_pass(&p);
+    if (!rc)
+        ckpt_plan_print(program_of(e), stdout);
+    if (!rc && !e->library.plan_only)
+        rc = make_shards(&p);
+    free(p.z);
+    free(p.half);
+    ckpt_close(p.context);
+    encode_cogvideo_close(e);
+    return rc;
+}
+
+/* ---- check --------------------------------------------------------------------------------- */
+
+static int refuse(const struct encode *e, const struct cache_row *r, const char *what)
+{
+    return say_fail("%s: clip %lld (%s) was made from %s, not from those of %s", e->options.output,
+                    (long long)r->note.row, r->note.name, what, e->options.stdit.video_dir);
+}
+
+static int check_caption(const struct encode *e, const struct cache_row *r)
+{
+    const char *caption = videos_caption(&e->data.videos, r->note.row);
+    uint64_t from = r->part[CACHE_TEXT].from;
+
+    return from && from != cache_sum(caption, caption ? strlen(caption) : 0)
+               ? refuse(e, r, "other words")
+               : 0;
+}
+
+/* Returns 1 if the row has latents of these frames, 0 if it has none, or -1. */
+static int check_clip(const struct encode *e, const struct cache_row *r,
+                      const struct loader_clip *c)
+{
+    uint64_t from = r->part[CACHE_LATENTS].from;
+
+    if (!cache_has(r, CACHE_LATENTS))
+        return 0;
+    if (c->bad)
+        return say_fail("%s: clip %lld (%s) cannot be compared: %s", e->options.output,
+                        (long long)r->note.row, r->note.name, c->bad);
+    if (from && from != cache_sum(c->rgb, (size_t)(c->frames * c->height * c->width * 3)))
+        return refuse(e, r, "other frames");
+    return from != 0;
+}
+
+static int check_row(struct pass *p, const struct cache_row *r)
+{
+    struct loader_clip c;
+
+    if (!shape_of(p->e, r->note.row))
+        return 0;
+    if (check_caption(p->e, r) || loader_take(p->loader, &c))
+        return -1;
+    int rc = check_clip(p->e, r, &c);
+    loader_release(p->loader);
+    return rc;
+}
+
+int64_t encode_check_clips(struct encode *e, const struct cache *c)
+{
+    struct pass p = {.e = e};
+    int64_t n = 0, shards = encode_shards(e);
+    int rc = 0;
+
+    e->todo = MEMORY_FOR(sizeof *e->todo, shards);
+    if (!e->todo)
+        return say_fail("no memory for a list of %lld shards", (long long)shards);
+    for (int64_t i = 0; i < shards; i++)
+        e->todo[e->n_todo++] = i;
+    if (open_loader(&p))
+        rc = -1;
+    for (int64_t i = 0; i < c->rows && rc >= 0; i++) {
+        rc = check_row(&p, &c->row[i]);
+        n += rc > 0;
+    }
+    loader_close(p.loader);
+    return rc < 0 ? -1 : n;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of video-encode. */
+#include <string.h>
+#include <unistd.h>
+#include "../../common/outputs.h"
+#include "ckpt_tools.h"
+#include "encode.h"
+
+#define ROW(...)   CKPT_OPTION(struct encode_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct encode_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Files"),
+    ROW("data", STRING, stdit.video_dir, "DIR",
+        "directory of videos and tar files, or with videos.txt and prompts.txt; also one video, "
+        "one tar file or a table of videos (.csv)"),
+    ROW("output", STRING, output, "DIR", "directory for the shards and the manifest"),
+    CKPT_OPTION_GROUP("Encoders"),
+    ROW("vae", STRING, stdit.vae, "FILE",
+        "weights of the autoencoder of Open-Sora (safetensors), or a directory with them"),
+    ROW("model", STRING, model, "DIR",
+        "CogVideoX model directory of diffusers, with vae/, in place of --vae: latents for "
+        "cogvideo-train (default: none)"),
+    ROW("vae-model", STRING, stdit.vae_model, "NAME",
+        "preset of the autoencoder of --vae: tiny or v1.2 (default v1.2)"),
+    ROW("text-encoder", STRING, stdit.text_encoder, "DIR",
+        "directory of T5 in the format of Hugging Face, or of a model with text_encoder/ and "
+        "tokenizer/ (default: that of --model, if it has one; else no text features)"),
+    SPIECE_ROW(stdit.tokenizer, "--text-encoder"),
+    RANGE("text-tokens", INT, stdit.text_tokens, "N",
+          "tokens of a caption (default 300; with --model 226)", 1, 65536),
+    CKPT_OPTION_GROUP("Clips"),
+    ROW("buckets", STRING, stdit.buckets, "FILE",
+        "table of sizes and lengths: each clip is encoded for its bucket (default: one size for "
+        "all)"),
+    ROW("size", STRING, stdit.size, "WxH",
+        "size to which clips are resized (default 64x40; with --model 720x480)"),
+    RANGE("frames", INT, stdit.frames, "N",
+          "frames of a clip (default 17, or those of the longest video if that has fewer; with "
+          "--model "
+          "49)",
+          1, 65536),
+    RANGE("stride", INT, stdit.stride, "N",
+          "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
+    RANGE("clips", INT, stdit.clips, "N",
+          "largest number of clips per video (default: as many as fit)", 1, OPTION_MOST),
+    CKPT_OPTION_GROUP("Running"),
+    ROW("dtype", STRING, stdit.dtype, "TYPE",
+        "dtype of weights, activations and text features: fp32 or bf16 (default bf16)"),
+    ROW("stored", STRING, stored, "TYPE",
+        "dtype of stored latents: fp32 or bf16; fp32 gives the bits of training with --video-dir "
+        "(default fp32)"),
+    RANGE("shard", INT, shard, "N", "clips per shard (default 64)", 1, CACHE_EACH),
+    RANGE("workers", INT, stdit.loader.workers, "N",
+          "threads per rank that read videos ahead (default 2)", 1, 1024),
+    ROW("loader-memory", SIZE, stdit.loader.memory, "SIZE",
+        "host memory per rank for clips read ahead and their decoders (default: two clips)"),
+    RANGE("max-bad", INT, stdit.loader.max_bad, "N",
+          "skip at most N unreadable clips (default 100)", 0, OPTION_MOST),
+    ROW("check", FLAG, check, NULL,
+        "only verify the cache in --output; with the options it was made with, also against its "
+        "videos and captions"),
+    {"help",
+     CKPT_OPT_FLAG,
+     offsetof(struct encode_options, stdit.help),
+     NULL,
+     "print this text (-h)",
+     {0, 0}},
+    {"version",
+     CKPT_OPT_FLAG,
+     offsetof(struct encode_options, stdit.version),
+     NULL,
+     "print the version (-V)",
+     {0, 0}},
+    {0},
+};
+
+/* The lock of the directory is taken later, by each rank (video_encode.c). */
+static int check_files(const struct encode_options *o)
+{
+    const struct stdit_options *s = &o->stdit;
+    const struct ckpt_path all[] = {
+        {"--data", s->video_dir, CKPT_PATH_INPUT, 0},
+        {"--vae", s->vae, CKPT_PATH_INPUT, 0},
+        {"--model", o->model, CKPT_PATH_INPUT, 0},
+        {"--buckets", s->buckets, CKPT_PATH_INPUT, 0},
+        {"--tokenizer", s->tokenizer, CKPT_PATH_INPUT, 0},
+        {"--output", s->library.plan_only || o->check ? NULL : o->output, CKPT_PATH_DIRECTORY, 0},
+    };
+
+    return ckpt_paths_check(&s->library, all, sizeof all / sizeof *all)
+               ? say_fail("%s", ckpt_error(NULL))
+               : 0;
+}
+
+/* The model directory, if it has a text encoder, which t5 finds in it; else NULL. */
+static const char *encoder_in(const char *model)
+{
+    char path[4096];
+
+    return snprintf(path, sizeof path, "%s/text_encoder", model) < (int)sizeof path &&
+                   !access(path, F_OK)
+               ? model
+               : NULL;
+}
+
+/* --check alone needs no option of the run that made the cache.  The numbers of tokens are those
+ * with which CogVideoX and Open-Sora were trained. */
+static int check(struct encode_options *o)
+{
+    struct stdit_options *s = &o->stdit;
+
+    if (!o->output && !s->library.plan_only)
+        return say_fail("--output DIR is missing: the directory for the cache");
+    if (o->check && !s->video_dir)
+        return 0;
+    if (!s->video_dir)
+        return say_fail("--data DIR is missing: the directory of videos");
+    if (o->model && (s->vae || s->buckets || s->stride || s->clips))
+        return say_fail("--model: a video is one clip; leave out --vae, --buckets, --stride and "
+                        "--clips");
+    if (!o->model && !s->vae && !s->library.plan_only)
+        return say_fail("--vae FILE is missing: an autoencoder (%s)", s->vae_model);
+    if (o->model && !s->text_encoder)
+        s->text_encoder = encoder_in(o->model);
+    if (s->tokenizer && !s->text_encoder)
+        return say_fail("--tokenizer is for --text-encoder");
+    if (s->buckets && (s->size || s->frames || s->clips))
+        return say_fail(
+            "--size, --frames and --clips: leave them out, the table of --buckets has them");
+    if (loader_check(&s->loader))
+        return -1;
+    option_take(&s->text_tokens, o->model ? 226 : 300, 0);
+    return option_dtype("dtype", s->dtype) || option_dtype("stored", o->stored) ||
+                   stdit_check_size(s) || outputs_untrained(&s->library) || check_files(o)
+               ? -1
+               : 0;
+}
+
+int encode_options_agree(const struct encode_options *o, ckpt *c)
+{
+    return options_agree(c, 1, &(struct option_table){table, o});
+}
+
+int encode_options_parse(struct encode_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, options_of_library(false)};
+    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
+    struct stdit_options *s = &o->stdit;
+
+    *o = (struct encode_options){.stdit = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
+    s->dtype = "bf16"; /* nothing is trained, so no error of rounding adds up */
+    s->vae_model = "v1.2";
+    s->train.batch = 1;
+    if (ckpt_options_parse(&s->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (options_print(
+            s->help, s->version,
+            "Usage: video-encode [OPTION]... --data DIR --vae FILE --output DIR\n"
+            "       video-encode --check [OPTION]... --output DIR\n\n"
+            "Encodes videos and their captions once, into a cache for trainers, inside a\n"
+            "memory budget.  Existing shards are kept: the same command line resumes an\n"
+            "interrupted run.  With --ranks each process makes its share of the shards.\n"
+            "\nExamples:\n  video-encode --data videos --vae vae.safetensors --size 256x144 "
+            "--frames 17 --output cache\n"
+            "  video-encode --data videos --model CogVideoX-5b --vram 16G --output cache\n",
+            2, sections))
+        return 1;
+    return check(o);
+}

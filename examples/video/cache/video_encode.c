@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * video-encode: from videos and captions to a cache of latents and text features.  Shards are
+ * assigned to ranks in turn, and a rank needs no other rank to make them; the last rank to finish
+ * writes the manifest.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "../../common/json_make.h"
+#include "../../common/lock.h"
+#include "../../common/memory.h"
+#include "../../common/signals.h"
+#include "caption_pass.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
+#include "encode.h"
+
+const char say_program[] = "video-encode";
+
+/* ---- shards -------------------------------------------------------------------------------- */
+
+int64_t encode_shards(const struct encode *e)
+{
+    return (e->data.rows + e->options.shard - 1) / e->options.shard;
+}
+
+int64_t encode_shard_rows(const struct encode *e, int64_t shard, int64_t *first)
+{
+    *first = shard * e->options.shard;
+    int64_t left = e->data.rows - *first;
+
+    return left < e->options.shard ? (left > 0 ? left : 0) : e->options.shard;
+}
+
+int encode_list_shards(struct encode *e, enum cache_part part)
+{
+    char path[CACHE_PATH];
+    int64_t first, shards = encode_shards(e);
+
+    free(e->todo);
+    e->n_todo = 0;
+    e->todo = MEMORY_FOR(sizeof *e->todo, shards / e->ranks + 1);
+    if (!e->todo)
+        return say_fail("no memory for a list of %lld shards", (long long)shards);
+    for (int64_t shard = e->rank; shard < shards; shard += e->ranks) {
+        int64_t n = encode_shard_rows(e, shard, &first);
+        cache_shard_path(path, e->options.output, part, shard);
+        int rc = e->library.plan_only ? 0 : cache_shard_is_there(path, e->sum, first, n);
+        if (rc < 0)
+            return -1;
+        if (!rc)
+            e->todo[e->n_todo++] = shard;
+    }
+    return 0;
+}
+
+const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH])
+{
+    struct clip c = {.frames = 1};
+    const struct video_file *f = videos_find(&e->data.videos, row, 0, &c);
+    const char *slash = strrchr(f->path, '/');
+
+    snprintf(dst, CACHE_PATH, "%s%s%s", slash ? slash + 1 : f->path, f->member ? "/" : "",
+             f->member ? f->member : "");
+    return dst;
+}
+
+/* ---- setup of the cache -------------------------------------------------------------------- */
+
+/* Checksum of names, sizes and captions. */
+static uint64_t sum_data(const struct encode *e)
+{
+    const struct videos *v = &e->data.videos;
+    uint64_t sum[3] = {0};
+    char name[CACHE_PATH];
+
+    for (int64_t i = 0; i < e->data.rows; i++) {
+        const char *caption = videos_caption(v, i);
+        encode_name(e, i, name);
+        sum[1] = cache_sum(name, strlen(name));
+        sum[2] = caption ? cache_sum(caption, strlen(caption)) : 0;
+        sum[0] = cache_sum(sum, sizeof sum);
+        if (e->data.size)
+            sum[0] ^= cache_sum(&e->data.size[i], sizeof e->data.size[i]);
+    }
+    return sum[0];
+}
+
+static json_t *make_setup(const struct encode *e, const char *data)
+{
+    const struct stdit_options *o = &e->options.stdit;
+
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family",
+                     e->options.model ? "cogvideox" : "opensora", "vae_model", o->vae_model,
+                     "dtype", o->dtype, "stored", e->options.stored, "data", data, "seed",
+                     (json_int_t)o->library.seed, "stride", (json_int_t)(o->stride ? o->stride : 1),
+                     "rows", (json_int_t)e->data.rows, "shard", (json_int_t)e->options.shard);
+}
+
+static int describe(struct encode *e)
+{
+    const struct stdit_options *o = &e->options.stdit;
+    const struct stdit_data *d = &e->data;
+    char data[CACHE_SUM];
+    bool failed = false;
+
+    e->setup = make_setup(e, cache_sum_text(data, sum_data(e)));
+    if (!d->buckets.n)
+        json_make_set(e->setup, "clip",
+                      json_pack("[I,I,I]", (json_int_t)d->shape->clips.frames,
+                                (json_int_t)d->shape->clips.height,
+                                (json_int_t)d->shape->clips.width),
+                      &failed);
+    if (!e->setup || failed)
+        return say_fail("no memory for the settings of a cache");
+    if (cache_put_sum(e->setup, "vae", e->options.model ? e->cogvideo.directory : o->vae) ||
+        cache_put_sum(e->setup, "buckets", o->buckets) ||
+        (o->text_encoder &&
+         caption_pass_describe(e->setup, o->text_encoder, o->tokenizer, o->dtype, o->text_tokens)))
+        return -1;
+    e->sum = cache_setup_sum(e->setup);
+    return e->sum ? 0 : say_fail("no memory for the settings of a cache");
+}
+
+/* ---- main ---------------------------------------------------------------------------------- */
+
+/* A rendezvous of the ranks gives them their numbers and checks that all have the same options;
+ * after it they are independent.  It needs no GPU: CUDA_VISIBLE_DEVICES selects the GPU of each
+ * rank. */
+static int meet(struct encode *e, ckpt **c)
+{
+    struct ckpt_options meeting = e->options.stdit.library;
+
+    e->ranks = 1;
+    if (!meeting.ranks)
+        return options_alone(&meeting);
+    meeting.device = "cpu";
+    meeting.vram = CKPT_VRAM_NONE;
+    meeting.host = 0;
+    meeting.nvme = NULL;
+    if (ckpt_open(c, &meeting))
+        return say_fail("%s", ckpt_error(NULL));
+    e->rank = ckpt_rank(*c);
+    e->ranks = ckpt_ranks(*c);
+    say_as_rank(e->rank, e->ranks);
+    return encode_options_agree(&e->options, *c);
+}
+
+static int agree(const struct encode *e, ckpt *c, const char *what)
+{
+    const struct ckpt_fact fact = {what, &e->sum, sizeof e->sum};
+
+    return c && ckpt_agree(c, &fact, 1) ? say_fail("%s", ckpt_error(c)) : 0;
+}
+
+/* One run writes a cache at a time.  Its ranks share the lock, because each writes until its own
+ * end; no rank goes on before all have it. */
+static int lock(const struct encode *e, ckpt *c)
+{
+    const char *output = e->options.output;
+
+    if (e->options.stdit.library.plan_only)
+        return 0;
+    if (!c)
+        return lock_take("--output", output, true);
+    if (!e->rank && lock_share("--output", output, true))
+        return -1;
+    if (agree(e, c, "lock of --output") || (e->rank && lock_join("--output", output, true)))
+        return -1;
+    return agree(e, c, "lock of --output");
+}
+
+static int open_data(struct encode *e)
+{
+    return e->options.model ? encode_cogvideo_data(e)
+                            : stdit_data_open(&e->data, &e->options.stdit, false);
+}
+
+static int prepare(struct encode *e)
+{
+    ckpt *c = NULL;
+    int rc = meet(e, &c) || (!e->options.check && lock(e, c)) || open_data(e) || describe(e) ||
+             agree(e, c, "encoders and data");
+
+    ckpt_close(c);
+    e->library = e->options.stdit.library;
+    e->library.ranks = NULL;
+    return rc ? -1 : 0;
+}
+
+/* Compares a cache with the data and the settings of this command line. */
+static int check_data(struct encode *e, const struct cache *c)
+{
+    const char *output = e->options.output;
+
+    if (prepare(e))
+        return -1;
+    if (cache_setup_sum(c->setup) != e->sum)
+        return say_fail("%s: was made with other settings, another encoder or other data; they are "
+                        "in manifest.json",
+                        output);
+    int64_t n = encode_check_clips(e, c);
+    if (n < 0)
+        return -1;
+    say_print("%s: %lld clips are made from the frames and captions of %s\n", output, (long long)n,
+              e->options.stdit.video_dir);
+    return 0;
+}
+
+static int check(struct encode *e)
+{
+    const char *output = e->options.output;
+    struct cache c;
+    int rc = cache_open(&c, output, true) || cache_check_sources(&c, output);
+
+    if (!rc)
+        say_print("%s: %lld shards, %lld clips: all checksums match\n", output,
+                  (long long)c.n_shards, (long long)c.present);
+    if (!rc && e->options.stdit.video_dir)
+        rc = check_data(e, &c);
+    cache_close(&c);
+    return rc ? -1 : 0;
+}
+
+static int finish(const struct encode *e)
+{
+    const char *output = e->options.output;
+    int64_t missing = cache_manifest_write(output, e->setup, e->data.rows, e->options.shard);
+
+    if (missing < 0)
+        return -1;
+    say_print("%s: %lld shards of latents and %lld of text were made, %lld clips could not be "
+              "read; %s\n",
+              output, (long long)e->made[CACHE_LATENTS], (long long)e->made[CACHE_TEXT],
+              (long long)e->bad,
+              missing ? "other ranks have not finished their shards" : "the manifest is written");
+    return 0;
+}
+
+static int go(struct encode *e)
+{
+    if (e->options.check)
+        return check(e);
+    if (prepare(e))
+        return -1;
+    say_print("%s\n", e->data.title);
+    if (encode_text(e) || encode_latents(e))
+        return -1;
+    return e->library.plan_only ? 0 : finish(e);
+}
+
+int main(int argc, char **argv)
+{
+    static struct encode e;
+
+    say_begin();
+    signals_open();
+    int rc = encode_options_parse(&e.options, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&e);
+    stdit_data_close(&e.data);
+    json_decref(e.setup);
+    free(e.todo);
+    return say_finish(rc ? 1 : 0);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run with buckets: its printed table, and the notes in its states. */
+#include <stdlib.h>
+#include "../../common/names.h"
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "run.h"
+
+/* ---- the table before the first step --------------------------------------------------------- */
+
+static bool is_open(const struct stdit_data *d, const struct stdit_shape *s)
+{
+    return d->buckets.row[s->bucket.row].entry[s->bucket.entry].open;
+}
+
+static bool any_is_open(const struct stdit_data *d)
+{
+    bool any = false;
+
+    for (int i = 0; i < d->n_shapes; i++)
+        any |= is_open(d, &d->shape[i]);
+    return any;
+}
+
+/* open: this batch was chosen; any_open: at least one batch was chosen. */
+static void print_bucket(const struct stdit_shape *s, bool open, bool any_open)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    char peak[32], frame[32], time[32] = "";
+
+    ckpt_program_info(s->training, &info);
+    snprintf(frame, sizeof frame, "%.0fx%.0f", s->geometry.pixel_width, s->geometry.pixel_height);
+    if (info.step_seconds > 0)
+        snprintf(time, sizeof time, "%.1f ms", info.step_seconds * 1e3);
+    printf("%-16s %10s %8lld %6lld%s %6lld %11s %12s\n", s->name, frame, (long long)s->possible,
+           (long long)s->batch,
+           open       ? " auto"
+           : any_open ? "     "
+                      : "",
+           (long long)info.micro_batch, say_bytes(peak, info.planned_peak), time);
+}
+
+/* Clips that no step of an epoch takes. */
+struct left {
+    int64_t homeless;   /* that are in no bucket */
+    int64_t few;        /* in buckets without a batch for each rank */
+    int64_t rest;       /* that are left when no batch for each rank remains */
+    struct names small; /* the buckets of `few` */
+};
+
+static void leave(struct left *left, const struct stdit_data *d, const struct bucket_list *l,
+                  int ranks)
+{
+    int64_t used = l->n / l->batch / ranks * ranks * l->batch;
+    char name[STDIT_BUCKET_NAME], text[NAMES_LENGTH];
+
+    if (used) {
+        left->rest += l->assigned - used;
+        return;
+    }
+    stdit_bucket_name(&d->buckets, &l->bucket, name);
+    snprintf(text, sizeof text, "%s (%lld of a batch of %lld)", name, (long long)l->assigned,
+             (long long)l->batch);
+    names_add(&left->small, text);
+    left->few += l->assigned;
+}
+
+/* What is left in the first epoch; another one draws other buckets where the table says so. */
+static struct left count_left(const struct stdit_run *r)
+{
+    const struct bucket_epoch *e = &r->turns.order;
+    struct left left = {.homeless = r->data.rows};
+
+    for (int i = 0; i < e->n; i++) {
+        left.homeless -= e->list[i].assigned;
+        leave(&left, &r->data, &e->list[i], ckpt_ranks(r->context));
+    }
+    return left;
+}
+
+static void print_left(const struct left *left, int64_t rows)
+{
+    char names[NAMES_TEXT];
+    int64_t all = left->homeless + left->few + left->rest;
+
+    if (all)
+        printf("%lld of %lld clips are in no step of the first epoch:\n", (long long)all,
+               (long long)rows);
+    if (left->few)
+        say_print("  %lld in buckets with less than a batch for each rank: %s\n",
+                  (long long)left->few, names_text(&left->small, names));
+    if (left->rest)
+        printf("  %lld that fill no batch for each rank\n", (long long)left->rest);
+    if (left->homeless)
+        printf("  %lld in no bucket of the table\n", (long long)left->homeless);
+}
+
+void stdit_print_buckets(const struct stdit_run *r)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    const struct stdit_data *d = &r->data;
+    char arena[32];
+    int64_t peak = 0;
+
+    if (ckpt_rank(r->context))
+        return;
+    bool any_open = any_is_open(d);
+    printf("%-16s %10s %8s %6s%s %6s %11s %12s\n", "bucket", "frame", "clips", "batch",
+           any_open ? "     " : "", "micro", "peak", "step");
+    for (int i = 0; i < d->n_shapes; i++) {
+        print_bucket(&d->shape[i], is_open(d, &d->shape[i]), any_open);
+        ckpt_program_info(d->shape[i].training, &info);
+        peak = info.planned_peak > peak ? info.planned_peak : peak;
+    }
+    printf("%d buckets in one arena of %s; clips: how many fit the bucket\n", d->n_shapes,
+           say_bytes(arena, peak));
+    const struct left left = count_left(r);
+    print_left(&left, d->rows);
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+int stdit_note_place(struct stdit_run *r, const char *place)
+{
+    place = place ? place : stdit_turns_place(&r->turns);
+    if (!place)
+        return say_fail("no memory for the place in the buckets");
+    return ckpt_state_note(r->context, STDIT_PLACE, place) ? say_fail("%s", ckpt_error(r->context))
+                                                           : 0;
+}
+
+/* FNV-1a. */
+static uint64_t mix(uint64_t hash, int64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        hash = (hash ^ ((uint64_t)value >> (8 * i) & 255)) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* Hash of all inputs, beside the seed, that determine the order of the steps. */
+static uint64_t digest(const struct stdit_data *d)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (int i = 0; i < d->buckets.n; i++)
+        for (int k = 0; k < d->buckets.row[i].n; k++) {
+            const struct bucket_entry *e = &d->buckets.row[i].entry[k];
+            hash = mix(mix(mix(hash, d->buckets.row[i].size->pixels), e->frames), e->batch);
+            hash = mix(mix(hash, (int64_t)(e->keep * 1e9)), (int64_t)(e->look * 1e9));
+        }
+    for (int64_t i = 0; i < d->rows; i++)
+        hash = mix(mix(mix(hash, d->size[i].frames), d->size[i].height), d->size[i].width);
+    return hash;
+}
+
+int stdit_note_buckets(const struct stdit_run *r)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)digest(&r->data));
+    return ckpt_state_note(r->context, "digest of buckets and clips", text)
+               ? say_fail("%s", ckpt_error(r->context))
+               : 0;
+}

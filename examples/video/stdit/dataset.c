@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training data: clips in pixel space, precomputed features, or noise of a given shape. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../common/clip.h"
+#include "../../common/memory.h"
+#include "ckpt_tools.h"
+#include "dataset.h"
+#include "schedule.h"
+
+/* Width of the fixed caption, of one token, for clips without a text encoder. */
+enum { CLIP_CAPTION = 64 };
+
+/* One caption for all rows, with every token valid. */
+static int fixed_text(struct stdit_data *d, uint64_t seed)
+{
+    int64_t row = stdit_data_y(d), tokens = d->tokens;
+
+    d->text_rows = 1;
+    d->y = malloc((size_t)row * sizeof *d->y);
+    d->mask = malloc((size_t)tokens * sizeof *d->mask);
+    if (!d->y || !d->mask)
+        return say_fail("no memory for the text features");
+    ckpt_fill_normal(seed, 0, STREAM_DATA, d->y, row);
+    for (int64_t i = 0; i < tokens; i++)
+        d->mask[i] = 1;
+    return 0;
+}
+
+static int fixed_rate(struct stdit_data *d, float fps)
+{
+    d->fps = malloc((size_t)d->rows * sizeof *d->fps);
+    if (!d->fps)
+        return say_fail("no memory for %lld samples", (long long)d->rows);
+    for (int64_t i = 0; i < d->rows; i++)
+        d->fps[i] = fps;
+    return 0;
+}
+
+/* ---- clips --------------------------------------------------------------------------------- */
+
+/* [T][H][W][3] bytes -> [3][T][H][W] in [-1, 1]. */
+static void clip_to_values(struct stdit_data *d, const uint8_t *rgb, float *z)
+{
+    const struct stdit_geometry *g = &d->shape->geometry;
+    int64_t plane = g->height * g->width, frames = g->frames;
+
+    for (int64_t f = 0; f < frames; f++)
+        for (int64_t p = 0; p < plane; p++)
+            for (int64_t channel = 0; channel < 3; channel++) {
+                int64_t at = (channel * frames + f) * plane + p;
+                z[at] = (float)rgb[(f * plane + p) * 3 + channel] / 127.5f - 1.f;
+            }
+}
+
+/* Consecutive clips of a file. */
+static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
+{
+    const struct stdit_geometry *g = &d->shape->geometry;
+    struct clip c = {.size = {g->width, g->height, true}, .frames = g->frames, .stride = stride};
+    uint8_t *rgb = MEMORY_FOR(3, g->frames, g->height, g->width);
+    int64_t row = stdit_data_z(d, d->shape);
+    int rc = 0;
+
+    d->z = MEMORY_FOR(sizeof *d->z, d->rows, row);
+    if (!d->z || !rgb)
+        rc = say_fail("no memory for the clips");
+    for (int64_t i = 0; i < d->rows && !rc; i++) {
+        c.skip = i * c.frames * stride;
+        rc = clip_take(&c, v, rgb);
+        if (!rc)
+            clip_to_values(d, rgb, d->z + i * row);
+    }
+    free(rgb);
+    return rc;
+}
+
+/*
+ * Each pixel is one latent cell, so the model and the schedule get the sizes of a video eight times
+ * as large on each side, as if an autoencoder had encoded it.
+ */
+static int data_clip(struct stdit_data *d, const struct stdit_options *o)
+{
+    bool shipped = !*o->video;
+    const char *path = shipped ? clip_shipped() : o->video;
+    int64_t frames = o->frames ? o->frames : 6, width = o->width ? o->width : 32;
+    int64_t height = o->height ? o->height : 20;
+    int64_t stride = o->stride ? o->stride : shipped ? 3 : 1;
+    struct video v;
+
+    if (stdit_data_shapes(d, 1))
+        return -1;
+    d->pixels = true;
+    d->rows = o->clips ? o->clips : 1;
+    d->channels = 3;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->tokens = 1;
+    d->shape->geometry = (struct stdit_geometry){.frames = frames,
+                                                 .height = height,
+                                                 .width = width,
+                                                 .pixel_height = 8.0 * (double)height,
+                                                 .pixel_width = 8.0 * (double)width};
+    if (!path)
+        return -1;
+    if (o->in_channels && o->in_channels != 3)
+        return say_fail("--in-channels %lld: a video has 3", (long long)o->in_channels);
+    int rc = video_open(&v, path) || read_clips(d, &v, stride);
+    double rate = v.fps;
+    video_close(&v);
+    if (rc)
+        return -1;
+    double fps = frames == 1 ? 120 : floor(rate / (double)stride + 1e-6);
+    snprintf(d->title, sizeof d->title, "clip: %s, %lld x %lld frames of %lld x %lld, %g a second",
+             path, (long long)d->rows, (long long)frames, (long long)width, (long long)height, fps);
+    return fixed_rate(d, (float)fps) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
+}
+
+/* ---- noise --------------------------------------------------------------------------------- */
+
+static int data_noise(struct stdit_data *d, const struct stdit_options *o)
+{
+    const char *text = o->latent;
+
+    if (stdit_data_shapes(d, 1))
+        return -1;
+    d->rows = o->train.samples;
+    d->channels = o->in_channels ? o->in_channels : 4;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->tokens = o->text_tokens ? o->text_tokens : 1;
+    struct stdit_geometry *g = &d->shape->geometry;
+    *g = (struct stdit_geometry){.frames = o->latent_frames,
+                                 .height = o->latent_height,
+                                 .width = o->latent_width,
+                                 .pixel_height = 8.0 * (double)o->latent_height,
+                                 .pixel_width = 8.0 * (double)o->latent_width};
+    d->z = MEMORY_FOR(sizeof *d->z, d->rows, d->channels, g->frames, g->height, g->width);
+    if (!d->z)
+        return say_fail("--latent %s: no memory for %lld samples", text, (long long)d->rows);
+    ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z,
+                     d->rows * stdit_data_z(d, d->shape));
+    snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
+             (long long)d->rows);
+    return fixed_rate(d, 24) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
+}
+
+/* ---- clips for an autoencoder --------------------------------------------------------------- */
+
+void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
+                      int64_t height, int64_t width)
+{
+    struct stdit_clips *c = &s->clips;
+
+    stdit_vae_size(v, c, frames, height, width);
+    s->geometry = (struct stdit_geometry){.frames = c->latent_frames,
+                                          .height = c->rows,
+                                          .width = c->columns,
+                                          .pixel_height = (double)height,
+                                          .pixel_width = (double)width,
+                                          .pixel_frames = frames};
+}
+
+int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames)
+{
+    int64_t width = o->width ? o->width : 64, height = o->height ? o->height : 40;
+
+    if (stdit_data_shapes(d, 1) || stdit_vae_configure(&d->vae, o))
+        return -1;
+    d->channels = d->vae.channels;
+    stdit_shape_fill(&d->vae, d->shape, frames, height, width);
+    return 0;
+}
+
+int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
+{
+    if (o->text)
+        return stdit_data_text(d, o->text);
+    d->null_caption = true;
+    d->tokens = o->text_tokens ? o->text_tokens : 1;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    return fixed_text(d, (uint64_t)o->library.seed);
+}
+
+static int check_text(const struct stdit_data *d, const struct stdit_options *o)
+{
+    return d->text_rows == 1 || d->text_rows == d->rows
+               ? 0
+               : say_fail("%s: %lld rows of text for %lld clips", o->text, (long long)d->text_rows,
+                          (long long)d->rows);
+}
+
+static int data_text(struct stdit_data *d, const struct stdit_options *o, bool captions)
+{
+    if (captions && stdit_texts_asked(o))
+        return stdit_texts_open(&d->texts, d, o);
+    return stdit_data_caption(d, o) ? -1 : check_text(d, o);
+}
+
+static int data_videos(struct stdit_data *d, const struct stdit_options *o, bool captions)
+{
+    struct videos *v = &d->videos;
+
+    *v = (struct videos){
+        .frames = o->frames, .usual = VAE_CHUNK, .stride = o->stride ? o->stride : 1};
+    if (videos_any(v, o->video_dir, o->clips))
+        return -1;
+    const int64_t frames = v->frames ? v->frames : v->usual;
+    if (stdit_data_shape(d, o, frames))
+        return -1;
+    v->frames = frames;
+    v->width = d->shape->clips.width;
+    v->height = d->shape->clips.height;
+    d->rows = v->rows;
+    if (data_text(d, o, captions) || fixed_rate(d, 0))
+        return -1;
+    for (int64_t i = 0; i < d->rows; i++)
+        d->fps[i] = (float)videos_fps(v, i);
+    snprintf(d->title, sizeof d->title,
+             "videos: %s, %lld x %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld]",
+             o->video_dir, (long long)d->rows, (long long)frames, (long long)v->width,
+             (long long)v->height, (long long)d->channels, (long long)d->shape->geometry.frames,
+             (long long)d->shape->geometry.height, (long long)d->shape->geometry.width);
+    return 0;
+}
+
+/* ---- buckets -------------------------------------------------------------------------------- */
+
+static int take_sizes(struct stdit_data *d)
+{
+    const struct videos *v = &d->videos;
+
+    d->rows = v->rows;
+    d->size = malloc((size_t)d->rows * sizeof *d->size);
+    if (!d->size)
+        return say_fail("no memory for the sizes of %lld clips", (long long)d->rows);
+    for (int64_t i = 0; i < d->rows; i++)
+        d->size[i] = (struct bucket_sample){v->file[i].frames, v->file[i].height, v->file[i].width};
+    return 0;
+}
+
+static int open_samples(struct stdit_data *d, const struct stdit_options *o)
+{
+    struct videos *v = &d->videos;
+
+    v->whole = true;
+    v->stride = o->stride ? o->stride : 1;
+    if (o->latent)
+        return videos_list(v, o->latent, false);
+    return videos_any(v, o->video_dir, 0);
+}
+
+static int data_bucketed(struct stdit_data *d, const struct stdit_options *o, bool captions)
+{
+    const char *path = o->latent ? o->latent : o->video_dir;
+
+    d->noise = o->latent != NULL;
+    if (open_samples(d, o) || take_sizes(d) || stdit_data_buckets(d, o))
+        return -1;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->tokens = o->text_tokens ? o->text_tokens : 1;
+    snprintf(d->title, sizeof d->title, "%s: %s, %lld in %d buckets of %s",
+             d->noise ? "random latents" : "videos", path, (long long)d->fitting, d->n_shapes,
+             o->buckets);
+    if (fixed_rate(d, 24))
+        return -1;
+    if (d->noise)
+        return fixed_text(d, (uint64_t)o->library.seed);
+    return data_text(d, o, captions);
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+/* Fills in an option from the data; an explicit value must match the data. */
+static int agree(const char *option, int64_t *value, int64_t data)
+{
+    if (!*value)
+        *value = data;
+    if (*value == data)
+        return 0;
+    return say_fail("--%s (or the preset) is %lld, the data has %lld", option, (long long)*value,
+                    (long long)data);
+}
+
+int stdit_data_agree(struct stdit_data *d, struct stdit_options *o)
+{
+    if (agree("in-channels", &o->in_channels, d->channels) ||
+        agree("caption-channels", &o->caption_channels, d->caption_channels))
+        return -1;
+    if (!o->text_tokens)
+        o->text_tokens = d->tokens;
+    if (o->text_tokens < d->tokens)
+        return say_fail("the text has %lld tokens, the null caption %lld; raise --text-tokens",
+                        (long long)d->tokens, (long long)o->text_tokens);
+    for (int i = 0; i < d->n_shapes; i++)
+        d->shape[i].geometry.tokens = d->tokens;
+    return 0;
+}
+
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions)
+{
+    int rc;
+
+    *d = (struct stdit_data){0};
+    if (o->cache)
+        rc = stdit_data_cached(d, o);
+    else if (o->buckets)
+        rc = data_bucketed(d, o, captions);
+    else if (o->features)
+        rc = stdit_data_features(d, o->features);
+    else if (o->video_dir)
+        rc = data_videos(d, o, captions);
+    else
+        rc = o->video ? data_clip(d, o) : data_noise(d, o);
+    if (!rc && !d->buckets.n)
+        d->shape->batch = o->train.batch;
+    return rc ? -1 : stdit_data_agree(d, o);
+}
+
+void stdit_data_close(struct stdit_data *d)
+{
+    stdit_vae_close(&d->vae);
+    videos_close(&d->videos);
+    stdit_texts_close(&d->texts);
+    buckets_free(&d->buckets);
+    cache_close(&d->cache);
+    free(d->size);
+    free(d->own);
+    free(d->shape);
+    free(d->z);
+    free(d->y);
+    free(d->mask);
+    free(d->fps);
+    free(d->t);
+    free(d->eps);
+    free(d->x_mask);
+    *d = (struct stdit_data){0};
+}

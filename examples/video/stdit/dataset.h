@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training data: clips in pixel space, precomputed features, or noise of a given shape. */
+#ifndef STDIT_DATASET_H
+#define STDIT_DATASET_H
+
+#include "../cache/cache.h"
+#include "ckpt_files.h"
+#include "model.h"
+#include "autoencoder.h"
+#include "buckets.h"
+#include "options.h"
+#include "schedule.h"
+#include "texts.h"
+#include "../videos.h"
+
+enum { STDIT_BUCKET_NAME = 32 };
+
+/* Clips of one size and length, the batch size, and the training program. */
+struct stdit_shape {
+    struct stdit_geometry geometry;
+    struct stdit_clips clips; /* input of the autoencoder */
+    struct stdit_shift shift;
+    int64_t batch;        /* samples of a step, of each rank */
+    bool masked;          /* frame masks are fed */
+    struct bucket bucket; /* with buckets */
+    char name[STDIT_BUCKET_NAME];
+    int64_t possible;       /* rows that may be in this bucket */
+    ckpt_program *training; /* the context's; NULL: none */
+};
+
+struct stdit_data {
+    char title[512];   /* for the user */
+    bool pixels;       /* z is a clip with values in [-1, 1] */
+    bool null_caption; /* every sample has the null caption; y is unused */
+    bool noise;        /* z is drawn for each row on use */
+    int64_t rows, channels, caption_channels;
+    int64_t fitting;        /* with buckets: rows that one with a shape can take */
+    int64_t text_rows;      /* 1: shared by all rows */
+    const int64_t *text_of; /* [rows] text row of each row; NULL: the row's own index */
+    int64_t tokens;         /* text tokens of a sample */
+    struct stdit_shape *shape;
+    int n_shapes;
+    struct buckets buckets;     /* n 0: none */
+    struct bucket_sample *size; /* [rows], with buckets */
+    struct bucket *own;         /* [rows] of a cache, with buckets: the encoded bucket */
+    struct cache cache;         /* rows 0: none; else z and y come from it */
+    struct videos videos;       /* encoded by vae when z is NULL and there is no cache */
+    struct stdit_vae vae;
+    struct stdit_texts texts; /* captions of videos; rows 0: none */
+    float *z;                 /* [rows, channels, T, H, W] */
+    float *y;                 /* [text rows, L, caption_channels]; NULL: in the cache or in texts */
+    int32_t *mask;            /* [text rows, L] */
+    float *fps;               /* [rows] */
+    float *t, *eps;           /* [rows], like z; NULL: drawn */
+    int32_t *x_mask;          /* [rows, T]; NULL: drawn or absent */
+};
+
+/* Loads the data of the options, and fills in options that depend on it: channels, text tokens.
+ * captions: lists the videos' captions for the text encoder, if requested.  Returns 0, or -1 after
+ * printing a sentence. */
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions);
+void stdit_data_close(struct stdit_data *d);
+
+/* Elements of one row of z in a shape, and of y. */
+int64_t stdit_data_z(const struct stdit_data *d, const struct stdit_shape *s);
+int64_t stdit_data_y(const struct stdit_data *d);
+
+/* Fills d from a file of features, except members that depend on the options. */
+int stdit_data_features(struct stdit_data *d, const char *path);
+
+/* A tensor of a file as fp32, freed by the caller; a size of -1 matches any.  NULL after a
+ * sentence. */
+float *stdit_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
+                    const int64_t *shape);
+
+/* Loads y and mask of a file, or makes a single null caption; checks data against the options. */
+int stdit_data_text(struct stdit_data *d, const char *path);
+int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o);
+int stdit_data_agree(struct stdit_data *d, struct stdit_options *o);
+
+/* Destination of a sample's text. */
+struct stdit_text {
+    float *y;      /* [L, caption_channels] */
+    int32_t *mask; /* [L] */
+};
+
+/* Opens the cache of the options (cached.c). */
+int stdit_data_cached(struct stdit_data *d, struct stdit_options *o);
+/* Reads the latents of a row and its text, if cached.  If the row could not be encoded, reads the
+ * next row of its shape.  Returns the row read. */
+int64_t stdit_cached_row(const struct stdit_data *d, const struct stdit_shape *s, int64_t row,
+                         float *z, const struct stdit_text *text);
+
+/* Makes the only shape, for clips that the autoencoder encodes. */
+int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames);
+/* Reads the table of buckets, and makes a shape for each bucket with enough possible rows for a
+ * whole batch.  The sizes of the rows are known.  Shapes with the most tokens per step come
+ * first. */
+int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o);
+/* "144p 17 0.56": size, frames and ratio. */
+void stdit_bucket_name(const struct buckets *table, const struct bucket *b,
+                       char name[STDIT_BUCKET_NAME]);
+/* Sets the members of a shape that depend on the sizes of its frames. */
+void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
+                      int64_t height, int64_t width);
+/* Allocates n shapes. */
+int stdit_data_shapes(struct stdit_data *d, int n);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stdit-train: trains STDiT3, the video diffusion transformer of Open-Sora 1.2, within a memory
+ * budget, on a video file, on videos encoded by an autoencoder, or on precomputed features, and
+ * samples from the trained model.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "../../common/trainer.h"
+#include "ckpt_dist.h"
+#include "run.h"
+
+const char say_program[] = "stdit-train";
+
+/* ---- printed lines --------------------------------------------------------------------------- */
+
+static void introduce(const void *run)
+{
+    const struct stdit_run *r = run;
+    const struct stdit_config *c = &r->model.config;
+    char count[32];
+
+    stdit_note_caption(r);
+    printf("model: STDiT3 %s, %s trainable parameters (hidden %lld, %lld heads, depth %lld, %s)\n",
+           r->options.model, say_count(count, r->trainable), (long long)c->hidden,
+           (long long)c->heads, (long long)c->depth, r->options.dtype);
+    say_print("%s\n", r->data.title);
+    if (r->options.demo_budget)
+        printf("budget: half of the memory that a run without a budget takes; --vram SIZE sets "
+               "another\n");
+}
+
+/* ---- output paths -------------------------------------------------------------------------- */
+
+static int check_outputs(const void *run)
+{
+    const struct stdit_options *o = &((const struct stdit_run *)run)->options;
+    struct training_files files = stdit_files(o);
+    const struct ckpt_path inputs[] = {
+        {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
+        {"--video-dir", o->video_dir, CKPT_PATH_INPUT, 0},
+        {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--cache", o->cache, CKPT_PATH_INPUT, 0},
+        {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
+        {"--vae", o->vae, CKPT_PATH_INPUT, 0},
+        {"--text", o->text_encoder ? NULL : o->text, CKPT_PATH_INPUT, 0},
+        {"--text", o->text_encoder && !o->library.plan_only ? o->text : NULL, CKPT_PATH_DIRECTORY,
+         0},
+        {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
+        {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
+    };
+
+    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
+}
+
+/* ---- data and model ------------------------------------------------------------------------ */
+
+static bool has_buckets(const void *run)
+{
+    return ((const struct stdit_run *)run)->options.buckets != NULL;
+}
+
+static int open_data(void *run)
+{
+    struct stdit_run *r = run;
+
+    return stdit_data_open(&r->data, &r->options, true);
+}
+
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
+{
+    const struct stdit_data *d = &((const struct stdit_run *)run)->data;
+    size_t rows = (size_t)d->rows, texts = d->y ? (size_t)d->text_rows : 0;
+    const struct ckpt_fact all[] = {
+        {"number of clips", &d->rows, sizeof d->rows},
+        {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shape) * sizeof *d->z : 0},
+        {"sizes of the clips", d->size, d->size ? rows * sizeof *d->size : 0},
+        {"text", d->y, texts * (size_t)stdit_data_y(d) * sizeof *d->y},
+        {"captions", &d->texts.sum, sizeof d->texts.sum},
+        {"text mask", d->mask, texts * (size_t)d->tokens * sizeof *d->mask},
+        {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
+    };
+
+    memcpy(fact, all, sizeof all);
+    return sizeof all / sizeof *all;
+}
+
+static void set_masks(struct stdit_run *r)
+{
+    bool drawn = strcmp(r->options.mask_stage, "none") != 0;
+
+    for (int i = 0; i < r->data.n_shapes; i++) {
+        struct stdit_shape *s = &r->data.shape[i];
+        s->masked = r->data.x_mask || (drawn && s->geometry.frames > 1);
+    }
+}
+
+static int compile_steps(struct stdit_run *r)
+{
+    return stdit_compile_training(r) || stdit_compile_validation(r) ? -1 : 0;
+}
+
+/* Compiles the programs that run after the text encoder, in a planning-only context. */
+static int compile_ahead(struct stdit_run *r)
+{
+    return stdit_compile(r, training_has_steps(&r->options.train) ? compile_steps : NULL);
+}
+
+/* The text encoder has the whole budget and is freed before the model is created; a budget too
+ * small for training is rejected first. */
+static int encode_captions(struct stdit_run *r)
+{
+    const struct stdit_options *o = &r->options;
+    struct stdit_texts *t = &r->data.texts;
+
+    if (o->library.plan_only)
+        return 0;
+    if (stdit_texts_lack(t, o) && stdit_plan_ahead(r, ckpt_ranks(r->context), compile_ahead))
+        return -1;
+    return stdit_texts_make(t, &r->data, o, r->context);
+}
+
+static int make_model(void *run)
+{
+    struct stdit_run *r = run;
+
+    if (stdit_validation_open(r))
+        return -1;
+    set_masks(r);
+    r->drops = !r->data.t && !r->data.eps;
+    return encode_captions(r) || stdit_make_model(r) || stdit_load(r) ? -1 : 0;
+}
+
+/* ---- programs ------------------------------------------------------------------------------ */
+
+static int compile(void *run, bool trains)
+{
+    struct stdit_run *r = run;
+    struct stdit_options *o = &r->options;
+
+    if (o->video_dir && !o->library.plan_only &&
+        loader_hold_open(&r->hold, &o->loader, videos_largest(&r->data.videos)))
+        return -1;
+    return stdit_compile(r, trains ? compile_steps : NULL);
+}
+
+static int fits(void *run, bool trains)
+{
+    struct stdit_run *r = run;
+
+    if (trains && stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)))
+        return -1;
+    if (trains && r->data.buckets.n)
+        stdit_print_buckets(r);
+    if (trains && !r->data.buckets.n)
+        ckpt_plan_print(r->data.shape->training, stdout);
+    if (trains && r->options.video_dir && stdit_ahead_plan(r))
+        return -1;
+    loader_hold_close(&r->hold);
+    return 0;
+}
+
+static ckpt_program *program(const void *run)
+{
+    return ((const struct stdit_run *)run)->data.shape->training;
+}
+
+/* ---- the run ------------------------------------------------------------------------------- */
+
+static int notes(void *run, struct resume_place *place)
+{
+    struct stdit_run *r = run;
+    bool buckets = r->data.buckets.n > 0;
+
+    if (buckets && stdit_note_buckets(r))
+        return -1;
+    place->name = buckets ? STDIT_PLACE : NULL;
+    return buckets ? stdit_note_place(r, NULL) : 0;
+}
+
+static int resumed(void *run, struct resume_place *place)
+{
+    struct stdit_run *r = run;
+
+    r->bad = place->bad;
+    place->bad = NULL;
+    return place->was ? stdit_turns_go(&r->turns, place->was) : 0;
+}
+
+static void report(const void *run)
+{
+    validation_report(&((const struct stdit_run *)run)->validation.common);
+}
+
+static int finish(void *run, bool trained)
+{
+    struct stdit_run *r = run;
+
+    (void)trained;
+    return r->options.sample_steps > 0 && !ckpt_stop_requested(r->context) ? stdit_sample(r) : 0;
+}
+
+static int parse(void *run, int argc, char **argv)
+{
+    return stdit_options_parse(&((struct stdit_run *)run)->options, argc, argv);
+}
+
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
+{
+    table[0] = stdit_options_table(&((const struct stdit_run *)run)->options);
+    return 1;
+}
+
+static void close(void *run)
+{
+    stdit_validation_close(run);
+    stdit_close(run);
+}
+
+int main(int argc, char **argv)
+{
+    static struct stdit_run r;
+    const struct trainer t = {TRAINER_RUN(r),
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .varies = has_buckets,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "clips of the data",
+                              .samples = &r.data.rows,
+                              .notes = notes,
+                              .resumed = resumed,
+                              .describe = stdit_describe,
+                              .open_steps = stdit_open_steps,
+                              .look_last = stdit_look_last,
+                              .close_steps = stdit_close_steps,
+                              .report = report,
+                              .finish = finish,
+                              .close = close};
+
+    return trainer_main(&t, argc, argv);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command lines of stdit-train and stdit-sample: tables in addition to the library's, and
+ * presets. */
+#ifndef STDIT_OPTIONS_H
+#define STDIT_OPTIONS_H
+
+#include "../../common/loader.h"
+#include "../../common/outputs.h"
+#include "../../common/say.h"
+#include "../../common/validation.h"
+
+/* Values that a preset or the data may fill in are 0 (counts) or -1 (where 0 is a valid value). */
+struct stdit_options {
+    /* the model */
+    const char *model, *dtype;
+    int64_t hidden, heads, depth, in_channels, caption_channels, text_tokens;
+    double mlp_ratio;
+    bool freeze_caption, exact_timestep;
+    /* the data */
+    const char *features, *video, *latent, *size;
+    const char *video_dir, *text, *buckets, *cache;
+    bool check_cache;
+    const char *prompt, *prompts, *text_encoder, *tokenizer, *camera; /* of stdit-sample */
+    double aes, flow;                                                 /* NaN: not given */
+    const char *reference, *mask_strategy, *noise, *latents;          /* of stdit-sample */
+    int64_t loop, condition_frames, align;
+    double condition_edit;
+    const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */
+    int64_t frames, stride, clips;
+    struct loader_options loader;
+    int64_t width, height;                              /* from size */
+    int64_t latent_frames, latent_height, latent_width; /* from latent */
+    /* training */
+    struct training_options train;
+    const char *mask_stage;
+    double batch_seconds; /* limit of a step for chosen batches; 0: see bucket_batch.c */
+    /* output */
+    const char *out;
+    int64_t sample_steps, sample_seed, sample_every;
+    bool sample_ema;
+    struct validation_options validation;
+    double guidance, fps;
+    bool help, version;
+    bool demo_budget; /* library.vram is the demo's default */
+    struct ckpt_options library;
+};
+
+/* Defaults of all programs. */
+#define STDIT_OPTIONS_INIT                                                                         \
+    {                                                                                              \
+        .model = "tiny", .mlp_ratio = 4, .mask_stage = "none",                                     \
+        .train = {TRAINING_DEFAULTS, .ema_decay = 0.99, .beta2 = -1}, .sample_steps = -1,          \
+        .loader = {LOADER_DEFAULTS}, .guidance = -1, .library = CKPT_OPTIONS_INIT                  \
+    }
+
+/* Option rows of the model, for the tables of both programs. */
+#define STDIT_SIZE_ROWS                                                                            \
+    RANGE("hidden", INT, hidden, "N", "width of the model (default: the preset's)", 4, 65536),     \
+        RANGE("heads", INT, heads, "N", "attention heads (default: the preset's)", 1, 65536),      \
+        RANGE("depth", INT, depth, "N",                                                            \
+              "pairs of a spatial and a temporal block (default: the preset's)", 1, 1024),         \
+        RANGE("mlp-ratio", FLOAT, mlp_ratio, "X",                                                  \
+              "width of the MLP divided by the width of the model (default 4)", 0.001, 1000)
+#define STDIT_CAPTION_ROWS                                                                         \
+    RANGE("caption-channels", INT, caption_channels, "N",                                          \
+          "width of the text features (default: the preset's)", 1, 65536),                         \
+        RANGE("text-tokens", INT, text_tokens, "N",                                                \
+              "tokens of the null caption (default: the preset's)", 1, 65536)
+#define STDIT_NUMBER_ROWS                                                                          \
+    ROW("exact-timestep", FLAG, exact_timestep, NULL,                                              \
+        "with bf16: do not round the timestep (Open-Sora 1.2 does)"),                              \
+        DTYPE_ROW
+
+/* Parts of stdit_options_parse, for a program with its own table; all return 0, or -1 after a
+ * sentence. */
+int stdit_fill_preset(struct stdit_options *o);
+int stdit_check_size(struct stdit_options *o);
+int stdit_check_model(const struct stdit_options *o);
+
+/*
+ * Parses the command line and fills in the preset.  Returns 0 to continue, 1 if the program is done
+ * (--help) and -1 after printing a sentence.
+ */
+int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
+/* The files named by the options; out only if something is written to it. */
+struct training_files stdit_files(const struct stdit_options *o);
+/* Default directory of frames. */
+#define STDIT_OUT "stdit-out"
+/* stdit-train's own options. */
+struct option_table stdit_options_table(const struct stdit_options *o);
+/* As stdit_options_parse, for stdit-sample. */
+int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
+
+#endif

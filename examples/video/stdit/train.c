@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Training: rectified flow (Liu et al. 2022) with logit-normal times.
+ *
+ *     x_u = (1 - u) x0 + u eps;  the network predicts v = x0 - eps;  loss = mean (pred - v)^2
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../common/compiled.h"
+#include "../../common/dump.h"
+#include "../../common/training.h"
+#include "ckpt_dist.h"
+#include "run.h"
+#include "schedule.h"
+
+/* ---- recording ----------------------------------------------------------------------------- */
+
+/* (1 - u) x0 + u eps; frames that are not noised stay x0. */
+static ckpt_tensor mix(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tensor u,
+                       ckpt_tensor x_mask)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x0);
+    int64_t batch = d.shape[0], frames = d.shape[2];
+    ckpt_tensor level = ckpt_reshape(t, u, 5, (int64_t[]){batch, 1, 1, 1, 1});
+    ckpt_tensor x =
+        ckpt_add(t, ckpt_mul(t, x0, ckpt_affine(t, level, -1.f, 1.f)), ckpt_mul(t, eps, level));
+
+    if (!x_mask.id)
+        return x;
+    return ckpt_where(t, ckpt_reshape(t, x_mask, 5, (int64_t[]){batch, 1, frames, 1, 1}), x, x0);
+}
+
+struct recorded {
+    const struct stdit_run *run;
+    const struct stdit_shape *shape;
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct recorded *recorded = user;
+    const struct stdit_run *r = recorded->run;
+    const struct stdit_shape *s = recorded->shape;
+    const struct stdit_geometry *g = &s->geometry;
+    int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
+
+    ckpt_label(t, "noise");
+    struct stdit_inputs in = stdit_record_inputs(r, s, t, batch, r->drops);
+    ckpt_tensor x0 = in.x, u = ckpt_input(t, "u", CKPT_F32, 1, &batch);
+    if (s->masked)
+        in.x_mask = ckpt_input(t, "x_mask", CKPT_I32, 2, (int64_t[]){batch, g->frames});
+    ckpt_tensor eps =
+        r->data.eps ? ckpt_input(t, "eps", CKPT_F32, 5, z) : ckpt_randn(t, CKPT_F32, 5, z);
+    in.x = mix(t, x0, eps, u, in.x_mask);
+    ckpt_tensor both = stdit_forward(&r->model, t, g, &in);
+    ckpt_label(t, "loss");
+    ckpt_tensor pred = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
+    if (r->options.train.dump)
+        dump_record(r->context, t, pred);
+    return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
+}
+
+int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+                       const char *what)
+{
+    struct recorded recorded = {r, s};
+
+    int rc = ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training);
+    return compiled(r->context, rc, s->training, what);
+}
+
+int stdit_forecast(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+                   int64_t batch, double limit, struct ckpt_forecast *f)
+{
+    struct recorded recorded = {r, s};
+
+    return ckpt_forecast(r->context, record, &recorded, optimizer, batch, limit, f);
+}
+
+int stdit_compile_training(struct stdit_run *r)
+{
+    const struct stdit_options *o = &r->options;
+    struct ckpt_adamw adamw = training_adamw(&o->train);
+
+    adamw.eps = 1e-15f;
+    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &adamw);
+    if (r->data.buckets.n && stdit_choose_batches(r, optimizer))
+        return -1;
+    for (int i = 0; i < r->data.n_shapes; i++) {
+        struct stdit_shape *s = &r->data.shape[i];
+        char what[64] = "";
+        if (s->name[0])
+            snprintf(what, sizeof what, "bucket %s: ", s->name);
+        if (stdit_compile_loss(r, s, optimizer, what))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+enum { FLIGHT = 2 };
+
+/* The state of the training loop beside the run. */
+struct course {
+    struct stdit_run *run;
+    struct stdit_batch batch;
+    struct stdit_ahead ahead;
+    struct stdit_turn turn[FLIGHT]; /* of the steps in flight, by the remainder of their number */
+    char *place[FLIGHT];            /* before each of these turns, with buckets */
+    int64_t turns;                  /* steps that have a turn */
+};
+
+static struct stdit_turn *turn_of(struct course *c, int64_t step)
+{
+    return &c->turn[step % FLIGHT];
+}
+
+static int take_turn(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+    struct stdit_run *r = c->run;
+    char **place = &c->place[step % FLIGHT];
+
+    if (r->data.buckets.n) {
+        const char *now = stdit_turns_place(&r->turns);
+        free(*place);
+        *place = now ? strdup(now) : NULL;
+        if (!*place)
+            return say_fail("no memory for the place in the buckets");
+    }
+    c->turns = step + 1;
+    return stdit_turns_next(&r->turns, step, turn_of(c, step));
+}
+
+static ckpt_program *program(const struct training *t, int64_t step)
+{
+    return turn_of(t->user, step)->shape->training;
+}
+
+static int feed(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+    struct stdit_run *r = c->run;
+    struct stdit_batch *b = &c->batch;
+    const struct stdit_turn *turn = turn_of(c, step);
+    const struct stdit_shape *s = turn->shape;
+
+    if (stdit_batch_fill(b, r, turn) ||
+        (c->ahead.loader && stdit_batch_encode(b, r, turn, c->ahead.loader)))
+        return -1;
+    if (c->ahead.loader)
+        t->data_ms = loader_waited(c->ahead.loader) * 1e3;
+    if (stdit_batch_feed(b, r, s->training, r->drops) ||
+        stdit_batch_feed_training(b, r, s->training))
+        return say_fail("%s", ckpt_error(r->context));
+    return 0;
+}
+
+static int end(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+    const struct stdit_shape *s = turn_of(c, step)->shape;
+
+    t->part = s->name[0] ? s->name : NULL;
+    return training_end(t, s->training, step, 0);
+}
+
+/* The place before the first step that did not end: the data of one, whose turn was taken, may have
+ * failed. */
+static int notes(struct training *t)
+{
+    const struct course *c = t->user;
+    const char *place = c->turns > t->ended ? c->place[t->ended % FLIGHT] : NULL;
+
+    if (c->run->data.buckets.n && stdit_note_place(c->run, place))
+        return -1;
+    return c->ahead.loader ? loader_note_bad(c->ahead.loader, t->context) : 0;
+}
+
+static bool looks(const struct training *t, int64_t step)
+{
+    const struct course *c = t->user;
+
+    const struct stdit_options *o = &c->run->options;
+
+    return training_is_due(o->sample_every, step) || training_is_due(o->validation.every, step);
+}
+
+static int look(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+    const struct stdit_options *o = &c->run->options;
+
+    if (training_is_due(o->validation.every, step) && stdit_validate(c->run, step))
+        return -1;
+    return training_is_due(o->sample_every, step) && !training_is_stopped(t->context)
+               ? stdit_sample_between(c->run, step)
+               : 0;
+}
+
+/* The autoencoder is saved in its own file. */
+static bool is_ours(void *user, const char *name)
+{
+    (void)user;
+    return !stdit_vae_owns(name);
+}
+
+int stdit_open_steps(void *run, struct training *t)
+{
+    struct stdit_run *r = run;
+    const struct stdit_options *o = &r->options;
+    struct course *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return say_fail("no memory for a batch");
+    c->run = r;
+    if (o->video_dir)
+        t->ahead = 0; /* the device encodes videos */
+    t->reads = o->video_dir != NULL;
+    t->saves = is_ours;
+    t->turn = take_turn;
+    t->feed = feed;
+    t->program = program;
+    t->end = end;
+    t->looks = looks;
+    t->look = look;
+    t->notes = notes;
+    t->user = c;
+    return stdit_batch_create(&c->batch, r, r->data.shape, r->data.n_shapes) ||
+                   stdit_ahead_open(&c->ahead, r)
+               ? -1
+               : 0;
+}
+
+int stdit_look_last(void *run, struct training *t)
+{
+    struct stdit_run *r = run;
+
+    return r->validation.run ? stdit_validate(r, t->ended) : 0;
+}
+
+void stdit_close_steps(void *user)
+{
+    struct course *c = user;
+
+    stdit_ahead_close(&c->ahead);
+    stdit_batch_free(&c->batch);
+    for (int i = 0; i < FLIGHT; i++)
+        free(c->place[i]);
+    free(c);
+}

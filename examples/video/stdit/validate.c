@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The validation loss by noise level (common/validation.h), without the shift for resolution and
+ * length. */
+#include <stdlib.h>
+#include "../../common/memory.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
+#include "run.h"
+#include "schedule.h"
+
+/* ---- data and program ---------------------------------------------------------------------- */
+
+/* Every frame is noised to its level. */
+static void drop_draws(struct stdit_data *d, const char *path)
+{
+    if (d->t || d->eps || d->x_mask)
+        say_note("--val %s: its times, noise and frame masks are not used", path);
+    free(d->t);
+    free(d->eps);
+    free(d->x_mask);
+    d->t = d->eps = NULL;
+    d->x_mask = NULL;
+}
+
+/* A separate run for the recorder and the batches, with clips, times and noise of a file. */
+int stdit_validation_open(struct stdit_run *r)
+{
+    struct stdit_validation *v = &r->validation;
+
+    if (!r->options.validation.file)
+        return 0;
+    v->run = calloc(1, sizeof *v->run);
+    if (!v->run)
+        return say_fail("no memory for --val");
+    v->run->options = r->options;
+    bool cached = validation_is_cached(&r->options.validation);
+    v->run->options.features = cached ? NULL : r->options.validation.file;
+    v->run->options.buckets = v->run->options.video = v->run->options.video_dir = NULL;
+    v->run->options.cache = cached ? r->options.validation.file : NULL;
+    v->run->options.train.batch = 1;
+    v->run->options.train.dump = NULL;
+    struct stdit_data *d = &v->run->data;
+    if (stdit_data_open(d, &v->run->options, false))
+        return -1;
+    drop_draws(d, r->options.validation.file);
+    d->t = MEMORY_FOR(sizeof *d->t, d->rows);
+    d->eps = MEMORY_FOR(sizeof *d->eps, d->rows, stdit_data_z(d, d->shape));
+    return d->t && d->eps ? 0 : say_fail("--val: no memory for noise");
+}
+
+int stdit_compile_validation(struct stdit_run *r)
+{
+    struct stdit_validation *v = &r->validation;
+
+    if (!v->run)
+        return 0;
+    v->run->context = r->context;
+    v->run->model = r->model;
+    return stdit_compile_loss(v->run, v->run->data.shape, NULL, "validation: ");
+}
+
+/* The model belongs to the training run. */
+void stdit_validation_close(struct stdit_run *r)
+{
+    if (r->validation.run)
+        stdit_data_close(&r->validation.run->data);
+    free(r->validation.run);
+    r->validation.run = NULL;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------ */
+
+/* The buffers of a validation. */
+struct measuring {
+    struct stdit_run *run;
+    struct stdit_batch batch;
+};
+
+static void set_level(struct validation *v, int level)
+{
+    const struct measuring *m = v->user;
+    struct stdit_data *d = &m->run->data;
+    int64_t z = stdit_data_z(d, d->shape);
+    uint64_t seed = (uint64_t)m->run->options.library.seed;
+
+    for (int64_t row = 0; row < d->rows; row++) {
+        d->t[row] = (float)v->time[level];
+        ckpt_fill_normal(seed, (uint64_t)(row * VALIDATION_LEVELS + level), STREAM_VALID,
+                         d->eps + row * z, z);
+    }
+}
+
+static int measure_clip(struct validation *v, int64_t row, double *sum)
+{
+    struct measuring *m = v->user;
+    struct stdit_run *r = m->run;
+    const struct stdit_shape *s = r->data.shape;
+    /* without the offset that a rank adds */
+    int64_t before = row + r->data.rows * ckpt_ranks(r->context) - ckpt_rank(r->context);
+    float loss;
+
+    if (stdit_batch_fill(&m->batch, r, &(struct stdit_turn){.shape = s, .before = before}))
+        return -1;
+    if (stdit_batch_feed(&m->batch, r, s->training, false) ||
+        stdit_batch_feed_training(&m->batch, r, s->training) || ckpt_step(s->training, &loss))
+        return say_fail("validation: %s", ckpt_error(r->context));
+    *sum += loss;
+    return 0;
+}
+
+int stdit_validate(struct stdit_run *r, int64_t step)
+{
+    struct measuring m = {.run = r->validation.run};
+    struct validation *v = &r->validation.common;
+
+    if (stdit_batch_create(&m.batch, m.run, m.run->data.shape, 1))
+        return -1;
+    v->context = r->context;
+    v->log = &r->log;
+    v->rows = m.run->data.rows;
+    v->average = r->options.validation.average;
+    for (int level = 0; level < VALIDATION_LEVELS; level++)
+        v->time[level] = validation_time(level);
+    v->set = set_level;
+    v->measure = measure_clip;
+    v->user = &m;
+    int rc = validation_run(v, step);
+    stdit_batch_free(&m.batch);
+    return rc;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of vae-train: its own tables in addition to the library's. */
+#ifndef VAE_OPTIONS_H
+#define VAE_OPTIONS_H
+
+#include "../../common/loader.h"
+#include "../../common/outputs.h"
+#include "model_options.h"
+
+enum { VAE_MOST_LENGTHS = 64 };
+
+struct vae_options {
+    struct vae_model_options model;
+    int64_t stage; /* 1, 2, 3 */
+    /* the data */
+    const char *video, *video_dir, *tensors, *random, *size, *lengths;
+    int64_t frames, stride, clips;
+    int64_t width, height;        /* from size */
+    struct loader_options loader; /* of video_dir */
+    double image_share;
+    /* training */
+    struct training_options train;
+    int64_t part;
+    double kl_weight;
+    const char *lpips; /* file; NULL: off */
+    double lpips_weight;
+    const char *quantizer;
+    int64_t codebook;
+    double codebook_decay, commitment;
+    /* output */
+    const char *out;
+    bool help, version;
+    struct ckpt_options library;
+    /* derived from the options above */
+    struct vae_config config;
+    int64_t length[VAE_MOST_LENGTHS]; /* of clips, ascending */
+    int n_lengths;
+    bool vq;         /* ---- quantizer vq  */
+    bool image_only; /* the first length is only for the share of images */
+};
+
+/* The files named by the options; out only if something is written to it. */
+struct training_files vae_files(const struct vae_options *o);
+
+/* Returns 0 to continue, 1 if the program is done (--help) and -1 after printing a sentence. */
+int vae_options_parse(struct vae_options *o, int argc, char **argv);
+
+/* Sets the two tables of the program's own options.  Returns their number. */
+int vae_options_tables(const struct vae_options *o, struct option_table tables[2]);
+
+#endif
