@@ -381,7 +381,7 @@ static int64_t weights_bytes(const struct training *t)
     for (int i = 0; i < ckpt_param_count(t->context); i++) {
         struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         if (!ckpt_param_info(t->context, ckpt_param_at(t->context, i), &info) &&
-            (!t->saves || t->saves(NULL, info.name)))
+            (!t->saves || t->saves(t->saves_user, info.name)))
             n += info.numel * 4;
     }
     return n;

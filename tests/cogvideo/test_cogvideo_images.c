@@ -12,7 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "examples/video/cogvideo/images.h"
+#include "examples/video/images.h"
+#include "examples/video/cogvideo/vae.h"
 #include "vae_draw.h"
 
 const char say_program[] = "test_cogvideo_images";
@@ -29,7 +30,7 @@ enum {
 struct fixture {
     char directory[64];
     ckpt *c;
-    struct cogvideo_images m;
+    struct video_images m;
 };
 
 static int setup(void **state)
@@ -42,13 +43,13 @@ static int setup(void **state)
     vae_draw_model(f->directory, &vae_four);
     o.device = "cpu";
     assert_int_equal(ckpt_open(&f->c, &o), 0);
-    f->m = (struct cogvideo_images){.seed = 5, .mean = -3, .deviation = .5};
-    f->m.encoder.options = (struct cogvae_coder_options)COGVAE_CODER_INIT;
+    f->m = (struct video_images){.seed = 5, .mean = -3, .deviation = .5};
+    f->m.encoder.options = (struct video_coder_options)VIDEO_CODER_INIT;
     f->m.encoder.options.model = f->directory;
     f->m.encoder.options.dtype = "fp32";
-    assert_int_equal(cogvae_coder_config(&f->m.encoder, false), 0);
-    assert_int_equal(cogvideo_images_join(&f->m, f->c, ROWS, COLUMNS), 0);
-    assert_int_equal(cogvideo_images_compile(&f->m, false), 0);
+    assert_int_equal(video_coder_config(&f->m.encoder, &cogvideo_autoencoder, false), 0);
+    assert_int_equal(video_images_join(&f->m, f->c, ROWS, COLUMNS), 0);
+    assert_int_equal(video_images_compile(&f->m, false), 0);
     for (int i = 0; i < VALUES; i++)
         f->m.rgb[i] = (uint8_t)(i * 37 + i / 48 * 11);
     *state = f;
@@ -60,7 +61,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
     char path[128];
 
-    cogvae_coder_close(&f->m.encoder);
+    video_coder_close(&f->m.encoder);
     free(f->m.rgb);
     free(f->m.x);
     ckpt_close(f->c);
@@ -75,20 +76,22 @@ static int teardown(void **state)
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
+    const struct autoencoder_clip clip = {
+        .frames = 1, .height = ROWS * FACTOR, .width = COLUMNS * FACTOR};
+
     (void)batch;
-    return cogvae_encode(user, t);
+    return cogvae_encode(user, &clip, t);
 }
 
 /* Moments [h, w, 2 Z] of a frame, by a program of one pass. */
 static void encode(const struct fixture *f, const float *x, float *moments)
 {
     static float in[(1 + COGVAE_FRONT) * VALUES];
-    struct cogvae_clip clip = {&f->m.encoder.m, 1, ROWS * FACTOR, COLUMNS * FACTOR, 0};
     ckpt_program *p;
 
     for (int i = 0; i <= COGVAE_FRONT; i++)
         memcpy(in + i * VALUES, x, VALUES * sizeof *x);
-    assert_int_equal(ckpt_compile(f->c, record, &clip, NULL, 1, &p), 0);
+    assert_int_equal(ckpt_compile(f->c, record, f->m.encoder.own, NULL, 1, &p), 0);
     assert_int_equal(ckpt_feed(p, "in.0", in, sizeof in), 0);
     assert_int_equal(ckpt_step(p, NULL), 0);
     assert_int_equal(ckpt_fetch(p, "out.0", moments, (int64_t)CELLS * 2 * Z * 4), 0);
@@ -103,8 +106,8 @@ static void expect(const struct fixture *f, int64_t sample, double *image)
     char name[40];
     float level;
 
-    ckpt_fill_normal(5, (uint64_t)sample, COGVIDEO_STREAM_LEVEL, &level, 1);
-    ckpt_fill_normal(5, (uint64_t)sample, COGVIDEO_STREAM_NOISE, eps, VALUES);
+    ckpt_fill_normal(5, (uint64_t)sample, VIDEO_STREAM_LEVEL, &level, 1);
+    ckpt_fill_normal(5, (uint64_t)sample, VIDEO_STREAM_NOISE, eps, VALUES);
     for (int i = 0; i < VALUES; i++)
         x[i] =
             (float)(f->m.rgb[i] / 255. * 2 - 1 + exp(f->m.mean + f->m.deviation * level) * eps[i]);
@@ -130,7 +133,7 @@ static void is_as_published(void **state)
     for (int64_t sample = 0; sample < 3; sample++) {
         double error = 0, norm = 0;
         expect(f, sample * 1000, wanted);
-        assert_int_equal(cogvideo_images_encode(&f->m, sample * 1000, image), 0);
+        assert_int_equal(video_images_encode(&f->m, sample * 1000, image), 0);
         for (int i = 0; i < CELLS * Z; i++) {
             error += pow(image[i] - wanted[i], 2);
             norm += wanted[i] * wanted[i];
@@ -144,11 +147,11 @@ static void follows_from_the_sample(void **state)
     struct fixture *f = *state;
     static float one[CELLS * Z], two[CELLS * Z];
 
-    assert_int_equal(cogvideo_images_encode(&f->m, 7, one), 0);
-    assert_int_equal(cogvideo_images_encode(&f->m, 8, two), 0);
+    assert_int_equal(video_images_encode(&f->m, 7, one), 0);
+    assert_int_equal(video_images_encode(&f->m, 8, two), 0);
     assert_memory_not_equal(one, two, sizeof one);
-    assert_int_equal(cogvideo_images_compile(&f->m, true), 0); /* in less memory */
-    assert_int_equal(cogvideo_images_encode(&f->m, 7, two), 0);
+    assert_int_equal(video_images_compile(&f->m, true), 0); /* in less memory */
+    assert_int_equal(video_images_encode(&f->m, 7, two), 0);
     assert_memory_equal(one, two, sizeof one);
 }
 
@@ -162,7 +165,7 @@ static void levels_are_log_normal(void **state)
     (void)state;
     for (uint64_t i = 0; i < N; i++) {
         float level;
-        ckpt_fill_normal(5, i, COGVIDEO_STREAM_LEVEL, &level, 1);
+        ckpt_fill_normal(5, i, VIDEO_STREAM_LEVEL, &level, 1);
         sum += level;
         squares += level * level;
     }

@@ -19,7 +19,7 @@ const char say_program[] = "test_vae";
 struct fixture {
     ckpt *c;
     struct cogvae m;
-    struct cogvae_clip clip;
+    struct autoencoder_clip clip;
     bool decode;
 };
 
@@ -68,7 +68,7 @@ static void open_model(struct fixture *f, enum ckpt_dtype dtype, int64_t vram, i
     config.dtype = dtype;
     assert_int_equal(cogvae_create(&f->m, f->c, &config, half), 0);
     assert_int_equal(cogvae_load(&f->m, f->c, directory, half), 0);
-    f->clip.m = &f->m;
+    f->clip.decode = f->decode;
 }
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
@@ -76,7 +76,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     struct fixture *f = user;
 
     (void)batch;
-    return f->decode ? cogvae_decode(&f->clip, t) : cogvae_encode(&f->clip, t);
+    return f->decode ? cogvae_decode(&f->m, &f->clip, t) : cogvae_encode(&f->m, &f->clip, t);
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
@@ -91,11 +91,11 @@ static int64_t elements(const struct ckpt_desc *d)
 }
 
 /* Feeds the passes of x [frames, values], each with the frames before it. */
-static void feed_clip(ckpt_program *p, const struct cogvae_passes *passes, const float *x,
+static void feed_clip(ckpt_program *p, const struct autoencoder_passes *passes, const float *x,
                       int64_t frame)
 {
     for (int64_t i = 0; i < passes->n; i++) {
-        int64_t n = cogvae_pass_frames(passes, i), from = cogvae_pass_begin(passes, i);
+        int64_t n = autoencoder_pass_frames(passes, i), from = autoencoder_pass_begin(passes, i);
         float *in = malloc((size_t)((n + COGVAE_FRONT) * frame) * sizeof *in);
         char name[32];
         assert_non_null(in);
@@ -110,7 +110,7 @@ static void feed_clip(ckpt_program *p, const struct cogvae_passes *passes, const
 }
 
 /* The outputs of all passes in order, malloc'ed; *n: how many values. */
-static float *fetch_clip(ckpt_program *p, const struct cogvae_passes *passes, int64_t *n)
+static float *fetch_clip(ckpt_program *p, const struct autoencoder_passes *passes, int64_t *n)
 {
     float *y = NULL;
 
@@ -133,7 +133,7 @@ static float *coded(struct fixture *f, int64_t *n, struct ckpt_program_info *inf
 {
     int64_t each = f->decode ? COGVAE_DECODE_PASS : COGVAE_ENCODE_PASS;
     int64_t frame = f->clip.height * f->clip.width * (f->decode ? f->m.config.latent : 3);
-    struct cogvae_passes passes = cogvae_passes(f->clip.frames, each);
+    struct autoencoder_passes passes = cogvae_passes(f->clip.frames, each);
     ckpt_program *p;
     float *x = malloc((size_t)(f->clip.frames * frame) * sizeof *x);
 
@@ -159,9 +159,9 @@ static void check_case(const char *tag, bool decode, int64_t frames, int64_t hei
     char name[96];
     int64_t n, m;
 
-    f.clip = (struct cogvae_clip){.frames = frames, .height = height, .width = width};
+    f.clip = (struct autoencoder_clip){.frames = frames, .height = height, .width = width};
     if (decode)
-        f.clip = (struct cogvae_clip){
+        f.clip = (struct autoencoder_clip){
             .frames = (frames + 3) / 4, .height = height / 8, .width = width / 8};
     open_model(&f, CKPT_F32, 0, 0);
     float *y = coded(&f, &n, NULL);
@@ -222,13 +222,13 @@ static void check_slices(bool decode, enum ckpt_dtype dtype)
 {
     struct fixture f = {.decode = decode};
     struct ckpt_program_info whole = CKPT_PROGRAM_INFO_INIT, info = whole;
-    int64_t frames = decode ? 5 : 17, side = decode ? 3 : 24, slices[COGVAE_SLICES];
+    int64_t frames = decode ? 5 : 17, side = decode ? 3 : 24;
+    const int64_t *slices = cogvideo_autoencoder.slice;
     int64_t n = decode ? 17 * 24 * 24 * 3 : 5 * 3 * 3 * 32;
 
-    f.clip = (struct cogvae_clip){.frames = frames, .height = side, .width = side};
+    f.clip = (struct autoencoder_clip){.frames = frames, .height = side, .width = side};
     float *y = coded_as(&f, dtype, 0, 0, 0, &whole);
-    cogvae_slices(slices);
-    for (int i = 1; i < COGVAE_SLICES; i++) {
+    for (int i = 1; i < AUTOENCODER_SLICES; i++) {
         float *other = coded_as(&f, dtype, slices[i], 0, 0, &info);
         print_message("%s, slices of %lld: at least %lld bytes, whole %lld\n",
                       decode ? "decode" : "encode", (long long)slices[i],
@@ -284,22 +284,29 @@ static void test_counts(void **state)
     remove_model();
 }
 
+static int64_t frames_of(const struct cogvae *m, int64_t frames, bool decode)
+{
+    const struct autoencoder_clip clip = {.frames = frames, .decode = decode};
+
+    return autoencoder_clip_out(&cogvideo_autoencoder, m, &clip);
+}
+
 static void test_passes(void **state)
 {
     static const int64_t clips[][3] = {{1, 1, 1},    {5, 2, 2},    {9, 3, 3},
                                        {16, 4, 4},   {17, 5, 5},   {25, 7, 7},
                                        {49, 13, 13}, {81, 21, 21}, {161, 41, 41}};
-    struct cogvae_config c = {.levels = 4, .time_levels = 2};
+    const struct cogvae m = {.config = {.levels = 4, .time_levels = 2}};
 
     (void)state;
     for (size_t i = 0; i < sizeof clips / sizeof *clips; i++)
-        assert_int_equal(cogvae_clip_latents(&c, clips[i][0]), clips[i][1]);
-    assert_int_equal(cogvae_clip_frames(&c, 13), 49);
-    assert_int_equal(cogvae_clip_frames(&c, 4), 16);
-    struct cogvae_passes p = cogvae_passes(13, COGVAE_DECODE_PASS);
+        assert_int_equal(frames_of(&m, clips[i][0], false), clips[i][1]);
+    assert_int_equal(frames_of(&m, 13, true), 49);
+    assert_int_equal(frames_of(&m, 4, true), 16);
+    struct autoencoder_passes p = cogvae_passes(13, COGVAE_DECODE_PASS);
     assert_int_equal(p.n, 6);
-    assert_int_equal(cogvae_pass_frames(&p, 0), 3);
-    assert_int_equal(cogvae_pass_begin(&p, 5), 11);
+    assert_int_equal(autoencoder_pass_frames(&p, 0), 3);
+    assert_int_equal(autoencoder_pass_begin(&p, 5), 11);
 }
 
 /* "model DIR" writes one, for test_vae_programs.sh. */

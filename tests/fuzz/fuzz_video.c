@@ -11,8 +11,8 @@
 #include "../examples/video/list.h"
 #include "../examples/video/cogvideo/schedule.h"
 #include "../examples/video/cogvideo/vae.h"
-#include "../examples/video/cogvideo/vae_latents.h"
-#include "../examples/video/cogvideo/vae_videos.h"
+#include "../examples/video/latents.h"
+#include "../examples/video/paths.h"
 #include "../examples/common/shard.h"
 #include "../examples/common/video.h"
 #include "../examples/video/stdit/buckets.h"
@@ -122,15 +122,15 @@ static int read_table(const char *path, const char *directory)
 
 static int read_lines(const char *path, const char *directory)
 {
-    struct cogvae_videos v;
+    struct video_paths v;
     struct video_list l;
     struct prompts p = {.n = 0};
 
     (void)directory;
     int rc = prompts_read(&p, path);
     prompts_free(&p);
-    rc |= cogvae_videos_open(&v, NULL, path);
-    cogvae_videos_close(&v);
+    rc |= video_paths_open(&v, NULL, path);
+    video_paths_close(&v);
     if (video_list_lines(&l, path, path))
         return -1;
     video_list_free(&l);
@@ -188,10 +188,10 @@ static int read_caption(const char *path, const char *directory)
 static int read_latents(const char *path, const char *directory)
 {
     struct vae_latent_reader r;
-    struct cogvae_latents l = {.z = NULL};
+    struct video_latents l = {.z = NULL};
 
     (void)directory;
-    int rc = cogvae_latents_read(&l, path, true);
+    int rc = video_latents_read(&l, path, true);
     free(l.z);
     if (vae_latents_open(&r, path))
         return -1;

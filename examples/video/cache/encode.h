@@ -3,7 +3,7 @@
 #ifndef CACHE_ENCODE_H
 #define CACHE_ENCODE_H
 
-#include "../cogvideo/coder.h"
+#include "../coder.h"
 #include "../stdit/run.h"
 #include "cache.h"
 
@@ -25,7 +25,7 @@ struct encode {
     int64_t made[CACHE_PARTS]; /* number of new shards */
     int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
     int64_t bad;               /* number of clips */
-    struct cogvae_coder cogvideo;
+    struct video_coder cogvideo;
     float *pixels; /* of the clip being encoded */
 };
 

@@ -3,8 +3,9 @@
  * the same latents, as in cogvideo-encode. */
 #include <stdlib.h>
 #include <string.h>
-#include "../cogvideo/vae_latents.h"
-#include "../cogvideo/vae_videos.h"
+#include "../cogvideo/vae.h"
+#include "../latents.h"
+#include "../paths.h"
 #include "../../common/memory.h"
 #include "encode.h"
 
@@ -12,19 +13,19 @@ int encode_cogvideo_data(struct encode *e)
 {
     struct stdit_options *o = &e->options.stdit;
     struct stdit_data *d = &e->data;
-    struct cogvae_coder *k = &e->cogvideo;
+    struct video_coder *k = &e->cogvideo;
     int64_t frames = o->frames ? o->frames : 49, height = o->height ? o->height : 480,
             width = o->width ? o->width : 720;
 
-    k->options = (struct cogvae_coder_options)COGVAE_CODER_INIT;
+    k->options = (struct video_coder_options)VIDEO_CODER_INIT;
     k->options.model = e->options.model;
     k->options.dtype = o->dtype;
     k->options.library = o->library;
     d->videos = (struct videos){.whole = true, .stride = 1};
-    if (cogvae_coder_config(k, false) || stdit_data_shapes(d, 1) ||
+    if (video_coder_config(k, &cogvideo_autoencoder, false) || stdit_data_shapes(d, 1) ||
         videos_any(&d->videos, o->video_dir, 0))
         return -1;
-    int64_t factor = cogvae_factor(&k->m.config);
+    int64_t factor = k->sizes.factor;
     if (height % factor || width % factor)
         return say_fail("--size %lldx%lld: width and height must be multiples of %lld",
                         (long long)width, (long long)height, (long long)factor);
@@ -40,17 +41,17 @@ int encode_cogvideo_data(struct encode *e)
 
 int encode_cogvideo_open(struct encode *e)
 {
-    struct cogvae_coder *k = &e->cogvideo;
+    struct video_coder *k = &e->cogvideo;
     struct stdit_shape *s = e->data.shape;
     const struct stdit_clips *c = &s->clips;
-    int64_t factor = cogvae_factor(&k->m.config);
+    int64_t factor = k->sizes.factor;
 
     k->options.library = e->library;
     k->shown = true;
-    if (cogvae_coder_open(k) || cogvae_coder_compile(k, c->frames, c->height, c->width))
+    if (video_coder_open(k) || video_coder_compile(k, c->frames, c->height, c->width))
         return -1;
-    e->data.channels = k->m.config.latent;
-    s->geometry.frames = cogvae_coder_clip_out(k);
+    e->data.channels = k->sizes.latent;
+    s->geometry.frames = video_coder_clip_out(k);
     s->geometry.height = c->height / factor;
     s->geometry.width = c->width / factor;
     e->pixels = MEMORY_FOR(sizeof *e->pixels, c->frames, c->height, c->width, 3);
@@ -59,7 +60,7 @@ int encode_cogvideo_open(struct encode *e)
 
 void encode_cogvideo_close(struct encode *e)
 {
-    cogvae_coder_close(&e->cogvideo);
+    video_coder_close(&e->cogvideo);
     free(e->pixels);
 }
 
@@ -69,7 +70,7 @@ int encode_cogvideo_read(struct encode *e, struct loader_file *f, const struct l
     struct clip whole = {.frames = 1};
     struct video *v = loader_file_open(f, videos_find(&e->data.videos, row, 0, &whole));
 
-    if (!v || cogvae_video_take(v, c->frames, c->height, c->width, c->rgb))
+    if (!v || spread_take(v, c->frames, c->height, c->width, c->rgb))
         return -1;
     *fps = v->fps;
     return 1;
@@ -77,21 +78,21 @@ int encode_cogvideo_read(struct encode *e, struct loader_file *f, const struct l
 
 int encode_cogvideo_clip(struct encode *e, int64_t row, const uint8_t *rgb, float *z)
 {
-    struct cogvae_coder *k = &e->cogvideo;
+    struct video_coder *k = &e->cogvideo;
     const struct stdit_geometry *g = &e->data.shape->geometry;
-    struct cogvae_latents l = {g->frames, g->height, g->width, 2 * k->m.config.latent, NULL};
+    struct video_latents l = {g->frames, g->height, g->width, 2 * k->sizes.latent, NULL};
     char name[CACHE_PATH + 16];
 
     encode_name(e, row, name);
     char *dot = strrchr(name, '.');
     snprintf(dot && dot > name ? dot : name + strlen(name), 16, ".safetensors");
     l.z = MEMORY_FOR(sizeof *l.z, l.frames * l.height * l.width, l.channels);
-    int rc = l.z ? cogvae_coder_encode(k, rgb, e->pixels, l.z)
+    int rc = l.z ? video_coder_encode(k, rgb, e->pixels, l.z)
                  : say_fail("no memory for the latents of a clip");
     if (!rc)
-        rc = cogvae_latents_draw(&l, (uint64_t)e->library.seed, k->m.config.scaling, name);
+        rc = video_latents_draw(&l, (uint64_t)e->library.seed, k->sizes.scaling, name);
     if (!rc)
-        cogvae_latents_to(&l, z);
+        video_latents_to(&l, z);
     free(l.z);
     return rc;
 }

@@ -102,14 +102,3 @@ const char *cogvideo_config_name(const struct cogvideo_config *c)
         return "CogVideoX I2V";
     return c->rotary ? "CogVideoX 5B" : "CogVideoX 2B";
 }
-
-int cogvideo_check_video(const struct cogvideo_config *c, int64_t frames, int64_t height,
-                         int64_t width)
-{
-    if (height % 8 || width % 8)
-        return say_fail("--height and --width must be multiples of 8, the pixels of a latent");
-    if (frames && (frames - 1) % c->compression)
-        return say_fail("--frames %lld: give one more than a multiple of %lld", (long long)frames,
-                        (long long)c->compression);
-    return 0;
-}

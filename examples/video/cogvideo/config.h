@@ -29,11 +29,6 @@ struct cogvideo_config {
  * transformer/config.json.  Returns 0, or -1 after an error message. */
 int cogvideo_config_read(struct cogvideo_config *c, const char *path);
 
-/* Checks that the frames, rows and columns of a video (0: any) make whole latents.  Returns 0, or
- * -1 after an error message. */
-int cogvideo_check_video(const struct cogvideo_config *c, int64_t frames, int64_t height,
-                         int64_t width);
-
 /* "CogVideoX 2B", "CogVideoX 1.5 I2V" or similar. */
 const char *cogvideo_config_name(const struct cogvideo_config *c);
 
@@ -47,12 +42,6 @@ static inline bool cogvideo_has_image(const struct cogvideo_config *c)
 static inline int64_t cogvideo_latent_frames(const struct cogvideo_config *c, int64_t frames)
 {
     return (frames - 1) / c->compression + 1;
-}
-
-/* Latent frames rounded up to whole patches; the first frame is repeated to fill the patch. */
-static inline int64_t cogvideo_whole_frames(const struct cogvideo_config *c, int64_t latents)
-{
-    return (latents + c->patch_frames - 1) / c->patch_frames * c->patch_frames;
 }
 
 #endif

@@ -29,7 +29,7 @@ static ckpt_tensor embed_time(const struct cogvideo *m, ckpt_tape *t, ckpt_tenso
 }
 
 /* The condition of I2V follows the noisy channels: an image in the first frame, then zeros. */
-static ckpt_tensor with_image(ckpt_tape *t, const struct cogvideo_geometry *g, ckpt_tensor x,
+static ckpt_tensor with_image(ckpt_tape *t, const struct video_geometry *g, ckpt_tensor x,
                               ckpt_tensor image)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
@@ -59,10 +59,10 @@ static ckpt_tensor embed_patches(const struct cogvideo *m, ckpt_tape *t, ckpt_te
 }
 
 /* A constant of n rows that fill computes in fp32, rounded to the dtype. */
-static ckpt_tensor table(const struct cogvideo *m, ckpt_tape *t, const struct cogvideo_geometry *g,
+static ckpt_tensor table(const struct cogvideo *m, ckpt_tape *t, const struct video_geometry *g,
                          const char *name, enum ckpt_dtype dtype, int ndim, const int64_t *shape,
                          void (*fill)(const struct cogvideo_config *c,
-                                      const struct cogvideo_geometry *g, float *table))
+                                      const struct video_geometry *g, float *table))
 {
     int64_t n = shape[0] * shape[1] * (ndim > 2 ? shape[2] : 1);
     uint16_t *rounded = malloc((size_t)n * sizeof *rounded);
@@ -85,7 +85,7 @@ static ckpt_tensor table(const struct cogvideo *m, ckpt_tape *t, const struct co
 }
 
 /* Adds the positions: a computed table to the video, a learned one to text and video. */
-static void add_positions(const struct cogvideo *m, ckpt_tape *t, const struct cogvideo_geometry *g,
+static void add_positions(const struct cogvideo *m, ckpt_tape *t, const struct video_geometry *g,
                           struct cogvideo_state *s)
 {
     int64_t tokens = cogvideo_grid(&m->config, g).tokens, shape[] = {tokens, m->config.width};
@@ -100,8 +100,8 @@ static void add_positions(const struct cogvideo *m, ckpt_tape *t, const struct c
     }
 }
 
-void cogvideo_embed(const struct cogvideo *m, ckpt_tape *t, const struct cogvideo_geometry *g,
-                    const struct cogvideo_inputs *in, struct cogvideo_state *s)
+void cogvideo_embed(const struct cogvideo *m, ckpt_tape *t, const struct video_geometry *g,
+                    const struct video_inputs *in, struct cogvideo_state *s)
 {
     int64_t turned[] = {g->tokens + cogvideo_grid(&m->config, g).tokens, m->config.head / 2, 2};
 

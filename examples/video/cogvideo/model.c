@@ -86,8 +86,8 @@ int cogvideo_order_adapter(const struct cogvideo *m, ckpt *c, const char *prefix
 
 static struct cogvideo_grid sample_grid(const struct cogvideo_config *c)
 {
-    struct cogvideo_geometry g = {cogvideo_latent_frames(c, c->sample_frames), c->sample_height,
-                                  c->sample_width, c->text_tokens};
+    struct video_geometry g = {cogvideo_latent_frames(c, c->sample_frames), c->sample_height,
+                               c->sample_width, c->text_tokens};
 
     return cogvideo_grid(c, &g);
 }
@@ -153,8 +153,7 @@ int64_t cogvideo_parameters(const struct cogvideo_config *c)
 
 /* ---- shapes -------------------------------------------------------------------------------- */
 
-struct cogvideo_grid cogvideo_grid(const struct cogvideo_config *c,
-                                   const struct cogvideo_geometry *g)
+struct cogvideo_grid cogvideo_grid(const struct cogvideo_config *c, const struct video_geometry *g)
 {
     struct cogvideo_grid n = {g->frames / c->patch_frames, g->height / c->patch,
                               g->width / c->patch, 0};
@@ -164,7 +163,7 @@ struct cogvideo_grid cogvideo_grid(const struct cogvideo_config *c,
 }
 
 /* A learned table has a row for every token of one size. */
-static int check_learned(const struct cogvideo_config *c, const struct cogvideo_geometry *g)
+static int check_learned(const struct cogvideo_config *c, const struct video_geometry *g)
 {
     int64_t frames = cogvideo_latent_frames(c, c->sample_frames);
 
@@ -178,7 +177,7 @@ static int check_learned(const struct cogvideo_config *c, const struct cogvideo_
                     (long long)g->width, (long long)g->tokens);
 }
 
-int cogvideo_check_geometry(const struct cogvideo_config *c, const struct cogvideo_geometry *g)
+int cogvideo_check_geometry(const struct cogvideo_config *c, const struct video_geometry *g)
 {
     if (g->height % c->patch || g->width % c->patch)
         return say_fail("latents of %lld x %lld: height and width must be multiples of %lld, the "
@@ -202,8 +201,8 @@ int cogvideo_check_geometry(const struct cogvideo_config *c, const struct cogvid
 /* ---- forward pass -------------------------------------------------------------------------- */
 
 /* Two consecutive layer norms, the second modulated, shift first. */
-static ckpt_tensor project(const struct cogvideo *m, ckpt_tape *t,
-                           const struct cogvideo_geometry *g, const struct cogvideo_state *s)
+static ckpt_tensor project(const struct cogvideo *m, ckpt_tape *t, const struct video_geometry *g,
+                           const struct cogvideo_state *s)
 {
     const struct cogvideo_config *c = &m->config;
     struct cogvideo_grid n = cogvideo_grid(c, g);
@@ -218,8 +217,8 @@ static ckpt_tensor project(const struct cogvideo *m, ckpt_tape *t,
                            c->patch, c->patch);
 }
 
-ckpt_tensor cogvideo_forward(const struct cogvideo *m, ckpt_tape *t,
-                             const struct cogvideo_geometry *g, const struct cogvideo_inputs *in)
+ckpt_tensor cogvideo_forward(const struct cogvideo *m, ckpt_tape *t, const struct video_geometry *g,
+                             const struct video_inputs *in)
 {
     struct cogvideo_state s;
 

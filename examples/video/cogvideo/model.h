@@ -9,7 +9,7 @@
 #ifndef COGVIDEO_MODEL_H
 #define COGVIDEO_MODEL_H
 
-#include "ckpt.h"
+#include "../model.h"
 #include "config.h"
 
 /* A layer norm whose shift, scale and gate are computed from the timestep. */
@@ -36,11 +36,6 @@ struct cogvideo {
     struct cogvideo_block *block; /* [config.layers] */
 };
 
-/* The shape of one program: latent frames, rows, columns, and tokens of a prompt. */
-struct cogvideo_geometry {
-    int64_t frames, height, width, tokens;
-};
-
 /* Makes the parameters in c.  Returns 0 or CKPT_ENOMEM; c keeps other errors. */
 int cogvideo_create(struct cogvideo *m, ckpt *c, const struct cogvideo_config *config,
                     enum ckpt_dtype dtype);
@@ -55,18 +50,11 @@ int64_t cogvideo_parameters(const struct cogvideo_config *c);
 
 /* Checks that the model can be recorded with this shape.  Returns 0, or -1 after an error
  * message. */
-int cogvideo_check_geometry(const struct cogvideo_config *c, const struct cogvideo_geometry *g);
-
-struct cogvideo_inputs {
-    ckpt_tensor x;     /* [B, out, F, h, w] fp32: noisy latents */
-    ckpt_tensor image; /* [B, out, 1, h, w] fp32: the condition of I2V, else CKPT_NONE */
-    ckpt_tensor text;  /* [B, S, text] of the model's dtype */
-    ckpt_tensor t;     /* [B] fp32, 0 .. 999 */
-};
+int cogvideo_check_geometry(const struct cogvideo_config *c, const struct video_geometry *g);
 
 /* Records the model; the result is [B, out, F, h, w] in the model's dtype. */
-ckpt_tensor cogvideo_forward(const struct cogvideo *m, ckpt_tape *t,
-                             const struct cogvideo_geometry *g, const struct cogvideo_inputs *in);
+ckpt_tensor cogvideo_forward(const struct cogvideo *m, ckpt_tape *t, const struct video_geometry *g,
+                             const struct video_inputs *in);
 
 /* ---- private to the files of the model ---------------------------------------------------- */
 
@@ -75,8 +63,7 @@ struct cogvideo_grid {
     int64_t frames, rows, columns, tokens;
 };
 
-struct cogvideo_grid cogvideo_grid(const struct cogvideo_config *c,
-                                   const struct cogvideo_geometry *g);
+struct cogvideo_grid cogvideo_grid(const struct cogvideo_config *c, const struct video_geometry *g);
 
 /* The outputs of the embedders, inputs of the blocks: text [B, S, D], video [B, N, D], SiLU of the
  * embedded timestep [B, time], the rotary table fp32 [S + N, head/2, 2] or CKPT_NONE. */
@@ -84,8 +71,8 @@ struct cogvideo_state {
     ckpt_tensor text, video, time, rope;
 };
 
-void cogvideo_embed(const struct cogvideo *m, ckpt_tape *t, const struct cogvideo_geometry *g,
-                    const struct cogvideo_inputs *in, struct cogvideo_state *s);
+void cogvideo_embed(const struct cogvideo *m, ckpt_tape *t, const struct video_geometry *g,
+                    const struct video_inputs *in, struct cogvideo_state *s);
 
 /* Records one block.  The text output of the last block has no reader: it is not computed, and is
  * CKPT_NONE. */
@@ -103,10 +90,10 @@ void cogvideo_rows(const struct cogvideo *m, ckpt_tape *t, const struct ckpt_nn_
                    ckpt_tensor time, int n, ckpt_tensor *row);
 
 /* Cosines and sines of all tokens [S + N, head/2, 2]; the angle of text is 0. */
-void cogvideo_rotary_table(const struct cogvideo_config *c, const struct cogvideo_geometry *g,
+void cogvideo_rotary_table(const struct cogvideo_config *c, const struct video_geometry *g,
                            float *table);
 /* The sin-cos positions of the video tokens [N, D]. */
-void cogvideo_position_table(const struct cogvideo_config *c, const struct cogvideo_geometry *g,
+void cogvideo_position_table(const struct cogvideo_config *c, const struct video_geometry *g,
                              float *table);
 
 #endif

@@ -58,7 +58,7 @@ static float *turn(float *dst, double place, int64_t width)
     return dst;
 }
 
-void cogvideo_rotary_table(const struct cogvideo_config *c, const struct cogvideo_geometry *g,
+void cogvideo_rotary_table(const struct cogvideo_config *c, const struct video_geometry *g,
                            float *table)
 {
     struct cogvideo_grid n = cogvideo_grid(c, g);
@@ -92,7 +92,7 @@ static float *sincos_part(float *dst, double p, int64_t width)
 }
 
 /* The channels of the column come before the channels of the row. */
-void cogvideo_position_table(const struct cogvideo_config *c, const struct cogvideo_geometry *g,
+void cogvideo_position_table(const struct cogvideo_config *c, const struct video_geometry *g,
                              float *table)
 {
     struct cogvideo_grid n = cogvideo_grid(c, g);

@@ -6,7 +6,7 @@
  *
  * All tensors are channels last: clips [T, H, W, 3] with values in [-1, 1], latents [T, h, w, Z].
  *
- * A clip is encoded or decoded in passes over some frames each (struct cogvae_passes).  The passes
+ * A clip is encoded or decoded in passes over some frames each.  The passes
  * are part of the model: norms read all frames of one pass and no other.  Convolutions also read
  * the last two input frames of the previous pass: their caches.  All passes of a clip are one
  * program, so a cache is a tensor like any other: the plan keeps or offloads it.
@@ -14,7 +14,7 @@
 #ifndef COGVIDEO_VAE_H
 #define COGVIDEO_VAE_H
 
-#include "ckpt.h"
+#include "../autoencoder.h"
 
 enum { COGVAE_LEVELS = 6, COGVAE_LAYERS = 8, COGVAE_LATENT = 64 }; /* upper bounds */
 enum { COGVAE_FRONT = 2 }; /* frames before the first one that a convolution reads */
@@ -91,47 +91,25 @@ int cogvae_load(struct cogvae *m, ckpt *c, const char *dir, int halves);
 int64_t cogvae_factor(const struct cogvae_config *config);
 int64_t cogvae_time(const struct cogvae_config *config);
 
-/* The passes of a clip of that many frames, or latent frames when decoding: first, then `each`
- * repeatedly.  The first pass also has the remainder. */
-struct cogvae_passes {
-    int64_t n, first, each;
-};
+/* The passes of a clip of that many frames, or latent frames when decoding.  The first pass also
+ * has the remainder. */
 enum { COGVAE_ENCODE_PASS = 8, COGVAE_DECODE_PASS = 2 };
-struct cogvae_passes cogvae_passes(int64_t frames, int64_t each);
-int64_t cogvae_pass_frames(const struct cogvae_passes *p, int64_t pass);
-int64_t cogvae_pass_begin(const struct cogvae_passes *p, int64_t pass);
+struct autoencoder_passes cogvae_passes(int64_t frames, int64_t each);
 
 /* Output frames of one pass: an odd number of frames keeps its first frame, and a single frame
  * stays one. */
 int64_t cogvae_encoded(const struct cogvae_config *config, int64_t frames);
 int64_t cogvae_decoded(const struct cogvae_config *config, int64_t latents);
-/* Output frames of a whole clip, pass by pass. */
-int64_t cogvae_clip_latents(const struct cogvae_config *config, int64_t frames);
-int64_t cogvae_clip_frames(const struct cogvae_config *config, int64_t latents);
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-/* A clip to encode or decode, [frames, height, width] of the input. */
-struct cogvae_clip {
-    const struct cogvae *m;
-    int64_t frames, height, width;
-    /* Frames that a layer computes at a time, 0: all of a pass.  The bits are the same; fewer
-     * frames need less memory and more time. */
-    int64_t slice;
-};
+/* Record all passes of a clip; the first one repeats its first frame in front.  See struct
+ * autoencoder, whose recorder they are.  Return the last output. */
+ckpt_tensor cogvae_encode(const struct cogvae *m, const struct autoencoder_clip *clip,
+                          ckpt_tape *t);
+ckpt_tensor cogvae_decode(const struct cogvae *m, const struct autoencoder_clip *clip,
+                          ckpt_tape *t);
 
-/* Fills in the slices, from the fastest to the one with the smallest memory; returns their
- * number. */
-enum { COGVAE_SLICES = 4 };
-int cogvae_slices(int64_t slice[COGVAE_SLICES]);
-
-/*
- * Records all passes of a clip.  The inputs "in.0", "in.1", ... are fp32 [1, COGVAE_FRONT + frames
- * of the pass, height, width, channels]: the last frames of the previous pass come first; the first
- * pass repeats its own first frame there.  The outputs "out.0", ... are fp32 [frames of the pass,
- * ...]: moments with 2 Z channels, mean then logvar, or pixels.  Return the last output.
- */
-ckpt_tensor cogvae_encode(const struct cogvae_clip *clip, ckpt_tape *t);
-ckpt_tensor cogvae_decode(const struct cogvae_clip *clip, ckpt_tape *t);
+extern const struct autoencoder cogvideo_autoencoder;
 
 #endif

@@ -200,21 +200,11 @@ int64_t cogvae_time(const struct cogvae_config *config)
     return (int64_t)1 << config->time_levels;
 }
 
-struct cogvae_passes cogvae_passes(int64_t frames, int64_t each)
+struct autoencoder_passes cogvae_passes(int64_t frames, int64_t each)
 {
     int64_t n = frames / each > 1 ? frames / each : 1;
 
-    return (struct cogvae_passes){n, frames - (n - 1) * each, each};
-}
-
-int64_t cogvae_pass_frames(const struct cogvae_passes *p, int64_t pass)
-{
-    return pass ? p->each : p->first;
-}
-
-int64_t cogvae_pass_begin(const struct cogvae_passes *p, int64_t pass)
-{
-    return pass ? p->first + (pass - 1) * p->each : 0;
+    return (struct autoencoder_passes){n, frames - (n - 1) * each, each};
 }
 
 int64_t cogvae_encoded(const struct cogvae_config *config, int64_t frames)
@@ -229,18 +219,4 @@ int64_t cogvae_decoded(const struct cogvae_config *config, int64_t latents)
     for (int i = 0; i < config->time_levels; i++)
         latents = 2 * latents - latents % 2;
     return latents;
-}
-
-int64_t cogvae_clip_latents(const struct cogvae_config *config, int64_t frames)
-{
-    struct cogvae_passes p = cogvae_passes(frames, COGVAE_ENCODE_PASS);
-
-    return cogvae_encoded(config, p.first) + (p.n - 1) * cogvae_encoded(config, p.each);
-}
-
-int64_t cogvae_clip_frames(const struct cogvae_config *config, int64_t latents)
-{
-    struct cogvae_passes p = cogvae_passes(latents, COGVAE_DECODE_PASS);
-
-    return cogvae_decoded(config, p.first) + (p.n - 1) * cogvae_decoded(config, p.each);
 }

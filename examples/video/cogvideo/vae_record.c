@@ -501,7 +501,7 @@ static struct plane decode_pass(struct recorder *k, ckpt_tensor z)
 }
 
 /* "in.PASS" as [frames, height, width, channels]. */
-static ckpt_tensor feed_pass(const struct recorder *k, const struct cogvae_clip *clip,
+static ckpt_tensor feed_pass(const struct recorder *k, const struct autoencoder_clip *clip,
                              int64_t frames, int64_t channels)
 {
     int64_t shape[] = {1, frames + COGVAE_FRONT, clip->height, clip->width, channels};
@@ -525,38 +525,30 @@ static ckpt_tensor put_out(const struct recorder *k, const struct plane *p)
     return y;
 }
 
-static ckpt_tensor code(const struct cogvae_clip *clip, ckpt_tape *t, int64_t each,
-                        int64_t channels, struct plane (*record)(struct recorder *k, ckpt_tensor x))
+static ckpt_tensor code(const struct cogvae *m, const struct autoencoder_clip *clip, ckpt_tape *t,
+                        int64_t each, int64_t channels,
+                        struct plane (*record)(struct recorder *k, ckpt_tensor x))
 {
-    struct recorder k = {.m = clip->m, .t = t, .slice = clip->slice};
-    struct cogvae_passes passes = cogvae_passes(clip->frames, each);
+    struct recorder k = {.m = m, .t = t, .slice = clip->slice};
+    struct autoencoder_passes passes = cogvae_passes(clip->frames, each);
     ckpt_tensor out = CKPT_NONE;
 
     for (k.pass = 0; k.pass < passes.n; k.pass++) {
         k.last = k.pass + 1 == passes.n;
         k.caches = 0;
-        ckpt_tensor x = feed_pass(&k, clip, cogvae_pass_frames(&passes, k.pass), channels);
+        ckpt_tensor x = feed_pass(&k, clip, autoencoder_pass_frames(&passes, k.pass), channels);
         struct plane p = record(&k, x);
         out = put_out(&k, &p);
     }
     return out;
 }
 
-ckpt_tensor cogvae_encode(const struct cogvae_clip *clip, ckpt_tape *t)
+ckpt_tensor cogvae_encode(const struct cogvae *m, const struct autoencoder_clip *clip, ckpt_tape *t)
 {
-    return code(clip, t, COGVAE_ENCODE_PASS, clip->m->config.channels, encode_pass);
+    return code(m, clip, t, COGVAE_ENCODE_PASS, m->config.channels, encode_pass);
 }
 
-ckpt_tensor cogvae_decode(const struct cogvae_clip *clip, ckpt_tape *t)
+ckpt_tensor cogvae_decode(const struct cogvae *m, const struct autoencoder_clip *clip, ckpt_tape *t)
 {
-    return code(clip, t, COGVAE_DECODE_PASS, clip->m->config.latent, decode_pass);
-}
-
-int cogvae_slices(int64_t slice[COGVAE_SLICES])
-{
-    static const int64_t all[COGVAE_SLICES] = {0, 4, 2, 1};
-
-    for (int i = 0; i < COGVAE_SLICES; i++)
-        slice[i] = all[i];
-    return COGVAE_SLICES;
+    return code(m, clip, t, COGVAE_DECODE_PASS, m->config.latent, decode_pass);
 }

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The samples that a model trains on (dataset.h), from one of four sources: one file of
+ * features, a cache of video-encode, files of latents and text, or the random generator.  This file
+ * has the first and the last, whose samples are all in memory, and selects the source.  All samples
+ * of a run have one shape, d->geometry.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/memory.h"
+#include "../common/say.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "dataset.h"
+
+int64_t video_data_image(const struct video_data *d)
+{
+    return d->sizes->channels * d->geometry.height * d->geometry.width;
+}
+
+int64_t video_data_z(const struct video_data *d)
+{
+    return video_data_image(d) * d->geometry.frames;
+}
+
+int64_t video_data_y(const struct video_data *d)
+{
+    return d->geometry.tokens * d->sizes->text_width;
+}
+
+/* ---- noise --------------------------------------------------------------------------------- */
+
+/* Depends on the seed alone.  With --plan-only one sample is enough for the shapes. */
+static int open_noise(struct video_data *d, const struct video_options *o)
+{
+    const struct video_sizes *c = d->sizes;
+    const struct video_model *m = o->net.model;
+    int64_t frames = o->frames ? o->frames : m->frames, width = o->width ? o->width : m->width,
+            height = o->height ? o->height : m->height;
+    struct video_geometry *g = &d->geometry;
+
+    *g = (struct video_geometry){video_whole_frames(c, video_latent_frames(c, frames)),
+                                 height / VIDEO_FACTOR, width / VIDEO_FACTOR, c->text_tokens};
+    d->noise = true;
+    d->rows = o->library.plan_only ? 1 : o->train.samples;
+    d->z = MEMORY_FOR(sizeof *d->z, d->rows, video_data_z(d));
+    d->y = MEMORY_FOR(sizeof *d->y, d->rows, video_data_y(d));
+    if (!d->z || !d->y)
+        return say_fail("--data random: no memory for %lld samples", (long long)d->rows);
+    uint64_t seed = (uint64_t)o->library.seed;
+    ckpt_fill_normal(seed, 0, VIDEO_STREAM_DATA, d->z, d->rows * video_data_z(d));
+    ckpt_fill_normal(seed, 1, VIDEO_STREAM_DATA, d->y, d->rows * video_data_y(d));
+    snprintf(d->title, sizeof d->title, "random latents of %lld frames of %lld x %lld",
+             (long long)frames, (long long)height, (long long)width);
+    return 0;
+}
+
+/* ---- one file ------------------------------------------------------------------------------ */
+
+/* Reads a tensor of this shape.  A size of 0 matches any size and is set to the file's. */
+static int read_tensor(ckpt_file *f, const char *path, const char *name, int ndim, int64_t *shape,
+                       float **to)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    int i = ckpt_file_find(f, name);
+
+    if (i < 0 || ckpt_file_entry(f, i, &e))
+        return say_fail("%s: there is no tensor '%s'", path, name);
+    bool fits = e.ndim == ndim;
+    for (int k = 0; fits && k < ndim; k++) {
+        fits = e.shape[k] > 0 && (!shape[k] || shape[k] == e.shape[k]);
+        shape[k] = e.shape[k];
+    }
+    if (!fits)
+        return say_fail("%s: '%s' has another shape than this model or the other tensors", path,
+                        name);
+    *to = malloc((size_t)e.numel * sizeof **to);
+    if (!*to)
+        return say_fail("%s: no memory for '%s'", path, name);
+    return ckpt_file_read_f32(f, i, *to, e.numel) ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+/* As read_tensor, but the file may lack the tensor. */
+static int read_optional(ckpt_file *f, const char *path, const char *name, int ndim, int64_t *shape,
+                         float **to)
+{
+    return ckpt_file_find(f, name) < 0 ? 0 : read_tensor(f, path, name, ndim, shape, to);
+}
+
+/* Timesteps are indices of 1000 noise levels. */
+static int check_times(const struct video_data *d, const char *path)
+{
+    for (int64_t i = 0; d->t && i < d->rows; i++)
+        if (!(d->t[i] >= 0 && d->t[i] < 1000))
+            return say_fail("%s: 't' has a value that is not in 0 .. 999", path);
+    return 0;
+}
+
+static int read_features(struct video_data *d, ckpt_file *f, const char *path)
+{
+    const struct video_sizes *c = d->sizes;
+    int64_t z[] = {0, c->channels, 0, 0, 0}, y[] = {0, 0, c->text_width};
+
+    if (read_tensor(f, path, "z", 5, z, &d->z))
+        return -1;
+    y[0] = z[0];
+    if (read_tensor(f, path, "y", 3, y, &d->y))
+        return -1;
+    d->rows = z[0];
+    d->geometry = (struct video_geometry){z[2], z[3], z[4], y[1]};
+    int64_t image[] = {z[0], z[1], 1, z[3], z[4]};
+    if (c->has_image && read_tensor(f, path, "image", 5, image, &d->image))
+        return -1;
+    if (read_optional(f, path, "eps", 5, z, &d->eps) || read_optional(f, path, "t", 1, z, &d->t) ||
+        check_times(d, path))
+        return -1;
+    snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path, (long long)d->rows);
+    return 0;
+}
+
+static int open_features(struct video_data *d, const char *path)
+{
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    int rc = read_features(d, f, path);
+    ckpt_file_close(f);
+    return rc;
+}
+
+/* ---- all sources --------------------------------------------------------------------------- */
+
+int video_data_open(struct video_data *d, const struct video_options *o)
+{
+    int rc;
+
+    *d = (struct video_data){.sizes = &o->net.sizes};
+    if (o->features)
+        rc = open_features(d, o->features);
+    else if (o->cache)
+        rc = video_cached_open(d, o);
+    else if (!strcmp(o->data, "random"))
+        rc = open_noise(d, o);
+    else
+        rc = video_cache_open(d, o);
+    return rc ? -1 : o->net.model->check(&o->net, &d->geometry);
+}
+
+void video_data_close(struct video_data *d)
+{
+    for (int64_t i = 0; d->file && i < d->rows; i++) {
+        free(d->file[i].latents);
+        free(d->file[i].text);
+    }
+    free(d->file);
+    free(d->cached);
+    cache_close(&d->cache);
+    free(d->z);
+    free(d->y);
+    free(d->image);
+    free(d->eps);
+    free(d->t);
+    *d = (struct video_data){0};
+}
+
+void video_repeat_first(const struct video_data *d, float *z)
+{
+    int64_t plane = d->geometry.height * d->geometry.width, frames = d->geometry.frames;
+    size_t bytes = (size_t)plane * sizeof *z;
+
+    for (int64_t c = d->sizes->channels - 1; c >= 0; c--) {
+        memmove(z + (c * frames + 1) * plane, z + c * (frames - 1) * plane,
+                (size_t)(frames - 1) * bytes);
+        memcpy(z + c * frames * plane, z + (c * frames + 1) * plane, bytes);
+    }
+}
+
+void video_first_frame(const struct video_data *d, const float *z, float *image)
+{
+    int64_t plane = d->geometry.height * d->geometry.width;
+
+    for (int64_t c = 0; c < d->sizes->channels; c++)
+        memcpy(image + c * plane, z + c * d->geometry.frames * plane,
+               (size_t)plane * sizeof *image);
+}
+
+int64_t video_data_lines(const struct video_data *d)
+{
+    return d->cached ? d->cache.rows : d->rows + d->missing;
+}
+
+int64_t video_data_line(const struct video_data *d, int64_t row)
+{
+    return d->file ? d->file[row].line : d->cached ? d->cached[row] : row;
+}
+
+/* Without an image the first latent frame is used. */
+int video_data_read(const struct video_data *d, int64_t row, float *z, float *y, float *image)
+{
+    int64_t nz = video_data_z(d), ny = video_data_y(d), n = video_data_image(d);
+
+    if (d->file)
+        return video_cache_read(d, row, z, y, image);
+    if (d->cached)
+        return video_cached_read(d, row, z, y, image);
+    memcpy(z, d->z + row * nz, (size_t)nz * sizeof *z);
+    memcpy(y, d->y + row * ny, (size_t)ny * sizeof *y);
+    if (!image)
+        return 0;
+    if (d->image)
+        memcpy(image, d->image + row * n, (size_t)n * sizeof *image);
+    else
+        video_first_frame(d, z, image);
+    return 0;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Samples of a cache made by video-encode: see dataset.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/say.h"
+#include "dataset.h"
+
+static bool is_like(const struct cache_row *a, const struct cache_row *b)
+{
+    return !memcmp(a->shape, b->shape, sizeof a->shape);
+}
+
+/* Lists the rows with latents, which must all have one shape. */
+static int list_rows(struct video_data *d, const char *path)
+{
+    const struct cache *c = &d->cache;
+
+    d->cached = calloc((size_t)c->present, sizeof *d->cached);
+    if (!d->cached)
+        return say_fail("%s: no memory for %lld clips", path, (long long)c->present);
+    for (int64_t i = 0; i < c->rows; i++) {
+        const struct cache_row *r = &c->row[i];
+        if (!cache_has(r, CACHE_LATENTS))
+            continue;
+        if (!is_like(r, &c->row[d->rows ? d->cached[0] : i]))
+            return say_fail("%s: clip %lld (%s) has another size than the others; one run has one "
+                            "size",
+                            path, (long long)i, r->note.name);
+        if (c->tokens && r->tokens != c->tokens)
+            return say_fail("%s: clip %lld has no text features, or features of another length",
+                            path, (long long)i);
+        d->cached[d->rows++] = i;
+    }
+    return 0;
+}
+
+static int take_shape(struct video_data *d, const char *path)
+{
+    const struct cache *c = &d->cache;
+    const int64_t *shape = c->row[d->cached[0]].shape;
+
+    d->repeats = shape[1] % d->sizes->patch_frames != 0;
+    d->geometry = (struct video_geometry){shape[1] + d->repeats, shape[2], shape[3], c->tokens};
+    if (!c->tokens)
+        return say_fail("%s: has no text; video-encode --text-encoder encodes it", path);
+    if (shape[0] != d->sizes->channels || c->width != d->sizes->text_width)
+        return say_fail("%s: has %lld channels of latents and %lld of text; the model takes %lld "
+                        "and %lld",
+                        path, (long long)shape[0], (long long)c->width,
+                        (long long)d->sizes->channels, (long long)d->sizes->text_width);
+    return 0;
+}
+
+int video_cached_open(struct video_data *d, const struct video_options *o)
+{
+    struct cache *c = &d->cache;
+
+    if (cache_open(c, o->cache, o->check_cache))
+        return -1;
+    const char *family = cache_setup_text(c, "family");
+    if (!family || strcmp(family, o->net.model->autoencoder->family))
+        return say_fail("--cache %s: was not made by an autoencoder of %s", o->cache,
+                        o->net.model->published);
+    if (list_rows(d, o->cache) || take_shape(d, o->cache))
+        return -1;
+    d->missing = c->bad;
+    snprintf(d->title, sizeof d->title,
+             "cache: %.300s, %lld of %lld clips, latents [%lld, %lld, "
+             "%lld, %lld]",
+             o->cache, (long long)d->rows, (long long)c->rows, (long long)d->sizes->channels,
+             (long long)d->geometry.frames, (long long)d->geometry.height,
+             (long long)d->geometry.width);
+    return 0;
+}
+
+int video_cached_read(const struct video_data *d, int64_t row, float *z, float *y, float *image)
+{
+    if (cache_read_latents(&d->cache, d->cached[row], z))
+        return -1;
+    if (d->repeats)
+        video_repeat_first(d, z);
+    if (image)
+        video_first_frame(d, z, image);
+    return cache_read_text(&d->cache, d->cached[row], d->geometry.tokens, y);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See vae_latents.h. */
+#include "latents.h"
+#include <stdlib.h>
+#include <string.h>
+#include "../common/memory.h"
+#include "../common/say.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+
+/* Reads the sizes; *first: channels come before frames. */
+static int take_shape(struct video_latents *l, const struct ckpt_file_entry *e, const char *path,
+                      bool *first)
+{
+    const int64_t *s = e->shape;
+    int ndim = e->ndim;
+
+    *first = !strcmp(e->name, "encoded_video");
+    if (!*first && ndim == 5 && s[0] == 1) {
+        s++;
+        ndim--;
+    }
+    if (ndim != 4 || e->numel < 1)
+        return say_fail("%s: '%s' is not one clip %s", path, e->name,
+                        *first ? "[Z, F, h, w]" : "[F, Z, h, w]");
+    l->channels = s[*first ? 0 : 1];
+    l->frames = s[*first ? 1 : 0];
+    l->height = s[2];
+    l->width = s[3];
+    return 0;
+}
+
+/* Converts between [F, h, w, Z] and the order of the file; out: to the file. */
+static void reorder(const struct video_latents *l, bool first, float *file, bool out)
+{
+    int64_t plane = l->height * l->width;
+
+    for (int64_t f = 0; f < l->frames; f++)
+        for (int64_t c = 0; c < l->channels; c++) {
+            int64_t at = (first ? c * l->frames + f : f * l->channels + c) * plane;
+            for (int64_t p = 0; p < plane; p++) {
+                float *here = &l->z[(f * plane + p) * l->channels + c], *there = &file[at + p];
+                *(out ? there : here) = *(out ? here : there);
+            }
+        }
+}
+
+void video_latents_to(const struct video_latents *l, float *values)
+{
+    reorder(l, true, values, true);
+}
+
+static int read_values(struct video_latents *l, ckpt_file *f, int i, bool first)
+{
+    int64_t n = l->frames * l->channels * l->height * l->width;
+    float *file = MEMORY_FOR(sizeof *file, n, 1);
+    int rc = 0;
+
+    l->z = MEMORY_FOR(sizeof *l->z, n, 1);
+    if (!file || !l->z)
+        rc = say_fail("no memory for %lld latents", (long long)n);
+    else if (ckpt_file_read_f32(f, i, file, n))
+        rc = say_fail("%s", ckpt_error(NULL));
+    else
+        reorder(l, first, file, false);
+    free(file);
+    return rc;
+}
+
+int video_latents_from(struct video_latents *l, const float *values)
+{
+    int64_t n = l->frames * l->channels * l->height * l->width, plane = l->height * l->width;
+
+    l->z = MEMORY_FOR(sizeof *l->z, n, 1);
+    if (!l->z)
+        return say_fail("no memory for %lld latents", (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = i / plane / l->frames, f = i / plane % l->frames;
+        l->z[(f * plane + i % plane) * l->channels + c] = values[i];
+    }
+    return 0;
+}
+
+int video_latents_read(struct video_latents *l, const char *path, bool values)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    ckpt_file *f;
+    bool first = false;
+
+    *l = (struct video_latents){.z = NULL};
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    int i = ckpt_file_find(f, "encoded_video");
+    if (i < 0)
+        i = ckpt_file_find(f, "latents");
+    int rc = i < 0 || ckpt_file_entry(f, i, &e)
+                 ? say_fail("%s: there is no 'encoded_video' and no 'latents'", path)
+                 : take_shape(l, &e, path, &first);
+    if (!rc && values)
+        rc = read_values(l, f, i, first);
+    ckpt_file_close(f);
+    return rc;
+}
+
+static int write_values(const struct video_latents *l, const char *path, const char *name,
+                        enum ckpt_dtype dtype, const void *values)
+{
+    int64_t shape[] = {l->channels, l->frames, l->height, l->width};
+    ckpt_file_writer *w;
+    int rc = ckpt_file_create(&w, path);
+
+    if (!rc) {
+        rc = ckpt_file_add(w, name, dtype, 4, shape, values);
+        if (rc)
+            ckpt_file_abandon(w);
+        else
+            rc = ckpt_file_commit(w);
+    }
+    return rc ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+int video_latents_write(const struct video_latents *l, const char *path, const char *name,
+                        enum ckpt_dtype dtype)
+{
+    int64_t n = l->frames * l->channels * l->height * l->width;
+    float *file = MEMORY_FOR(sizeof *file, n, 1);
+    uint16_t *half = dtype == CKPT_BF16 ? MEMORY_FOR(sizeof *half, n, 1) : NULL;
+    int rc = 0;
+
+    if (!file || (dtype == CKPT_BF16 && !half))
+        rc = say_fail("no memory for %lld latents", (long long)n);
+    if (!rc)
+        reorder(l, true, file, true);
+    if (!rc && half)
+        ckpt_to_bf16(file, half, n);
+    if (!rc)
+        rc = write_values(l, path, name, dtype, half ? (const void *)half : file);
+    free(file);
+    free(half);
+    return rc;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of adapters: see lora.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "../common/say.h"
+#include "ckpt_files.h"
+#include "lora.h"
+
+#define STATE "value/"
+
+/* ---- tensors -------------------------------------------------------------------------------- */
+
+static struct video_lora_layer *find_layer(struct video_lora *l, const char *name)
+{
+    for (int i = 0; i < l->n; i++)
+        if (!strcmp(l->layer[i].name, name))
+            return &l->layer[i];
+    l->layer[l->n] = (struct video_lora_layer){.given = NAN};
+    snprintf(l->layer[l->n].name, LORA_LAYER, "%s", name);
+    snprintf(l->layer[l->n].model, LORA_LAYER, "%s", lora_layer_strip(name));
+    return &l->layer[l->n++];
+}
+
+/* Names of tensors by which other kinds of adapters are known. */
+static const char *kind_of(const char *name)
+{
+    static const char *const kinds[][2] = {
+        {"dora_scale", "DoRA (use_dora)"},
+        {"lora_magnitude_vector", "DoRA (use_dora)"},
+        {"hada_", "LoHa"},
+        {"lokr_", "LoKr"},
+        {"oft_", "OFT"},
+        {"vera_", "VeRA"},
+        {"lora_mid", "LoCon"},
+        {"lora_embedding", "an adapter of an embedding"},
+        {"lora_B.bias", "an adapter with a bias (lora_bias)"},
+        {".bias", "a trained bias (bias)"},
+        {"modules_to_save", "a layer trained as a whole (modules_to_save)"},
+        {".diff", "a difference of weights"},
+    };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strstr(name, kinds[i][0]))
+            return kinds[i][1];
+    return "no part of a LoRA adapter";
+}
+
+static int refuse_tensor(const struct video_lora *l, const char *name)
+{
+    return say_fail("%s: '%s' is %s; this program applies LoRA adapters alone", l->path, name,
+                    kind_of(name));
+}
+
+static int take_alpha(struct video_lora *l, ckpt_file *f, int i, const char *layer)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    float alpha;
+
+    ckpt_file_entry(f, i, &e);
+    if (e.numel != 1 || ckpt_file_read_f32(f, i, &alpha, 1) || !isfinite(alpha))
+        return say_fail("%s: '%s' is not a number", l->path, e.name);
+    find_layer(l, layer)->given = (double)alpha;
+    return 0;
+}
+
+static int take_factor(struct video_lora *l, const struct ckpt_file_entry *e,
+                       const struct lora_part_name *name)
+{
+    struct video_lora_layer *layer = find_layer(l, name->layer);
+    const bool is_a = name->part == LORA_A;
+    char **to = is_a ? &layer->a : &layer->b;
+    const int64_t rank = e->shape[is_a ? 0 : 1];
+
+    if (e->ndim != 2 || !e->numel)
+        return say_fail("%s: '%s' is not a matrix; adapters of convolutions are not supported",
+                        l->path, e->name);
+    if (*to)
+        return say_fail("%s: '%s' and '%s' are two adapters of one layer; give a file of one",
+                        l->path, *to, e->name);
+    *to = strdup(e->name);
+    if (!*to)
+        return say_fail("no memory for adapters");
+    if (layer->rank && layer->rank != rank)
+        return say_fail("%s: '%s' has rank %lld, and its other factor %lld", l->path, e->name,
+                        (long long)rank, (long long)layer->rank);
+    layer->rank = rank;
+    *(is_a ? &layer->in : &layer->out) = e->shape[is_a ? 1 : 0];
+    return 0;
+}
+
+/* A state has the values of adapters among those of all parameters, and moments. */
+static int take_tensor(struct video_lora *l, ckpt_file *f, int i)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    struct lora_part_name name;
+
+    if (ckpt_file_entry(f, i, &e))
+        return say_fail("%s", ckpt_error(NULL));
+    const char *own = strncmp(e.name, STATE, strlen(STATE)) ? e.name : e.name + strlen(STATE);
+    if (l->is_state && own == e.name)
+        return 0;
+    lora_part_name(own, &name);
+    if (name.part == LORA_OTHER)
+        return l->is_state ? 0 : refuse_tensor(l, e.name);
+    l->original = l->original || name.original;
+    return name.part == LORA_ALPHA ? take_alpha(l, f, i, name.layer) : take_factor(l, &e, &name);
+}
+
+static int check_layers(const struct video_lora *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (!l->layer[i].a || !l->layer[i].b)
+            return say_fail("%s: layer '%s' has no %s", l->path, l->layer[i].name,
+                            l->layer[i].a ? "B (lora_B, up)" : "A (lora_A, down)");
+    return 0;
+}
+
+static int take_tensors(struct video_lora *l, ckpt_file *f)
+{
+    int n = ckpt_file_count(f), rc = 0;
+
+    l->layer = calloc((size_t)n, sizeof *l->layer);
+    if (!l->layer)
+        return say_fail("no memory for adapters");
+    for (int i = 0; i < n && !rc; i++)
+        rc = take_tensor(l, f, i);
+    rc = rc ? rc : check_layers(l);
+    l->rank = rc ? 0 : l->layer[0].rank;
+    return rc;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+/* Whether a file has adapters, of any kind; *is_state: among all that a training saved. */
+static bool has_adapters(ckpt_file *f, bool *is_state)
+{
+    struct lora_part_name name;
+    bool found = false;
+
+    *is_state = false;
+    for (int i = 0; i < ckpt_file_count(f); i++) {
+        struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+        ckpt_file_entry(f, i, &e);
+        lora_part_name(e.name, &name);
+        found = found || name.part == LORA_A || strstr(e.name, "lora_") ||
+                strstr(e.name, "lokr_") || strstr(e.name, "hada_");
+        *is_state = *is_state || !strncmp(e.name, STATE, strlen(STATE));
+    }
+    return found;
+}
+
+/* Replaces a directory of PEFT or diffusers by the file in it. */
+static bool find_file(struct video_lora *l, const char *path)
+{
+    static const char *const inside[] = {LORA_PEFT_FILE, "pytorch_lora_weights.safetensors",
+                                         "adapter_model.bin"};
+    struct stat st;
+
+    for (size_t i = 0;
+         i < sizeof inside / sizeof *inside && !stat(path, &st) && S_ISDIR(st.st_mode); i++)
+        if (snprintf(l->path, sizeof l->path, "%s/%s", path, inside[i]) < (int)sizeof l->path &&
+            !access(l->path, F_OK))
+            return true;
+    return snprintf(l->path, sizeof l->path, "%s", path) < (int)sizeof l->path;
+}
+
+int video_lora_open(struct video_lora *l, const char *path)
+{
+    ckpt_file *f;
+
+    *l = (struct video_lora){.network = NAN, .alpha = NAN};
+    if (!find_file(l, path))
+        return 1; /* the load reports the error */
+    if (ckpt_file_open(&f, l->path))
+        return strcmp(l->path, path) ? say_fail("%s", ckpt_error(NULL)) : 1;
+    int rc = has_adapters(f, &l->is_state) ? 0 : 1;
+    if (!rc)
+        rc = take_tensors(l, f);
+    if (!rc)
+        rc = video_lora_settings(l, f) || video_lora_scale(l) ? -1 : 0;
+    ckpt_file_close(f);
+    return rc;
+}
+
+void video_lora_close(struct video_lora *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        free(l->layer[i].a);
+        free(l->layer[i].b);
+    }
+    free(l->layer);
+    json_decref(l->settings);
+    *l = (struct video_lora){.n = 0};
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the programs of the family ask of a model: a transformer that predicts, from noisy latents,
+ * features of a text and a timestep, what its schedule takes the noise away with.
+ *
+ * A new model is a struct video_model: the reader of its configuration, its parameters under the
+ * names of its files, its forward pass, and its schedule of noise.  Data, training, adapters,
+ * validation, sampling and the command lines are the family's.
+ *
+ * B samples, F latent frames of h x w, S text tokens.
+ */
+#ifndef VIDEO_MODEL_H
+#define VIDEO_MODEL_H
+
+#include "../text/reader.h"
+#include "autoencoder.h"
+
+enum { VIDEO_FACTOR = 8 /* pixels along the side of a latent, in all models */ };
+
+/* The shape of one program: latent frames, rows, columns, and tokens of a prompt. */
+struct video_geometry {
+    int64_t frames, height, width, tokens;
+};
+
+/* The part of a configuration that the programs read. */
+struct video_sizes {
+    const char *name; /* "CogVideoX 2B" */
+    int64_t heads, width, layers;
+    int64_t channels; /* of the latents */
+    int64_t text_width, text_tokens;
+    int64_t compression;  /* frames of a video per latent frame */
+    int64_t patch_frames; /* latent frames of a patch */
+    bool has_image;       /* a condition image beside the noisy latents */
+};
+
+/* A model of a directory. */
+struct video_net {
+    const struct video_model *model;
+    struct video_sizes sizes;
+    enum ckpt_dtype dtype;
+    void *own; /* the model's, from read to close */
+};
+
+struct video_inputs {
+    ckpt_tensor x;     /* [B, channels, F, h, w] fp32: noisy latents */
+    ckpt_tensor image; /* [B, channels, 1, h, w] fp32: the condition of I2V, else CKPT_NONE */
+    ckpt_tensor text;  /* [B, S, text width] of the model's dtype */
+    ckpt_tensor t;     /* [B] fp32 */
+};
+
+/* Noisy latents are signal x0 + noise eps. */
+struct video_level {
+    double signal, noise;
+};
+
+/* Step i of sampling, from the prediction v at x and t: x0 = level.signal x - level.noise v, then x
+ * becomes keep x + clean x0 + old x0_before + noise eps. */
+struct video_step {
+    int64_t t;
+    struct video_level level;
+    double keep, clean, old, noise;
+};
+
+/* Sampling as the options ask for it. */
+struct video_drawing {
+    const char *solver;   /* NULL: by the schedule's file */
+    const char *guidance; /* how it changes over the steps */
+    double scale;
+    int64_t steps;
+};
+
+/* Functions that return int return 0, or -1 after an error message, where nothing else is said. */
+struct video_model {
+    const char *published; /* its name in messages and the texts of --help */
+    const char *train_usage, *sample_usage;
+    const char *out;               /* default directory for clips */
+    int64_t frames, height, width; /* of a clip, where neither data nor options say them */
+    enum text_family text;
+    const struct autoencoder *autoencoder;
+
+    /* Reads the configuration of a directory into n->sizes, and makes n->own; without parameters.
+     */
+    int (*read)(struct video_net *n, const char *dir);
+    void (*close)(struct video_net *n);
+    /* Whether the model can be recorded with this shape. */
+    int (*check)(const struct video_net *n, const struct video_geometry *g);
+    int64_t (*parameters)(const struct video_net *n);                             /* their number */
+    int64_t (*tokens)(const struct video_net *n, const struct video_geometry *g); /* of the video */
+    /* Makes the parameters in c, in place of earlier ones. */
+    int (*create)(struct video_net *n, ckpt *c);
+    /* Gives an adapter the order that files have.  Returns 0 or a code, with the sentence in c. */
+    int (*order_adapter)(const struct video_net *n, ckpt *c, const char *prefix);
+    /* The prediction [B, channels, F, h, w] in the model's dtype. */
+    ckpt_tensor (*forward)(const struct video_net *n, ckpt_tape *t, const struct video_geometry *g,
+                           const struct video_inputs *in);
+
+    /* Reads the schedule of a directory; shift above 0 replaces that of its file.  any: without a
+     * file any schedule will do, as the weights are random. */
+    int (*schedule)(struct video_net *n, const char *dir, double shift, bool any);
+    /* The timesteps of n training samples; they depend only on (seed, step, sample). */
+    void (*draw_times)(uint64_t seed, int64_t step, int64_t n, float *t);
+    struct video_level (*level)(const struct video_net *n, float t);
+    /* What the model predicts; signal and noise: the levels, [B, 1, 1, 1, 1]. */
+    ckpt_tensor (*target)(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tensor signal,
+                          ckpt_tensor noise);
+    /* Refuses names in the options; and numbers of steps that the schedule does not have. */
+    int (*check_drawing)(const struct video_drawing *d);
+    int (*check_steps)(const struct video_net *n, int64_t steps);
+    struct video_step (*step)(const struct video_net *n, const struct video_drawing *d, int64_t i);
+    double (*guidance)(const struct video_net *n, const struct video_drawing *d, int64_t i);
+};
+
+/* Checks that the frames, rows and columns of a video (0: any) make whole latents.  Returns 0, or
+ * -1 after an error message. */
+int video_check_size(const struct video_sizes *s, int64_t frames, int64_t height, int64_t width);
+
+/* Latent frames of a video, and these rounded up to whole patches: the first frame is repeated to
+ * fill the patch. */
+int64_t video_latent_frames(const struct video_sizes *s, int64_t frames);
+int64_t video_whole_frames(const struct video_sizes *s, int64_t latents);
+
+/* Text and video tokens of a sample. */
+int64_t video_tokens(const struct video_net *n, const struct video_geometry *g);
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of the program that trains.  Options that contradict each other or the model's
+ * configuration are refused here, before a context is opened. */
+#include <string.h>
+#include "../common/say.h"
+#include "ckpt_tools.h"
+#include "stages.h"
+
+#define ROW(...)   CKPT_OPTION(struct video_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct video_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
+    VIDEO_MODEL_ROWS,
+    GRAD_DTYPE_ROW,
+    CKPT_OPTION_GROUP("Data"),
+    ROW("data", STRING, data, "DIR",
+        "directory with videos.txt, prompts.txt and encoded data in DIR/cache; random: random "
+        "latents (default random)"),
+    ROW("videos", STRING, videos, "FILE",
+        "text file with one video per line (default: videos.txt in --data)"),
+    ROW("prompts", STRING, prompts, "FILE",
+        "text file with one prompt per line, in the order of --videos (default: prompts.txt or "
+        "prompt.txt in --data)"),
+    ROW("csv", STRING, csv, "FILE",
+        "table with a column of videos and one of prompts, in place of --videos and --prompts "
+        "(default: none)"),
+    ROW("video-column", STRING, video_column, "NAME", "column of videos in --csv (default video)"),
+    ROW("caption-column", STRING, caption_column, "NAME",
+        "column of prompts in --csv (default caption)"),
+    ROW("latents", STRING, latents, "DIR",
+        "directory of encoded videos (default: the one for their size in cache/video_latent of "
+        "--data)"),
+    ROW("text", STRING, text, "DIR",
+        "directory of encoded prompts, or one file from text-encode (default: "
+        "cache/prompt_embeddings of --data)"),
+    CACHE_ROWS,
+    ROW("features", STRING, features, "FILE",
+        "train on z, y and, for I2V, image of a safetensors file"),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default: from the data, else 49)", 1,
+          65536),
+    VIDEO_SIZE_ROW,
+    RANGE("height", INT, height, "N",
+          "height of a frame in pixels (default: from the data, else 480)", 1, 65536),
+    RANGE("width", INT, width, "N", "width of a frame in pixels (default: from the data, else 720)",
+          1, 65536),
+    RANGE("text-drop", FLOAT, text_drop, "X",
+          "fraction of samples trained with zeros in place of the prompt (default 0)", 0, 1),
+    ROW("images", STRING, images, "FILE",
+        "for I2V, text file with one picture or video (first frame) per line: noised and encoded "
+        "in each step (default: encoded_image of the data, else the first latent frame)"),
+    RANGE("image-noise-mean", FLOAT, image_noise_mean, "X",
+          "mean of the logarithm of the noise added to --images (default -3)", -1000, 10),
+    RANGE("image-noise-std", FLOAT, image_noise_std, "X",
+          "standard deviation of the logarithm of the noise added to --images (default 0.5)", 0,
+          10),
+    RANGE("image-drop", FLOAT, image_drop, "X",
+          "for I2V, fraction of samples trained with zeros in place of the picture (default 0.05)",
+          0, 1),
+    ROW("keep-order", FLAG, keep_order, NULL,
+        "take samples in the order of the list (default: shuffled in each epoch by --seed)"),
+    CKPT_OPTION_GROUP("Adapters"),
+    RANGE("lora-rank", INT, rank, "N",
+          "train only LoRA adapters of rank N (default: from the adapters in --load or --resume, "
+          "else train all weights)",
+          1, 65536),
+    VIDEO_LORA_ROWS,
+    ROW("lora-format", STRING, lora_format, "KIND",
+        "names of adapters in --save: diffusers, peft (with adapter_config.json beside) or "
+        "original, of the first code of CogVideoX (default diffusers)"),
+    ROW("frozen", STRING, frozen, "FORMAT",
+        "with --lora-rank, storage of the large frozen weights: bf16 (as --dtype), int8 (8-bit "
+        "codes) or nf4 (4-bit codes) (default bf16)"),
+    ROW("lora-merge", STRING, merge, "FILE",
+        "write the weights with the adapters merged into them at the end (default: not written)"),
+    WEIGHTS_ROWS,
+    BATCH_ROW("samples", " 1"),
+    STEPS_ROWS(" 1000", " 1e-4 for adapters, 2e-5 for all weights", " 100", "1e-4", "0: none"),
+    BETA2_ROW,
+    LOG_ROWS("prediction"),
+    VALIDATION_ROWS,
+    CKPT_OPTION_GROUP("Samples"),
+    RANGE("sample-every", INT, sample_every, "N",
+          "sample also every N steps, into step-NNNNNNNN of --output (default: only at the end)", 1,
+          OPTION_MOST),
+    ROW("sample-text", STRING, sample_text, "FILE",
+        "sample these text features: prompt_embedding (safetensors), one row per clip"),
+    ROW("sample-prompt", STRING, prompt, "TEXT",
+        "sample one clip of this text, encoded by --text-encoder (default: no sampling)"),
+    ROW("sample-prompts", STRING, sample_prompts, "FILE",
+        "text file with one prompt, for one clip, per line"),
+    ROW("sample-image", STRING, image, "FILE",
+        "picture to sample from, required for I2V: encoded_image (safetensors)"),
+    ROW("sample-ema", FLAG, sample_ema, NULL, "sample with the moving average of the weights"),
+    RANGE("sample-steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
+    VIDEO_DRAW_ROWS,
+    ROW("vae", STRING, vae, "DIR",
+        "autoencoder of --images and of sampled clips (default: the vae of --model, if it has "
+        "one)"),
+    ROW("output", STRING, out, "DIR", "directory for sampled clips (default cogvideo-out)"),
+    CKPT_OPTION_ALIAS("out", "output"),
+    HELP_ROWS,
+    {0},
+};
+
+static int print_help(const struct video_options *o)
+{
+    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
+
+    return options_print(o->help, o->version, o->net.model->train_usage, 2, sections);
+}
+
+struct option_table video_options_table(const struct video_options *o)
+{
+    return (struct option_table){table, o};
+}
+
+/* A cache and a file of features record their sizes and prompts: options beside them would be
+ * ignored, so they are refused. */
+static int check_data(struct video_options *o)
+{
+    bool listed = o->csv || o->videos || o->prompts || o->latents || o->text;
+
+    if (o->cache && (o->data || o->features || listed || o->frames || o->height || o->width))
+        return say_fail("--cache has all of the data: leave out --data, --features and their files "
+                        "and sizes");
+    if (o->check_cache && !o->cache)
+        return say_fail("--check-cache is for --cache DIR");
+    if (!o->data && !o->features && !o->cache)
+        o->data = listed ? "." : "random";
+    if (o->features && (o->data || listed))
+        return say_fail("--features has all of the data: leave out --data and its files");
+    if (o->data && !strcmp(o->data, "random") && listed)
+        return say_fail("--data random: leave out the files of videos and prompts");
+    if (o->csv && (o->videos || o->prompts))
+        return say_fail("--csv has videos and prompts: leave out --videos and --prompts");
+    return 0;
+}
+
+/* rank is that of --lora-rank or of the file.  Only weights that are not trained can be stored as
+ * int8 or nf4: an update is smaller than a step of these codes. */
+static int check_adapters(const struct video_options *o)
+{
+    bool own_format = video_lora_format(o) != LORA_DIFFUSERS;
+
+    if (video_lora_format(o) == LORA_FORMATS)
+        return say_fail("--lora-format %s: give diffusers, peft or original", o->lora_format);
+    if (!o->rank && (o->alpha >= 0 || o->merge || o->targets || own_format))
+        return say_fail("--lora-alpha, --lora-targets, --lora-format and --lora-merge are for "
+                        "--lora-rank N or a file of adapters");
+    if (own_format && !o->train.save && !o->train.save_ema)
+        return say_fail("--lora-format %s is for --save FILE", o->lora_format);
+    if (o->alpha == 0)
+        return say_fail("--lora-alpha 0: such adapters add nothing and learn nothing");
+    if (strcmp(o->frozen, "bf16") && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
+        return say_fail("--frozen %s: give bf16, int8 or nf4", o->frozen);
+    if (!o->rank && strcmp(o->frozen, "bf16"))
+        return say_fail(
+            "--frozen %s is for --lora-rank N: without adapters all weights are trained",
+            o->frozen);
+    if (o->merge && o->library.plan_only)
+        return say_fail("--lora-merge %s: nothing would be written: --plan-only ends before the "
+                        "first step",
+                        o->merge);
+    if (o->merge && !o->train.steps && !o->train.load && !o->train.state.from)
+        return say_fail("--lora-merge %s: nothing would be written: there are no adapters yet",
+                        o->merge);
+    return 0;
+}
+
+/* The noise is added to pictures before they are encoded, so encoded ones cannot have it. */
+static int check_images(struct video_options *o)
+{
+    bool noised =
+        o->image_noise_mean != VIDEO_NOISE_MEAN || o->image_noise_std != VIDEO_NOISE_DEVIATION;
+
+    if ((o->images || o->image_drop >= 0) && !o->net.sizes.has_image)
+        return say_fail("--%s is for I2V models", o->images ? "images" : "image-drop");
+    if (noised && !o->images)
+        return say_fail("--image-noise-mean and --image-noise-std are for --images FILE");
+    if (o->images && o->data && !strcmp(o->data, "random"))
+        return say_fail("--images: --data random has none");
+    if (o->image_drop < 0)
+        o->image_drop = o->net.sizes.has_image ? VIDEO_IMAGE_DROP : 0;
+    return 0;
+}
+
+/* Prompts are encoded before the first step, by one process alone; features come from any. */
+static int check_sampling(struct video_options *o)
+{
+    int n = !!o->sample_text + !!o->prompt + !!o->sample_prompts;
+    bool others = o->sample_every || o->sample_ema || o->image || o->negative || o->out ||
+                  (o->vae && !o->images);
+
+    if (n > 1)
+        return say_fail("give one of --sample-text, --sample-prompt and --sample-prompts");
+    if (!n && others)
+        return say_fail("%s needs --sample-text, --sample-prompt or --sample-prompts",
+                        o->sample_every ? "--sample-every"
+                        : o->sample_ema ? "--sample-ema"
+                        : o->image      ? "--sample-image"
+                        : o->negative   ? "--negative"
+                        : o->out        ? "--output"
+                                        : "--vae");
+    if ((o->text_encoder || o->tokenizer) && !video_has_prompts(o))
+        return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
+    if (video_has_prompts(o) && o->library.ranks)
+        return say_fail("--sample-prompt%s: prompts are not encoded with --ranks: make features "
+                        "with text-encode and give --sample-text",
+                        o->prompt ? "" : "s");
+    if (n && !o->train.steps && !o->train.state.from)
+        return say_fail("--steps 0 trains nothing; cogvideo-sample samples clips");
+    if (n && o->net.sizes.has_image != (o->image != NULL))
+        return say_fail(o->image
+                            ? "--sample-image is for I2V models"
+                            : "--sample-image FILE is missing: this model continues a picture");
+    if (o->sample_ema && o->train.ema_decay <= 0)
+        return say_fail("--sample-ema: with --ema-decay 0 there is no average");
+    if (!o->out && n)
+        o->out = o->net.model->out;
+    return video_check_drawing(o);
+}
+
+/* Adapters of a file keep their alpha and layers.  New ones begin with the scale 1, and at a higher
+ * rate than all weights, because few numbers are trained. */
+static void fill_defaults(struct video_options *o)
+{
+    if (o->rank && !o->lora.n && o->alpha < 0)
+        o->alpha = (double)o->rank;
+    if (!o->targets && !o->lora.n)
+        o->targets = VIDEO_TARGETS;
+    training_preset(&o->train, 1, 1000, 100, o->rank ? 1e-4 : 2e-5);
+}
+
+struct training_files video_training_files(const struct video_options *o)
+{
+    return (struct training_files){
+        .library = &o->library, .train = &o->train, .out = o->library.plan_only ? NULL : o->out};
+}
+
+int video_options_parse(struct video_options *o, const struct video_model *m, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    *o = (struct video_options)VIDEO_OPTIONS_INIT;
+    o->net.model = m;
+    if (option_once(argc, argv, "load"))
+        return -1;
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (print_help(o))
+        return 1;
+    if (!o->model)
+        return say_fail("--model DIR is missing");
+    if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||
+        video_check_size(&o->net.sizes, o->frames, o->height, o->width) || video_lora_options(o) ||
+        check_adapters(o) || check_images(o) ||
+        validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
+        return -1;
+    fill_defaults(o); /* after the checks, which ask what was given */
+    char path[VIDEO_PATH];
+    if (dtype_settle(&o->dtype, &o->train.state, video_weights(o, path), o->train.dtype_note) ||
+        training_check(&o->train, &o->library, o->dtype, o->train.batch))
+        return -1;
+    struct training_files files = video_training_files(o);
+    return outputs_asked(&files);
+}

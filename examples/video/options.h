@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command lines of the programs that train and sample: tables next to the library's. */
+#ifndef VIDEO_OPTIONS_H
+#define VIDEO_OPTIONS_H
+
+#include "../common/outputs.h"
+#include "../common/validation.h"
+#include "lora.h"
+#include "model.h"
+
+/* Published values for the noise on images of I2V: mean and deviation of log sigma, and the
+ * fraction of samples without an image. */
+#define VIDEO_NOISE_MEAN      (-3.0)
+#define VIDEO_NOISE_DEVIATION 0.5
+#define VIDEO_IMAGE_DROP      0.05
+
+/* Values that the data may set are 0 (counts) or -1 (where 0 is a valid value). */
+struct video_options {
+    /* the model */
+    const char *model, *dtype;
+    bool random;
+    double snr_shift;
+    struct video_net net; /* read from model */
+    /* the data */
+    const char *data, *features, *latents, *text, *videos, *prompts, *csv, *cache;
+    bool check_cache;
+    const char *video_column, *caption_column;
+    const char *size; /* becomes height and width */
+    int64_t frames, height, width;
+    double text_drop;
+    const char *images;
+    double image_noise_mean, image_noise_std, image_drop;
+    bool keep_order;
+    /* adapters */
+    int64_t rank;
+    double alpha;        /* below 0: of the file, else the rank */
+    const char *targets; /* NULL: of the file, else VIDEO_TARGETS */
+    const char *lora_format, *merge, *frozen;
+    struct video_lora lora; /* read from --load or --resume */
+    /* training */
+    struct training_options train;
+    /* sampling */
+    const char *solver, *guidance_kind, *negative, *image, *noise, *out;
+    const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
+    double guidance, fps;
+    int64_t sample_seed, sample_steps;
+    struct validation_options validation;
+    int64_t sample_every; /* steps between two clips of a training; 0: only at its end */
+    bool sample_ema;
+    /* output */
+    bool help, version;
+    struct ckpt_options library;
+};
+
+#define VIDEO_TARGETS "to_q,to_k,to_v,to_out.0"
+
+#define VIDEO_OPTIONS_INIT                                                                         \
+    {                                                                                              \
+        .snr_shift = -1, .video_column = "video", .caption_column = "caption", .alpha = -1,        \
+        .lora_format = "diffusers", .frozen = "bf16", .image_drop = -1,                            \
+        .image_noise_mean = VIDEO_NOISE_MEAN, .image_noise_std = VIDEO_NOISE_DEVIATION,            \
+        .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95},                         \
+        .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
+        .library = CKPT_OPTIONS_INIT                                                               \
+    }
+
+/* The options of both programs. */
+#define VIDEO_SIZE_ROW                                                                             \
+    ROW("size", STRING, size, "WxH",                                                               \
+        "width and height of a frame, in place of --width and --height (default: none)")
+#define VIDEO_MODEL_ROWS                                                                           \
+    ROW("model", STRING, model, "DIR",                                                             \
+        "model directory of diffusers, or its transformer directory (no default)"),                \
+        ROW("random", FLAG, random, NULL,                                                          \
+            "start from random weights: --model DIR needs only config.json"),                      \
+        RANGE("snr-shift", FLOAT, snr_shift, "X",                                                  \
+              "shift of the noise levels: 3 for CogVideoX-2B, 1 for the others (default: from "    \
+              "scheduler_config.json)",                                                            \
+              1e-6, OPTION_REAL),                                                                  \
+        DTYPE_ROW
+#define VIDEO_LORA_ROWS                                                                            \
+    RANGE("lora-alpha", FLOAT, alpha, "X",                                                         \
+          "adapters are scaled by X divided by their rank (default: from the file of adapters, "   \
+          "else the rank)",                                                                        \
+          0, OPTION_REAL),                                                                         \
+        ROW("lora-targets", STRING, targets, "LIST",                                               \
+            "layers of each block with adapters (default: from the file of adapters, "             \
+            "else " VIDEO_TARGETS ")")
+
+/* The options of sampling. */
+#define VIDEO_DRAW_ROWS                                                                            \
+    ROW("text-encoder", STRING, text_encoder, "DIR",                                               \
+        "directory of T5 in the format of Hugging Face; encodes the prompts before the model is "  \
+        "loaded (default: the text_encoder of --model)"),                                          \
+        SPIECE_ROW(tokenizer, "--text-encoder"),                                                   \
+        ROW("negative", STRING, negative, "FILE",                                                  \
+            "prompt_embedding of the negative prompt for guidance (safetensors) (default: "        \
+            "zeros)"),                                                                             \
+        ROW("solver", STRING, solver, "KIND",                                                      \
+            "solver of sampling: ddim or dpm (default: by the class in scheduler_config.json, "    \
+            "else dpm)"),                                                                          \
+        RANGE("guidance", FLOAT, guidance, "X",                                                    \
+              "scale of classifier-free guidance (default 6; 1: none)", 0, 1000),                  \
+        ROW("guidance-schedule", STRING, guidance_kind, "KIND",                                    \
+            "guidance over the steps: constant, cosine, or reference (the published one) "         \
+            "(default constant)"),                                                                 \
+        ROW("sample-seed", INT, sample_seed, "N",                                                  \
+            "seed of the initial noise of sampling (default 0)"),                                  \
+        RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 8)", 0.1, 240)
+
+/* Read the command line and the config.json of the model.  Return 0 to go on, 1 to exit (--help)
+ * and -1 after an error message. */
+int video_options_parse(struct video_options *o, const struct video_model *m, int argc,
+                        char **argv);
+int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
+                               char **argv);
+
+/* The value of --lora-format; LORA_FORMATS: there is no such format. */
+enum video_lora_format video_lora_format(const struct video_options *o);
+/* The adapter_config.json beside --save, or NULL if --lora-format writes none. */
+const char *video_lora_config(const struct video_options *o, char path[4096]);
+/* Reads the adapters of --load or --resume, if these have any, into o->lora, and --lora-rank from
+ * them.  Returns 0, or -1 after an error message: the file contradicts an option. */
+int video_lora_options(struct video_options *o);
+
+/* The files that the options name. */
+struct training_files video_training_files(const struct video_options *o);
+enum { VIDEO_PATH = 4096 };
+
+/* The weights of the transformer that the options name; the result is path or an option.  NULL:
+ * none, they are random. */
+const char *video_weights(const struct video_options *o, char path[VIDEO_PATH]);
+
+/* Reads --size.  Returns 0, or -1 after an error message. */
+int video_take_size(struct video_options *o);
+
+/* The program's own options. */
+struct option_table video_options_table(const struct video_options *o);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of the program that samples. */
+#include <string.h>
+#include "../common/say.h"
+#include "ckpt_tools.h"
+#include "stages.h"
+
+#define ROW(...)   CKPT_OPTION(struct video_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct video_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    CKPT_OPTION_GROUP("Model"),
+    VIDEO_MODEL_ROWS,
+    ROW("load", STRING, train.load, "FILE",
+        "LoRA adapters, or weights in place of the weights of --model (safetensors)"),
+    PARTIAL_ROW(train.partial),
+    RANGE("lora-rank", INT, rank, "N",
+          "rank of the LoRA adapters in --load (default: from the file)", 1, 65536),
+    VIDEO_LORA_ROWS,
+    CKPT_OPTION_GROUP("Prompts"),
+    ROW("text", STRING, sample_text, "FILE",
+        "text features to sample: prompt_embedding (safetensors), one row per clip; give this, "
+        "--prompt or --prompts"),
+    ROW("prompt", STRING, prompt, "TEXT",
+        "text for one clip, encoded by --text-encoder (no default)"),
+    ROW("prompts", STRING, sample_prompts, "FILE",
+        "text file with one prompt, for one clip, per line"),
+    VIDEO_DRAW_ROWS,
+    ROW("image", STRING, image, "FILE",
+        "picture to sample from, required for I2V: encoded_image (safetensors) (default: none)"),
+    ROW("noise", STRING, noise, "FILE",
+        "initial noise (safetensors) (default: drawn from --sample-seed)"),
+    CKPT_OPTION_GROUP("Clips"),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default 49)", 1, 65536),
+    VIDEO_SIZE_ROW,
+    RANGE("height", INT, height, "N", "height of a frame in pixels (default 480)", 1, 65536),
+    RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 65536),
+    RANGE("steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
+    ROW("out", STRING, out, "DIR",
+        "directory for latents (default cogvideo-out; with --output: not written)"),
+    ROW("output", STRING, output, "FILE",
+        "video to write, for several clips NAME-00001-of-00003.mp4 and so on, or a directory for "
+        "pictures (default: none)"),
+    ROW("vae", STRING, vae, "DIR",
+        "autoencoder that decodes for --output (default: the vae of --model)"),
+    HELP_ROWS,
+    {0},
+};
+
+static int check(struct video_options *o)
+{
+    bool prompts = o->prompt || o->sample_prompts;
+
+    if (!!o->sample_text + !!o->prompt + !!o->sample_prompts != 1)
+        return say_fail("give one of --text, --prompt and --prompts");
+    if (!prompts && (o->text_encoder || o->tokenizer))
+        return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
+    if (o->vae && !o->output)
+        return say_fail("--vae DIR is for --output FILE");
+    if (video_check_drawing(o))
+        return -1;
+    if (o->net.sizes.has_image != (o->image != NULL))
+        return say_fail(o->image ? "--image is for I2V models"
+                                 : "--image FILE is missing: this model continues a picture");
+    if (o->train.load && o->random && !o->lora.n)
+        return say_fail("--random and --load exclude each other");
+    if (!o->lora.n && (o->rank || o->alpha >= 0 || o->targets))
+        return say_fail("--lora-rank, --lora-alpha and --lora-targets are for adapters in --load");
+    char path[VIDEO_PATH];
+    return dtype_settle_weights(&o->dtype, video_weights(o, path));
+}
+
+int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
+                               char **argv)
+{
+    const struct ckpt_option *tables[] = {table, options_of_library(false)};
+    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
+
+    *o = (struct video_options)VIDEO_OPTIONS_INIT;
+    o->net.model = m;
+    o->frames = m->frames;
+    o->height = m->height;
+    o->width = m->width;
+    if (option_once(argc, argv, "load"))
+        return -1;
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (options_print(o->help, o->version, m->sample_usage, 2, sections))
+        return 1;
+    if (!o->model)
+        return say_fail("--model DIR is missing");
+    if (video_take_size(o) || m->read(&o->net, o->model) ||
+        video_check_size(&o->net.sizes, o->frames, o->height, o->width) || video_lora_options(o) ||
+        check(o))
+        return -1;
+    if (!o->out && !o->output)
+        o->out = m->out;
+    return outputs_untrained(&o->library);
+}

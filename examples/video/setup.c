@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model of a run and its weights. */
+#include <string.h>
+#include <unistd.h>
+#include "../common/names.h"
+#include "../common/say.h"
+#include "../common/trainer.h"
+#include "ckpt_files.h"
+#include "run.h"
+
+bool video_owns(void *run, const char *name)
+{
+    const struct video_run *r = run;
+
+    return !autoencoder_owns(r->options.net.model->autoencoder, name);
+}
+
+struct load {
+    struct video_run *run;
+    struct names missing, unexpected;
+};
+
+static void report(void *user, const char *what, const char *name)
+{
+    struct load *l = user;
+
+    if (*what == 'm' && (!video_owns(l->run, name) || ckpt_lora_only(NULL, name)))
+        return; /* adapters have their own files */
+    names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
+}
+
+/* Loads weights.  Missing and unexpected tensors are both reported: other trainers may drop a
+ * learned position table, which is a buffer, and a model without one cannot use it. */
+static int load_weights(struct video_run *r, const char *path)
+{
+    struct load l = {.run = r};
+    int rc = ckpt_load_params(r->context, path, report, &l, NULL);
+
+    names_report(&l.missing, path, "missing");
+    names_report(&l.unexpected, path, "unexpected");
+    if (rc)
+        return say_fail("%s", ckpt_error(r->context));
+    if (l.unexpected.n)
+        return say_fail("%s: these are not the weights of %s", path, r->options.net.sizes.name);
+    if (l.missing.n && !r->options.train.partial)
+        return say_fail("%s: %lld parameter%s missing; --partial initializes them", path,
+                        (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
+    return 0;
+}
+
+/* --load names adapters, or the weights of a whole transformer. */
+const char *video_weights(const struct video_options *o, char path[VIDEO_PATH])
+{
+    if (o->train.load && !o->lora.n)
+        return o->train.load;
+    if (o->random)
+        return NULL;
+    if (snprintf(path, VIDEO_PATH, "%s/transformer", o->model) >= VIDEO_PATH || access(path, F_OK))
+        snprintf(path, VIDEO_PATH, "%s", o->model);
+    return path;
+}
+
+static int load_model(struct video_run *r)
+{
+    char text[VIDEO_PATH];
+    const char *path = video_weights(&r->options, text);
+
+    return path ? load_weights(r, path) : 0;
+}
+
+int video_take_size(struct video_options *o)
+{
+    int64_t *side[] = {&o->width, &o->height};
+
+    return o->size ? option_sizes("size", o->size, "720x480", 2, side) : 0;
+}
+
+int video_make_model(struct video_run *r)
+{
+    const struct video_options *o = &r->options;
+    struct video_net *net = &r->options.net;
+
+    net->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
+    if (net->model->schedule(net, o->model, o->snr_shift, o->random) ||
+        net->model->create(net, r->context))
+        return -1;
+    /* Before the load, so that the host holds frozen weights only in their quantized form. */
+    if (o->rank && video_add_adapters(r))
+        return -1;
+    if (!o->library.plan_only && load_model(r))
+        return -1;
+    if (o->lora.n && !o->lora.is_state && !o->library.plan_only && video_load_adapters(r))
+        return -1;
+    r->trainable = trainer_count(r->context);
+    return 0;
+}

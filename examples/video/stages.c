@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stages before and after the transformer: see stages.h. */
+#include <string.h>
+#include "../common/memory.h"
+#include "../common/say.h"
+#include "stages.h"
+
+struct video_drawing video_drawing(const struct video_options *o)
+{
+    return (struct video_drawing){o->solver, o->guidance_kind, o->guidance, o->sample_steps};
+}
+
+int video_check_drawing(const struct video_options *o)
+{
+    const struct video_drawing d = video_drawing(o);
+
+    return o->net.model->check_drawing(&d);
+}
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+bool video_has_prompts(const struct video_options *o)
+{
+    return o->prompt || o->sample_prompts;
+}
+
+static struct text_captions captions(const struct video_options *o)
+{
+    return (struct text_captions){o->prompt ? "the prompt" : o->sample_prompts,
+                                  o->text_encoder ? o->text_encoder : o->model, o->tokenizer,
+                                  &o->library};
+}
+
+int video_prompts_read(struct video_prompts *p, const struct video_options *o)
+{
+    struct text_captions c = captions(o);
+
+    p->features = (struct text_features){.family = o->net.model->text,
+                                         .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
+                                         .length = o->net.sizes.text_tokens};
+    if (o->prompt ? prompts_add(&p->list, o->prompt, 1) : prompts_read(&p->list, o->sample_prompts))
+        return -1;
+    return text_captions_read(&c, &p->list, &p->features);
+}
+
+int video_prompts_encode(struct video_prompts *p, const struct video_options *o, bool show)
+{
+    struct text_captions c = captions(o);
+
+    if (text_captions_encode(&c, &p->features, show))
+        return -1;
+    if (p->features.width != o->net.sizes.text_width)
+        return say_fail("%s: features of %lld; this model reads %lld", c.encoder,
+                        (long long)p->features.width, (long long)o->net.sizes.text_width);
+    return 0;
+}
+
+int video_prompts_take(struct video_prompts *p, float **y)
+{
+    struct text_features *f = &p->features;
+
+    *y = MEMORY_FOR(sizeof **y, f->n, f->length, f->width);
+    if (!*y)
+        return say_fail("no memory for the features of %lld prompts", (long long)f->n);
+    text_captions_rows(f, *y);
+    text_features_close(f);
+    return 0;
+}
+
+void video_prompts_close(struct video_prompts *p)
+{
+    text_features_close(&p->features);
+    prompts_free(&p->list);
+}
+
+/* ---- the autoencoder ------------------------------------------------------------------------ */
+
+int video_coder_configure(struct video_coder *k, const struct video_options *o, bool decode)
+{
+    const struct autoencoder_sizes *c = &k->sizes;
+
+    k->options = (struct video_coder_options)VIDEO_CODER_INIT;
+    k->options.model = o->vae ? o->vae : o->model;
+    k->options.dtype = o->dtype;
+    if (video_coder_config(k, o->net.model->autoencoder, decode))
+        return -1;
+    if (c->latent != o->net.sizes.channels || c->factor != VIDEO_FACTOR)
+        return say_fail("%s: this autoencoder has %lld channels for %lld x %lld pixels; the "
+                        "transformer has %lld for 8 x 8",
+                        k->directory, (long long)c->latent, (long long)c->factor,
+                        (long long)c->factor, (long long)o->net.sizes.channels);
+    return 0;
+}

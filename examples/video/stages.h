@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sampling stages before and after the transformer: an encoder of prompts in a context of its
+ * own, and the decoder of latents. */
+#ifndef VIDEO_STAGES_H
+#define VIDEO_STAGES_H
+
+#include "../text/captions.h"
+#include "coder.h"
+#include "options.h"
+
+/* Sampling as the options ask for it. */
+struct video_drawing video_drawing(const struct video_options *o);
+/* Checks the names of solver and guidance in the options.  Returns 0, or -1 after an error
+ * message. */
+int video_check_drawing(const struct video_options *o);
+
+struct video_prompts {
+    struct prompts list;
+    struct text_features features;
+};
+
+/* Whether the options have prompts to encode. */
+bool video_has_prompts(const struct video_options *o);
+
+/* Reads the prompts and tokenizes them.  Returns 0, or -1 after an error message, as do all
+ * below. */
+int video_prompts_read(struct video_prompts *p, const struct video_options *o);
+/* Encodes the prompts under the library's options; show: prints the plan. */
+int video_prompts_encode(struct video_prompts *p, const struct video_options *o, bool show);
+/* Moves the features into *y, malloc'ed [n, tokens, width]. */
+int video_prompts_take(struct video_prompts *p, float **y);
+void video_prompts_close(struct video_prompts *p);
+
+/* Reads the config of the autoencoder that the options name and checks it against the latents of
+ * the model. */
+int video_coder_configure(struct video_coder *k, const struct video_options *o, bool decode);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program that trains a model, or adapters of it, inside a memory budget, on latents and text
+ * features that were encoded before: see programs.h.
+ *
+ * Everything that can be refused is checked before the first step: options, output files, the data
+ * of all ranks, the plan of every program of the run.  All programs are compiled before a state is
+ * loaded.  Without steps it only merges adapters.
+ */
+#include <stdlib.h>
+#include "../common/say.h"
+#include "../common/trainer.h"
+#include "ckpt_dist.h"
+#include "programs.h"
+#include "validate.h"
+#include "watch.h"
+
+static void introduce(const void *run)
+{
+    const struct video_run *r = run;
+    const struct video_net *net = &r->options.net;
+    const struct video_sizes *c = &net->sizes;
+    const struct video_geometry *g = &r->data.geometry;
+    char all[32], count[32], tokens[32];
+
+    printf("model: %s, %s parameters, %s of them trained%s (hidden %lld, %lld heads, %lld layers, "
+           "%s)\n",
+           c->name, say_count(all, net->model->parameters(net)), say_count(count, r->trainable),
+           r->options.rank ? " as adapters" : "", (long long)c->width, (long long)c->heads,
+           (long long)c->layers, r->options.dtype);
+    say_print("%s; %s tokens\n", r->data.title, say_count(tokens, video_tokens(net, g)));
+    if (r->data.missing)
+        printf("%lld of %lld samples are skipped\n", (long long)r->data.missing,
+               (long long)(r->data.missing + r->data.rows));
+}
+
+static int check_outputs(const void *run)
+{
+    const struct video_options *o = &((const struct video_run *)run)->options;
+    struct training_files files = video_training_files(o);
+    char config[4096];
+    const struct ckpt_path more[] = {
+        {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--videos", o->videos, CKPT_PATH_INPUT, 0},
+        {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
+        {"--csv", o->csv, CKPT_PATH_INPUT, 0},
+        {"--lora-merge", o->merge, CKPT_PATH_FILE, 0},
+        {"--lora-format", video_lora_config(o, config), CKPT_PATH_FILE, 0},
+        {"--sample-text", o->sample_text, CKPT_PATH_INPUT, 0},
+        {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
+        {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
+        {"--negative", o->negative, CKPT_PATH_INPUT, 0},
+        {"--images", o->images, CKPT_PATH_INPUT, 0},
+        {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
+    };
+
+    return outputs_check(&files, more, sizeof more / sizeof *more);
+}
+
+/* Encodes the prompts of samples with a context of its own. */
+static int encode_prompts(void *run)
+{
+    struct video_run *r = run;
+
+    return video_watch_encode(r->watch, r);
+}
+
+static int open_data(void *run)
+{
+    struct video_run *r = run;
+
+    return video_data_open(&r->data, &r->options);
+}
+
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
+{
+    const struct video_data *d = &((const struct video_run *)run)->data;
+
+    fact[0] = (struct ckpt_fact){"number of samples", &d->rows, sizeof d->rows};
+    fact[1] = (struct ckpt_fact){"shape of the latents", &d->geometry, sizeof d->geometry};
+    return 2;
+}
+
+static int make_model(void *run)
+{
+    struct video_run *r = run;
+
+    return video_validation_open(r->validation, r) || video_images_open(r->images, r) ||
+                   video_watch_open(r->watch) || video_make_model(r)
+               ? -1
+               : 0;
+}
+
+static int64_t parameters(const void *run)
+{
+    const struct video_net *net = &((const struct video_run *)run)->options.net;
+
+    return net->model->parameters(net);
+}
+
+/* The programs beside training are compiled twice: in as few bytes as possible before the training
+ * program, and again within its memory. */
+static int compile(void *run, bool trains)
+{
+    struct video_run *r = run;
+
+    if (!trains)
+        return 0;
+    return video_images_compile(r->images, true) || video_watch_compile_first(r->watch) ||
+                   video_compile(r) || video_validation_compile(r->validation, r) ||
+                   video_watch_compile(r->watch) || video_images_compile(r->images, false)
+               ? -1
+               : 0;
+}
+
+static int fits(void *run, bool trains)
+{
+    if (trains)
+        ckpt_plan_print(((struct video_run *)run)->training, stdout);
+    return 0;
+}
+
+static int note(void *run, struct resume_place *place)
+{
+    (void)place; /* the number of steps gives it */
+    return video_note_adapters(run);
+}
+
+static ckpt_program *program(const void *run)
+{
+    return ((const struct video_run *)run)->training;
+}
+
+static void report(const void *run)
+{
+    validation_report(&((const struct video_run *)run)->validation->common);
+}
+
+static int merge(void *run, bool trained)
+{
+    struct video_run *r = run;
+
+    (void)trained;
+    return r->options.merge ? video_merge_adapters(r, r->options.merge) : 0;
+}
+
+static int parse(void *run, int argc, char **argv)
+{
+    struct video_run *r = run;
+
+    return video_options_parse(&r->options, r->kind, argc, argv);
+}
+
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
+{
+    table[0] = video_options_table(&((const struct video_run *)run)->options);
+    return 1;
+}
+
+static void close(void *run)
+{
+    struct video_run *r = run;
+
+    video_watch_close(r->watch);
+    video_images_close(r->images);
+    video_validation_close(r->validation);
+    video_data_close(&r->data);
+    video_lora_close(&r->options.lora);
+    r->kind->close(&r->options.net);
+}
+
+int video_train(const struct video_model *m, int argc, char **argv)
+{
+    /* Too large for a small stack. */
+    static struct video_watch watch = {.draws = false};
+    static struct video_images images = {.seed = 0};
+    static struct video_validation validation = {.batch = {.run = NULL}};
+    static struct video_run r = {.watch = &watch, .images = &images, .validation = &validation};
+    r.kind = m;
+    const struct trainer t = {TRAINER_RUN(r),
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .before = encode_prompts,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .parameters = parameters,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "samples of the data",
+                              .samples = &r.data.rows,
+                              .notes = note,
+                              .describe = video_describe,
+                              .open_steps = video_open_steps,
+                              .look_last = video_look_last,
+                              .close_steps = video_close_steps,
+                              .report = report,
+                              .finish = merge,
+                              .close = close};
+
+    return trainer_main(&t, argc, argv);
+}
