@@ -129,21 +129,52 @@ const struct ckpt_option *options_of_library(bool trains)
     return rows;
 }
 
-int options_print(bool help, bool version, const char *usage, int n,
-                  const struct option_section *sections)
+int options_take(const struct option_reading *r, int *argc, char **argv)
 {
-    if (help) {
-        fputs(usage, stdout);
-        for (int i = 0; i < n; i++) {
-            if (sections[i].title)
-                printf("\n%s:\n", sections[i].title);
-            ckpt_option_table_help(sections[i].rows, stdout);
-        }
-    } else if (version)
+    int rc = ckpt_options_parse(r->library, argc, argv);
+
+    for (int i = 0; i < 2 && !rc && r->own[i].rows; i++)
+        rc = ckpt_option_table_parse(r->own[i].rows, r->own[i].values, argc, argv);
+    return rc ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+static void print_help(const struct option_reading *r)
+{
+    fputs(r->usage, stdout);
+    for (int i = 0; i < 2 && r->own[i].rows; i++) {
+        if (r->own[i].title)
+            printf("\n%s:\n", r->own[i].title);
+        ckpt_option_table_help(r->own[i].rows, stdout);
+    }
+    ckpt_option_table_help(options_of_library(r->trains), stdout);
+}
+
+int options_print(const struct option_reading *r)
+{
+    if (*r->help)
+        print_help(r);
+    else if (*r->version)
         printf("%s (libckpt) %s\n", say_program, ckpt_version());
     else if (ckpt_environment_check())
         say_note("%s", ckpt_error(NULL));
-    return help || version;
+    return *r->help || *r->version;
+}
+
+int options_reject(const struct option_reading *r, int argc, char **argv)
+{
+    const struct ckpt_option *tables[3] = {options_of_library(r->trains)};
+    int n = 1;
+
+    for (int i = 0; i < 2 && r->own[i].rows; i++)
+        tables[n++] = r->own[i].rows;
+    return ckpt_options_reject(argc, argv, n, tables) ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+int options_read(const struct option_reading *r, int argc, char **argv)
+{
+    if (options_take(r, &argc, argv) || options_reject(r, argc, argv))
+        return -1;
+    return options_print(r);
 }
 
 /* ---- how options affect a run's results ------------------------------------------------------ */

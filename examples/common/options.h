@@ -92,18 +92,45 @@ const struct ckpt_option *options_of_library(bool trains);
  * same files.  Returns 0, or -1 after an error message. */
 int options_alone(const struct ckpt_options *library);
 
-/* A section of --help. */
-struct option_section {
-    const char *title; /* NULL: the rows begin with a title */
+/* A table of options with the struct that has their values.  title: of its section of --help; NULL:
+ * the rows begin with one. */
+struct option_part {
+    const char *title;
     const struct ckpt_option *rows;
+    void *values;
 };
 
+/* The command line of a program. */
+struct option_reading {
+    const char *usage; /* the first part of --help */
+    struct ckpt_options *library;
+    bool trains; /* it has all of the library's options */
+    const bool *help, *version;
+    struct option_part own[2]; /* the second may be missing */
+};
+
+/* That of a program with one table, whose values o have members of these names. */
+#define OPTION_READING(o, table, usage, trains)                                                    \
+    {                                                                                              \
+        usage, &(o)->library, trains, &(o)->help, &(o)->version,                                   \
+        {                                                                                          \
+            {                                                                                      \
+                NULL, table, o                                                                     \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
 /*
- * Prints the text of --help (usage, then n sections) or --version and returns 1.  Otherwise warns
- * about unknown environment variables and returns 0.
+ * Reads the values of all tables, and refuses what is in none.  Warns about unknown environment
+ * variables.  Returns 0; 1 after the text of --help or --version was printed; or -1 after an error
+ * message.
  */
-int options_print(bool help, bool version, const char *usage, int n,
-                  const struct option_section *sections);
+int options_read(const struct option_reading *r, int argc, char **argv);
+/* Its parts, for a program with arguments that are no options: read takes the options out of argv;
+ * print returns 1 or 0; reject refuses what is left. */
+int options_take(const struct option_reading *r, int *argc, char **argv);
+int options_print(const struct option_reading *r);
+int options_reject(const struct option_reading *r, int argc, char **argv);
 
 /* An option table and the struct with its values. */
 struct option_table {

@@ -12,6 +12,15 @@
 #define ROW(...)   CKPT_OPTION(struct lm_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: lm-train [OPTION]...\n\n"
+    "Trains GPT-2, Llama 3 or Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
+    "GPT-2 on the bytes of the included text.\n"
+    "\nExamples:\n  lm-train --model Qwen2.5-0.5B --load Qwen2.5-0.5B --data text.txt --vram "
+    "8G --save-hf tuned\n"
+    "  lm-train --model gpt2-124M --dtype bf16 --data \"train_*.bin\" --micro-batch auto "
+    "--vram 16G\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
     LM_MODEL_ROWS,
@@ -51,22 +60,6 @@ static const struct ckpt_option table[] = {
     HELP_ROWS,
     {0},
 };
-
-static int print_help(const struct lm_options *o)
-{
-    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
-
-    return options_print(
-        o->help, o->version,
-        "Usage: lm-train [OPTION]...\n\n"
-        "Trains GPT-2, Llama 3 or Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
-        "GPT-2 on the bytes of the included text.\n"
-        "\nExamples:\n  lm-train --model Qwen2.5-0.5B --load Qwen2.5-0.5B --data text.txt --vram "
-        "8G --save-hf tuned\n"
-        "  lm-train --model gpt2-124M --dtype bf16 --data \"train_*.bin\" --micro-batch auto "
-        "--vram 16G\n",
-        2, sections);
-}
 
 struct option_table lm_options_table(const struct lm_options *o)
 {
@@ -261,15 +254,12 @@ struct training_files lm_files(const struct lm_options *o)
 
 int lm_options_parse(struct lm_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    const struct option_reading reading = OPTION_READING(o, table, usage, true);
 
     *o = (struct lm_options)LM_OPTIONS_INIT;
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (print_help(o))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     if (lm_recover(o) ||
         dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         lm_options_config(o) || lm_options_generation(o))

@@ -6,6 +6,13 @@
 #define ROW(...)   CKPT_OPTION(struct lm_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
+    "Generates text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n"
+    "\nExamples:\n  lm-sample --load Qwen2.5-0.5B --prompt \"Once upon a time\"\n"
+    "  lm-sample --load tuned --prompt \"Once\" --temperature 0 --sample-tokens "
+    "64 --vram 4G\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
     ROW("load", STRING, train.load, "FILE",
@@ -40,23 +47,13 @@ static int check(struct lm_options *o)
 
 int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
+    const struct option_reading reading = OPTION_READING(o, table, usage, false);
 
     *o = (struct lm_options)LM_OPTIONS_INIT;
     o->model = NULL;
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (options_print(o->help, o->version,
-                      "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
-                      "Generates text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n"
-                      "\nExamples:\n  lm-sample --load Qwen2.5-0.5B --prompt \"Once upon a time\"\n"
-                      "  lm-sample --load tuned --prompt \"Once\" --temperature 0 --sample-tokens "
-                      "64 --vram 4G\n",
-                      2, sections))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     if (!o->model)
         o->model = lm_is_directory(o->train.load) ? o->train.load : "tiny";
     return lm_recover(o) || lm_options_config(o) || lm_options_generation(o) || check(o) ? -1 : 0;

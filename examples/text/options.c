@@ -9,6 +9,15 @@
 #define ROW(...)   CKPT_OPTION(struct text_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct text_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: text-encode [OPTION]... --model DIR --prompts FILE --family NAME "
+    "--output FILE\n\n"
+    "Encodes prompts with T5 for a video model, inside a memory budget.\n"
+    "\nExamples:\n  text-encode --model t5-v1_1-xxl --prompts prompts.txt "
+    "--family opensora --output text.safetensors\n"
+    "  text-encode --model t5-v1_1-xxl --csv clips.csv --column text --family "
+    "opensora --vram 8G --output text\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Options"),
     ROW("model", STRING, model, "DIR",
@@ -71,23 +80,11 @@ const char *text_options_tokenizer(const struct text_options *o, char path[4096]
 
 int text_options_parse(struct text_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
+    const struct option_reading reading = OPTION_READING(o, table, usage, false);
 
     *o = (struct text_options){.dtype = "bf16", .batch = 16, .library = CKPT_OPTIONS_INIT};
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (options_print(o->help, o->version,
-                      "Usage: text-encode [OPTION]... --model DIR --prompts FILE --family NAME "
-                      "--output FILE\n\n"
-                      "Encodes prompts with T5 for a video model, inside a memory budget.\n"
-                      "\nExamples:\n  text-encode --model t5-v1_1-xxl --prompts prompts.txt "
-                      "--family opensora --output text.safetensors\n"
-                      "  text-encode --model t5-v1_1-xxl --csv clips.csv --column text --family "
-                      "opensora --vram 8G --output text\n",
-                      2, sections))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     return check(o);
 }

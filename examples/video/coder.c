@@ -37,18 +37,13 @@ int video_coder_parse(struct video_coder *k, const struct autoencoder *kind,
                       const char *usage)
 {
     struct video_coder_options *o = &k->options;
-    const struct ckpt_option *tables[] = {table, table_of_coder, options_of_library(false)};
-    const struct option_section sections[] = {
-        {"Options", table}, {"The model", table_of_coder}, {NULL, tables[2]}};
+    const struct option_reading reading = {
+        usage,    &o->library, false,
+        &o->help, &o->version, {{"Options", table, owner}, {"The model", table_of_coder, o}}};
+    int rc = options_read(&reading, argc, argv);
 
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, owner, &argc, argv) ||
-        ckpt_option_table_parse(table_of_coder, o, &argc, argv))
-        return say_fail("%s", ckpt_error(NULL));
-    if (options_print(o->help, o->version, usage, 3, sections))
-        return 1;
-    if (ckpt_options_reject(argc, argv, 3, tables))
-        return say_fail("%s", ckpt_error(NULL));
+    if (rc)
+        return rc;
     if (!o->model)
         return say_fail("--model DIR is missing: a model of %s; see --help", kind->published);
     return option_dtype("dtype", o->dtype) || outputs_untrained(&o->library) ? -1 : 0;

@@ -103,13 +103,6 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-static int print_help(const struct video_options *o)
-{
-    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
-
-    return options_print(o->help, o->version, o->net.model->train_usage, 2, sections);
-}
-
 struct option_table video_options_table(const struct video_options *o)
 {
     return (struct option_table){table, o};
@@ -240,18 +233,15 @@ struct training_files video_training_files(const struct video_options *o)
 
 int video_options_parse(struct video_options *o, const struct video_model *m, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    const struct option_reading reading = OPTION_READING(o, table, m->train_usage, true);
 
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;
     if (option_once(argc, argv, "load"))
         return -1;
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (print_help(o))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||

@@ -73,8 +73,7 @@ static int check(struct video_options *o)
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
                                char **argv)
 {
-    const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
+    const struct option_reading reading = OPTION_READING(o, table, m->sample_usage, false);
 
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;
@@ -83,12 +82,9 @@ int video_sample_options_parse(struct video_options *o, const struct video_model
     o->width = m->width;
     if (option_once(argc, argv, "load"))
         return -1;
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (options_print(o->help, o->version, m->sample_usage, 2, sections))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (video_take_size(o) || m->read(&o->net, o->model) ||

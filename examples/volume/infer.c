@@ -38,6 +38,13 @@ struct infer {
 #define ROW(...)   CKPT_OPTION(struct infer, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct infer, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: volume-infer --load FILE --data FILE [OPTION]...\n\n"
+    "Segments volumes (CT, MR) with a 3-D U-Net of volume-train, window by "
+    "window, inside\na memory budget.\n"
+    "\nExamples:\n  volume-infer --load weights.safetensors --data list.csv --output labels\n"
+    "  volume-infer --load weights.safetensors --data dataset.json --vram 4G --output labels\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Files"),
     ROW("load", STRING, load, "FILE", "weights from volume-train (safetensors)"),
@@ -67,20 +74,6 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-static int print_help(const struct infer *o)
-{
-    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(false)}};
-
-    return options_print(
-        o->help, o->version,
-        "Usage: volume-infer --load FILE --data FILE [OPTION]...\n\n"
-        "Segments volumes (CT, MR) with a 3-D U-Net of volume-train, window by "
-        "window, inside\na memory budget.\n"
-        "\nExamples:\n  volume-infer --load weights.safetensors --data list.csv --output labels\n"
-        "  volume-infer --load weights.safetensors --data dataset.json --vram 4G --output labels\n",
-        2, sections);
-}
-
 static int check(struct infer *o)
 {
     int64_t *side[] = {&o->side[0], &o->side[1], &o->side[2]};
@@ -107,7 +100,7 @@ static int check(struct infer *o)
 
 static int parse(struct infer *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    const struct option_reading reading = OPTION_READING(o, table, usage, false);
     const char *directory = getenv("TMPDIR");
 
     *o = (struct infer){.levels = 5,
@@ -119,11 +112,10 @@ static int parse(struct infer *o, int argc, char **argv)
                         .batch = 1,
                         .unpack = directory && directory[0] ? directory : "/tmp",
                         .library = CKPT_OPTIONS_INIT};
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    return print_help(o) ? 1 : check(o);
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
+    return check(o);
 }
 
 /* ---- the program --------------------------------------------------------------------------- */

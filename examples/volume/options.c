@@ -10,6 +10,15 @@ const char say_program[] = "volume-train";
 #define ROW(...)   CKPT_OPTION(struct volume_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct volume_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: volume-train --data FILE [OPTION]...\n\n"
+    "Trains a 3-D U-Net to segment volumes (CT, MR) inside a memory budget, "
+    "on random\npatches.\n"
+    "\nExamples:\n  volume-train --data dataset.json --patch 96x96x96 --vram "
+    "8G --save weights.safetensors\n"
+    "  volume-train --data list.csv --intensity ct:-160,240 --dtype bf16 "
+    "--vram 8G --host 16G\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
     VOLUME_UNET_ROWS,
@@ -36,21 +45,6 @@ static const struct ckpt_option table[] = {
     HELP_ROWS,
     {0},
 };
-
-static int print_help(const struct volume_options *o)
-{
-    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
-
-    return options_print(o->help, o->version,
-                         "Usage: volume-train --data FILE [OPTION]...\n\n"
-                         "Trains a 3-D U-Net to segment volumes (CT, MR) inside a memory budget, "
-                         "on random\npatches.\n"
-                         "\nExamples:\n  volume-train --data dataset.json --patch 96x96x96 --vram "
-                         "8G --save weights.safetensors\n"
-                         "  volume-train --data list.csv --intensity ct:-160,240 --dtype bf16 "
-                         "--vram 8G --host 16G\n",
-                         2, sections);
-}
 
 struct option_table volume_options_table(const struct volume_options *o)
 {
@@ -102,7 +96,7 @@ static const char *directory(void)
 
 int volume_options_parse(struct volume_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    const struct option_reading reading = OPTION_READING(o, table, usage, true);
 
     *o = (struct volume_options){.levels = 5,
                                  .width = 32,
@@ -112,12 +106,9 @@ int volume_options_parse(struct volume_options *o, int argc, char **argv)
                                  .foreground = 0.3333,
                                  .train = {TRAINING_DEFAULTS, .weight_decay = 1e-5, .beta2 = 0.95},
                                  .library = CKPT_OPTIONS_INIT};
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (print_help(o))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     training_preset(&o->train, 2, 1000, 20, 3e-4);
     return dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) || check(o)
                ? -1

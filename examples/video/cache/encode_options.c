@@ -9,6 +9,16 @@
 #define ROW(...)   CKPT_OPTION(struct encode_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct encode_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: video-encode [OPTION]... --data DIR --vae FILE --output DIR\n"
+    "       video-encode --check [OPTION]... --output DIR\n\n"
+    "Encodes videos and their captions once, into a cache for trainers, inside a\n"
+    "memory budget.  Existing shards are kept: the same command line resumes an\n"
+    "interrupted run.  With --ranks each process makes its share of the shards.\n"
+    "\nExamples:\n  video-encode --data videos --vae vae.safetensors --size 256x144 "
+    "--frames 17 --output cache\n"
+    "  video-encode --data videos --model CogVideoX-5b --vram 16G --output cache\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Files"),
     ROW("data", STRING, stdit.video_dir, "DIR",
@@ -144,29 +154,16 @@ int encode_options_agree(const struct encode_options *o, ckpt *c)
 
 int encode_options_parse(struct encode_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
     struct stdit_options *s = &o->stdit;
+    const struct option_reading reading = {usage,    &s->library, false,
+                                           &s->help, &s->version, {{NULL, table, o}}};
 
     *o = (struct encode_options){.stdit = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
     s->dtype = "bf16"; /* nothing is trained, so no error of rounding adds up */
     s->vae_model = "v1.2";
     s->train.batch = 1;
-    if (ckpt_options_parse(&s->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (options_print(
-            s->help, s->version,
-            "Usage: video-encode [OPTION]... --data DIR --vae FILE --output DIR\n"
-            "       video-encode --check [OPTION]... --output DIR\n\n"
-            "Encodes videos and their captions once, into a cache for trainers, inside a\n"
-            "memory budget.  Existing shards are kept: the same command line resumes an\n"
-            "interrupted run.  With --ranks each process makes its share of the shards.\n"
-            "\nExamples:\n  video-encode --data videos --vae vae.safetensors --size 256x144 "
-            "--frames 17 --output cache\n"
-            "  video-encode --data videos --model CogVideoX-5b --vram 16G --output cache\n",
-            2, sections))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     return check(o);
 }

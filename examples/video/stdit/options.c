@@ -8,6 +8,14 @@
 #define ROW(...)   CKPT_OPTION(struct stdit_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: stdit-train [OPTION]...\n\n"
+    "Trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory\n"
+    "budget.  Without options: a tiny model on the included clip.\n"
+    "\nExamples:\n  stdit-train --model XL/2 --cache cache --load stdit.safetensors --vram 24G "
+    "--host 64G --save tuned.safetensors\n"
+    "  stdit-train --model XL/2 --dtype bf16 --latent 15x46x80 --vram 26G --plan-only\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
@@ -97,21 +105,6 @@ static const struct preset presets[] = {
     {"XL/2", 1152, 16, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
     {"3B/2", 1872, 26, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
 };
-
-static int print_help(const struct stdit_options *o)
-{
-    const struct option_section sections[] = {{NULL, table}, {NULL, options_of_library(true)}};
-
-    return options_print(
-        o->help, o->version,
-        "Usage: stdit-train [OPTION]...\n\n"
-        "Trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory\n"
-        "budget.  Without options: a tiny model on the included clip.\n"
-        "\nExamples:\n  stdit-train --model XL/2 --cache cache --load stdit.safetensors --vram 24G "
-        "--host 64G --save tuned.safetensors\n"
-        "  stdit-train --model XL/2 --dtype bf16 --latent 15x46x80 --vram 26G --plan-only\n",
-        2, sections);
-}
 
 struct option_table stdit_options_table(const struct stdit_options *o)
 {
@@ -304,16 +297,13 @@ static int check_files(const struct stdit_options *o, bool out)
 
 int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    const struct option_reading reading = OPTION_READING(o, table, usage, true);
 
     *o = (struct stdit_options)STDIT_OPTIONS_INIT;
     o->library.vram = NO_VRAM;
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (print_help(o))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     if (dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note))
         return -1;
     bool out = o->out != NULL;

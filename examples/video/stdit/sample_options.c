@@ -8,6 +8,15 @@
 #define ROW(...)   CKPT_OPTION(struct stdit_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
+    "Samples clips from STDiT3, the video diffusion transformer of Open-Sora 1.2,\n"
+    "and decodes them with its autoencoder, both inside one memory budget.\n"
+    "\nExamples:\n  stdit-sample --model XL/2 --load stdit.safetensors --vae "
+    "vae.safetensors --text-encoder t5-v1_1-xxl --prompt \"a beach\"\n"
+    "  stdit-sample --load stdit.safetensors --vae vae.safetensors --vram 12G --output "
+    "clips\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
     ROW("load", STRING, train.load, "FILE", "weights of the diffusion model (safetensors)"),
@@ -120,8 +129,7 @@ static int check(struct stdit_options *o)
 
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, options_of_library(false)};
-    const struct option_section sections[] = {{NULL, table}, {NULL, tables[1]}};
+    const struct option_reading reading = OPTION_READING(o, table, usage, false);
 
     *o = (struct stdit_options)STDIT_OPTIONS_INIT;
     o->fps = 24;
@@ -130,21 +138,9 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
     o->loop = 1;
     o->condition_frames = -1;
     o->condition_edit = -1;
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 2, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (options_print(
-            o->help, o->version,
-            "Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
-            "Samples clips from STDiT3, the video diffusion transformer of Open-Sora 1.2,\n"
-            "and decodes them with its autoencoder, both inside one memory budget.\n"
-            "\nExamples:\n  stdit-sample --model XL/2 --load stdit.safetensors --vae "
-            "vae.safetensors --text-encoder t5-v1_1-xxl --prompt \"a beach\"\n"
-            "  stdit-sample --load stdit.safetensors --vae vae.safetensors --vram 12G --output "
-            "clips\n",
-            2, sections))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     o->out = o->out ? o->out : STDIT_OUT;
     return dtype_settle_weights(&o->dtype, o->train.load) || stdit_fill_preset(o) || check(o) ||
                    outputs_untrained(&o->library)

@@ -76,26 +76,22 @@ static int check_files(struct vae_coder_options *o, int n)
 int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
                     const char *file[2])
 {
-    const struct ckpt_option *tables[] = {vae_model_table, table, options_of_library(false)};
-    const struct option_section sections[] = {
-        {NULL, table}, {"The model", vae_model_table}, {NULL, tables[2]}};
     struct vae_coder_options *o = &k->options;
+    const struct option_reading reading = {
+        usage,    &o->library, false,
+        &o->help, &o->version, {{NULL, table, o}, {"The model", vae_model_table, &o->model}}};
 
     *k = (struct vae_coder){.options = {.model = VAE_MODEL_OPTIONS_INIT,
                                         .part = CKPT_AUTO,
                                         .bands = CKPT_AUTO,
                                         .library = CKPT_OPTIONS_INIT}};
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv))
-        return say_fail("%s", ckpt_error(NULL));
-    if (options_print(o->help, o->version, usage, 3, sections))
+    if (options_take(&reading, &argc, argv))
+        return -1;
+    if (options_print(&reading))
         return 1;
     file[0] = file[1] = NULL;
     int n = take_files(&argc, argv, file);
-    if (ckpt_options_reject(argc, argv, 3, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (check_files(o, n))
+    if (options_reject(&reading, argc, argv) || check_files(o, n))
         return -1;
     if (!o->load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights of this model (%s)", o->model.model);

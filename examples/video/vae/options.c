@@ -9,6 +9,14 @@
 #define ROW(...)   CKPT_OPTION(struct vae_options, __VA_ARGS__)
 #define RANGE(...) CKPT_OPTION_RANGE(struct vae_options, __VA_ARGS__)
 
+static const char usage[] =
+    "Usage: vae-train [OPTION]...\n\n"
+    "Trains the video autoencoder of Open-Sora 1.2 inside a memory budget.  Without\n"
+    "options: a tiny model on the included clip.\n"
+    "\nExamples:\n  vae-train --model v1.2 --dtype bf16 --video-dir videos --size 256x256 "
+    "--vram 24G --save vae.safetensors\n"
+    "  vae-train --model v1.2 --dtype bf16 --random 17x256x256 --vram 16G --micro-batch auto\n";
+
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model and data"),
     RANGE("stage", INT, stage, "N",
@@ -64,22 +72,6 @@ static const struct ckpt_option table[] = {
 };
 
 enum { UNSET = INT32_MIN };
-
-static int print_help(const struct vae_options *o)
-{
-    const struct option_section sections[] = {
-        {"The model", vae_model_table}, {NULL, table}, {NULL, options_of_library(true)}};
-
-    return options_print(
-        o->help, o->version,
-        "Usage: vae-train [OPTION]...\n\n"
-        "Trains the video autoencoder of Open-Sora 1.2 inside a memory budget.  Without\n"
-        "options: a tiny model on the included clip.\n"
-        "\nExamples:\n  vae-train --model v1.2 --dtype bf16 --video-dir videos --size 256x256 "
-        "--vram 24G --save vae.safetensors\n"
-        "  vae-train --model v1.2 --dtype bf16 --random 17x256x256 --vram 16G --micro-batch auto\n",
-        3, sections);
-}
 
 /* ---- shapes -------------------------------------------------------------------------------- */
 
@@ -259,7 +251,9 @@ int vae_options_tables(const struct vae_options *o, struct option_table tables[2
 
 int vae_options_parse(struct vae_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {vae_model_table, table, ckpt_options_table()};
+    const struct option_reading reading = {
+        usage,    &o->library, true,
+        &o->help, &o->version, {{"The model", vae_model_table, &o->model}, {NULL, table, o}}};
 
     *o = (struct vae_options){.model = VAE_MODEL_OPTIONS_INIT,
                               .stage = 3,
@@ -274,13 +268,9 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
                               .codebook_decay = UNSET,
                               .commitment = UNSET,
                               .library = CKPT_OPTIONS_INIT};
-    if (ckpt_options_parse(&o->library, &argc, argv) ||
-        ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||
-        ckpt_option_table_parse(table, o, &argc, argv) ||
-        ckpt_options_reject(argc, argv, 3, tables))
-        return say_fail("%s", ckpt_error(NULL));
-    if (print_help(o))
-        return 1;
+    int rc = options_read(&reading, argc, argv);
+    if (rc)
+        return rc;
     if (dtype_settle(&o->model.dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
         check_lengths(o) ||
