@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "../common/memory.h"
 #include "../common/say.h"
+#include "../common/tensors.h"
 #include "ckpt_files.h"
 #include "features.h"
 
@@ -115,22 +116,15 @@ int text_features_write(const struct text_features *f, const char *path)
 {
     const int64_t shape[] = {f->n, f->length, f->width};
     int32_t *mask = f->family == TEXT_OPENSORA ? make_mask(f) : NULL;
-    ckpt_file_writer *w;
+    const struct tensor all[] = {{name_of(f), f->dtype, 3, shape, f->rows},
+                                 {"mask", CKPT_I32, 2, shape, mask},
+                                 {"tokens", CKPT_I32, 2, shape, f->ids}};
 
     if (f->family == TEXT_OPENSORA && !mask)
         return say_fail("no memory for the mask of %lld prompts", (long long)f->n);
-    int rc = ckpt_file_create(&w, path);
-    if (!rc) {
-        rc = ckpt_file_add(w, name_of(f), f->dtype, 3, shape, f->rows) ||
-             (mask && ckpt_file_add(w, "mask", CKPT_I32, 2, shape, mask)) ||
-             ckpt_file_add(w, "tokens", CKPT_I32, 2, shape, f->ids);
-        if (rc)
-            ckpt_file_abandon(w);
-        else
-            rc = ckpt_file_commit(w);
-    }
+    int rc = tensors_write(path, 3, all);
     free(mask);
-    return rc ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return rc;
 }
 
 /* Checks that the file has a tensor with that name, type and shape. */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "../common/memory.h"
 #include "../common/say.h"
-#include "ckpt_files.h"
+#include "../common/tensors.h"
 #include "ckpt_tools.h"
 #include "dataset.h"
 
@@ -57,36 +57,6 @@ static int open_noise(struct video_data *d, const struct video_options *o)
 
 /* ---- one file ------------------------------------------------------------------------------ */
 
-/* Reads a tensor of this shape.  A size of 0 matches any size and is set to the file's. */
-static int read_tensor(ckpt_file *f, const char *path, const char *name, int ndim, int64_t *shape,
-                       float **to)
-{
-    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    int i = ckpt_file_find(f, name);
-
-    if (i < 0 || ckpt_file_entry(f, i, &e))
-        return say_fail("%s: there is no tensor '%s'", path, name);
-    bool fits = e.ndim == ndim;
-    for (int k = 0; fits && k < ndim; k++) {
-        fits = e.shape[k] > 0 && (!shape[k] || shape[k] == e.shape[k]);
-        shape[k] = e.shape[k];
-    }
-    if (!fits)
-        return say_fail("%s: '%s' has another shape than this model or the other tensors", path,
-                        name);
-    *to = malloc((size_t)e.numel * sizeof **to);
-    if (!*to)
-        return say_fail("%s: no memory for '%s'", path, name);
-    return ckpt_file_read_f32(f, i, *to, e.numel) ? say_fail("%s", ckpt_error(NULL)) : 0;
-}
-
-/* As read_tensor, but the file may lack the tensor. */
-static int read_optional(ckpt_file *f, const char *path, const char *name, int ndim, int64_t *shape,
-                         float **to)
-{
-    return ckpt_file_find(f, name) < 0 ? 0 : read_tensor(f, path, name, ndim, shape, to);
-}
-
 /* Timesteps are indices of 1000 noise levels. */
 static int check_times(const struct video_data *d, const char *path)
 {
@@ -99,20 +69,20 @@ static int check_times(const struct video_data *d, const char *path)
 static int read_features(struct video_data *d, ckpt_file *f, const char *path)
 {
     const struct video_sizes *c = d->sizes;
-    int64_t z[] = {0, c->channels, 0, 0, 0}, y[] = {0, 0, c->text_width};
+    int64_t z[] = {-1, c->channels, -1, -1, -1};
 
-    if (read_tensor(f, path, "z", 5, z, &d->z))
-        return -1;
-    y[0] = z[0];
-    if (read_tensor(f, path, "y", 3, y, &d->y))
+    d->z = tensor_read(f, path, "z", 5, z);
+    int64_t y[] = {z[0], -1, c->text_width};
+    d->y = d->z ? tensor_read(f, path, "y", 3, y) : NULL;
+    if (!d->y)
         return -1;
     d->rows = z[0];
     d->geometry = (struct video_geometry){z[2], z[3], z[4], y[1]};
     int64_t image[] = {z[0], z[1], 1, z[3], z[4]};
-    if (c->has_image && read_tensor(f, path, "image", 5, image, &d->image))
+    if (c->has_image && !(d->image = tensor_read(f, path, "image", 5, image)))
         return -1;
-    if (read_optional(f, path, "eps", 5, z, &d->eps) || read_optional(f, path, "t", 1, z, &d->t) ||
-        check_times(d, path))
+    if (tensor_read_if(f, path, "eps", 5, z, &d->eps) ||
+        tensor_read_if(f, path, "t", 1, z, &d->t) || check_times(d, path))
         return -1;
     snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path, (long long)d->rows);
     return 0;

@@ -21,7 +21,7 @@
 #endif
 #include "../common/names.h"
 #include "../common/say.h"
-#include "ckpt_files.h"
+#include "../common/tensors.h"
 #include "ckpt_tools.h"
 #include "dataset.h"
 
@@ -120,21 +120,9 @@ static int find_latents(char dst[PATH], const struct video_options *o)
                         all, size);
 }
 
+static const int64_t any[] = {-1, -1, -1, -1};
+
 /* ---- shapes -------------------------------------------------------------------------------- */
-
-/* Finds entry `name`, which must have ndim axes, in an open file. */
-static int find_entry(ckpt_file *f, const char *path, const char *name, int ndim,
-                      struct ckpt_file_entry *e)
-{
-    int i = ckpt_file_find(f, name);
-
-    *e = (struct ckpt_file_entry)CKPT_FILE_ENTRY_INIT;
-    if (i < 0 || ckpt_file_entry(f, i, e))
-        return say_fail("%s: there is no tensor '%s'", path, name);
-    if (e->ndim != ndim)
-        return say_fail("%s: '%s' has %d axes, not %d", path, name, e->ndim, ndim);
-    return i;
-}
 
 static int check_latents(const struct video_data *d, const char *path,
                          const struct ckpt_file_entry *e)
@@ -191,7 +179,7 @@ static int take_shape(struct video_data *d)
 
     if (ckpt_file_open(&f, latents))
         return say_fail("%s", ckpt_error(NULL));
-    int rc = find_entry(f, latents, VIDEO, 4, &video);
+    int rc = tensor_find(f, latents, VIDEO, 4, any, &video);
     ckpt_file_close(f);
     if (rc < 0)
         return -1;
@@ -322,7 +310,7 @@ static int read_image(const struct video_data *d, ckpt_file *f, const char *path
         video_first_frame(d, z, image);
         return 0;
     }
-    int i = find_entry(f, path, IMAGE, 4, &e);
+    int i = tensor_find(f, path, IMAGE, 4, any, &e);
     if (i < 0)
         return -1;
     if (e.numel != video_data_image(d))
@@ -334,7 +322,7 @@ static int read_latents(const struct video_data *d, ckpt_file *f, const char *pa
                         float *image)
 {
     struct ckpt_file_entry e;
-    int i = find_entry(f, path, VIDEO, 4, &e);
+    int i = tensor_find(f, path, VIDEO, 4, any, &e);
 
     if (i < 0 || check_latents(d, path, &e))
         return -1;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "../common/memory.h"
 #include "../common/say.h"
+#include "../common/tensors.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 
@@ -102,26 +103,10 @@ int video_latents_read(struct video_latents *l, const char *path, bool values)
     return rc;
 }
 
-static int write_values(const struct video_latents *l, const char *path, const char *name,
-                        enum ckpt_dtype dtype, const void *values)
-{
-    int64_t shape[] = {l->channels, l->frames, l->height, l->width};
-    ckpt_file_writer *w;
-    int rc = ckpt_file_create(&w, path);
-
-    if (!rc) {
-        rc = ckpt_file_add(w, name, dtype, 4, shape, values);
-        if (rc)
-            ckpt_file_abandon(w);
-        else
-            rc = ckpt_file_commit(w);
-    }
-    return rc ? say_fail("%s", ckpt_error(NULL)) : 0;
-}
-
 int video_latents_write(const struct video_latents *l, const char *path, const char *name,
                         enum ckpt_dtype dtype)
 {
+    const int64_t shape[] = {l->channels, l->frames, l->height, l->width};
     int64_t n = l->frames * l->channels * l->height * l->width;
     float *file = MEMORY_FOR(sizeof *file, n, 1);
     uint16_t *half = dtype == CKPT_BF16 ? MEMORY_FOR(sizeof *half, n, 1) : NULL;
@@ -134,7 +119,8 @@ int video_latents_write(const struct video_latents *l, const char *path, const c
     if (!rc && half)
         ckpt_to_bf16(file, half, n);
     if (!rc)
-        rc = write_values(l, path, name, dtype, half ? (const void *)half : file);
+        rc = tensors_write(
+            path, 1, &(struct tensor){name, dtype, 4, shape, half ? (const void *)half : file});
     free(file);
     free(half);
     return rc;

@@ -9,9 +9,9 @@
 #include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/say.h"
+#include "../common/tensors.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
-#include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "stages.h"
 
@@ -19,34 +19,22 @@ enum { STREAM_START = 0x43560020, STREAM_STEP, PATH = 4096 };
 
 /* ---- inputs -------------------------------------------------------------------------------- */
 
-/* Reads a tensor whose last axes have these sizes; all axes before them count as rows. */
+/* Reads a tensor whose last axes have these sizes; there may be one before them, of rows. */
 static int read_rows(const char *path, const char *name, int ndim, const int64_t *shape,
                      int64_t *rows, float **to)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    int64_t row = 1;
+    int64_t whole[CKPT_MAX_DIMS] = {-1};
     ckpt_file *f;
 
     if (ckpt_file_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
-    int i = ckpt_file_find(f, name), rc = 0;
-    bool fits = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim >= ndim && e.ndim <= ndim + 1;
-    for (int k = 0; k < ndim; k++) {
-        fits = fits && e.shape[e.ndim - ndim + k] == shape[k];
-        row *= shape[k];
-    }
-    *rows = e.numel / row;
-    *to = fits ? malloc((size_t)(e.numel + 1) * sizeof **to) : NULL;
-    if (i < 0)
-        rc = say_fail("%s: there is no tensor '%s'", path, name);
-    else if (!fits)
-        rc = say_fail("%s: '%s' has another shape than this model and size need", path, name);
-    else if (!*to)
-        rc = say_fail("%s: no memory for '%s'", path, name);
-    else if (ckpt_file_read_f32(f, i, *to, e.numel))
-        rc = say_fail("%s", ckpt_error(NULL));
+    int i = ckpt_file_find(f, name), more = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim > ndim;
+    memcpy(whole + more, shape, (size_t)ndim * sizeof *shape);
+    *to = tensor_read(f, path, name, ndim + more, whole);
+    *rows = more ? whole[0] : 1;
     ckpt_file_close(f);
-    return rc;
+    return *to ? 0 : -1;
 }
 
 int video_sampler_read(struct video_sampler *s)
@@ -254,15 +242,8 @@ int video_sampler_write(const struct video_sampler *s, const float *clip, const 
     const struct video_geometry *g = &s->geometry;
     int64_t shape[] = {s->run->options.net.sizes.channels, video_sampler_frames(s), g->height,
                        g->width};
-    ckpt_file_writer *w;
 
-    if (ckpt_file_create(&w, path))
-        return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_file_add(w, "encoded_video", CKPT_F32, 4, shape, clip)) {
-        ckpt_file_abandon(w);
-        return say_fail("%s", ckpt_error(NULL));
-    }
-    return ckpt_file_commit(w) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return tensors_write(path, 1, &(struct tensor){"encoded_video", CKPT_F32, 4, shape, clip});
 }
 
 static int write_clip(const struct video_sampler *s, int64_t clip)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
+#include "../common/tensors.h"
 #include "volume.h"
 
 static int read_affine(struct volume *v)
@@ -45,33 +46,20 @@ int volume_open_tensor(struct volume *v)
 }
 
 /* Labels are written as fp32, so that readers need no other type. */
-static int add_labels(ckpt_file_writer *w, const struct volume *like, const uint8_t *labels,
-                      float *values)
+int volume_write_tensor(const char *path, const struct volume *like, const uint8_t *labels)
 {
     int64_t n = volume_voxels(like);
-    float affine[12];
+    float affine[12], *values = malloc((size_t)n * sizeof *values);
+    const struct tensor all[] = {{"volume", CKPT_F32, 3, like->size, values},
+                                 {"affine", CKPT_F32, 2, (int64_t[]){3, 4}, affine}};
 
+    if (!values)
+        return say_fail("%s: no memory to write it", path);
     for (int64_t i = 0; i < n; i++)
         values[i] = labels[i];
     for (int k = 0; k < 12; k++)
         affine[k] = (float)like->affine[k / 4][k % 4];
-    int rc = ckpt_file_add(w, "volume", CKPT_F32, 3, like->size, values);
-    rc = rc ? rc : ckpt_file_add(w, "affine", CKPT_F32, 2, (int64_t[]){3, 4}, affine);
-    if (rc)
-        ckpt_file_abandon(w);
-    return rc ? rc : ckpt_file_commit(w);
-}
-
-int volume_write_tensor(const char *path, const struct volume *like, const uint8_t *labels)
-{
-    float *values = malloc((size_t)volume_voxels(like) * sizeof *values);
-    ckpt_file_writer *w;
-    int rc;
-
-    if (!values)
-        return say_fail("%s: no memory to write it", path);
-    rc = ckpt_file_create(&w, path);
-    rc = rc ? rc : add_labels(w, like, labels, values);
+    int rc = tensors_write(path, 2, all);
     free(values);
-    return rc ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return rc;
 }

@@ -19,7 +19,7 @@
 #include "../../common/memory.h"
 #include "../../common/picture.h"
 #include "../../common/say.h"
-#include "ckpt_files.h"
+#include "../../common/tensors.h"
 
 const char say_program[] = "text_clips";
 
@@ -72,17 +72,11 @@ static void fill(const struct kind *k, const uint8_t *rgb, const int64_t shape[4
 
 static int write_clip(const char *dir, const struct kind *k, const int64_t shape[4], const float *z)
 {
-    ckpt_file_writer *w;
+    const struct tensor video = {"encoded_video", CKPT_F32, 4, shape, z};
     char path[PATH];
 
     snprintf(path, sizeof path, "%s/%s.safetensors", dir, k->name);
-    if (ckpt_file_create(&w, path))
-        return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_file_add(w, "encoded_video", CKPT_F32, 4, shape, z)) {
-        ckpt_file_abandon(w);
-        return say_fail("%s", ckpt_error(NULL));
-    }
-    return ckpt_file_commit(w) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    return tensors_write(path, 1, &video);
 }
 
 /* Writes one line per variant. */
@@ -128,20 +122,15 @@ struct pixels_of {
 
 static int read_clip(struct pixels_of *p, const char *path)
 {
-    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    int64_t shape[] = {3, -1, -1, -1};
     ckpt_file *f;
 
     if (ckpt_file_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
-    int i = ckpt_file_find(f, "encoded_video");
-    bool fits = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim == 4 && e.shape[0] == 3;
-    *p = (struct pixels_of){e.shape[1], e.shape[2], e.shape[3], NULL};
-    p->z = fits ? malloc((size_t)e.numel * sizeof *p->z) : NULL;
-    int rc = p->z && !ckpt_file_read_f32(f, i, p->z, e.numel)
-                 ? 0
-                 : say_fail("%s: there is no clip of pixels in it", path);
+    float *z = tensor_read(f, path, "encoded_video", 4, shape);
+    *p = (struct pixels_of){shape[1], shape[2], shape[3], z};
     ckpt_file_close(f);
-    return rc;
+    return z ? 0 : -1;
 }
 
 /* Mean squared difference. */

@@ -68,11 +68,6 @@ int64_t stdit_data_y(const struct stdit_data *d);
 /* Fills d from a file of features, except members that depend on the options. */
 int stdit_data_features(struct stdit_data *d, const char *path);
 
-/* A tensor of a file as fp32, freed by the caller; a size of -1 matches any.  NULL after a
- * sentence. */
-float *stdit_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
-                    const int64_t *shape);
-
 /* Loads y and mask of a file, or makes a single null caption; checks data against the options. */
 int stdit_data_text(struct stdit_data *d, const char *path);
 int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o);

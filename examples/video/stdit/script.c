@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../common/memory.h"
+#include "../../common/tensors.h"
 #include "caption.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
@@ -170,8 +171,8 @@ static float *read_noise(const struct stdit_script *s, const struct stdit_data *
 {
     const struct stdit_geometry *g = &d->shape->geometry;
 
-    return stdit_tensor(f, path, name, 5,
-                        (int64_t[]){rows_of(s), d->channels, g->frames, g->height, g->width});
+    return tensor_read(f, path, name, 5,
+                       (int64_t[]){rows_of(s), d->channels, g->frames, g->height, g->width});
 }
 
 static int open_noise(struct stdit_script *s, const struct stdit_data *d,
@@ -328,20 +329,12 @@ int stdit_script_write(const struct stdit_script *s, const struct stdit_data *d,
     const struct stdit_geometry *g = &d->shape->geometry;
     const int64_t shape[] = {rows_of(s), d->channels, g->frames, g->height, g->width};
     const int64_t frames[] = {rows_of(s), g->frames};
-    ckpt_file_writer *w;
+    const struct tensor all[] = {{"latents", CKPT_F32, 5, shape, s->latents},
+                                 {"start", CKPT_F32, 5, shape, s->start},
+                                 {"mask", CKPT_F32, 2, frames, s->mask}};
 
-    int rc = ckpt_file_create(&w, path);
-    if (!rc) {
-        rc = ckpt_file_add(w, "latents", CKPT_F32, 5, shape, s->latents) ||
-             ckpt_file_add(w, "start", CKPT_F32, 5, shape, s->start) ||
-             ckpt_file_add(w, "mask", CKPT_F32, 2, frames, s->mask);
-        if (rc)
-            ckpt_file_abandon(w);
-        else
-            rc = ckpt_file_commit(w);
-    }
-    if (rc)
-        return say_fail("%s", ckpt_error(NULL));
+    if (tensors_write(path, 3, all))
+        return -1;
     say_print("latents: %s\n", path);
     return 0;
 }

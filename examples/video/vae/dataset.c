@@ -5,6 +5,7 @@
 #include <string.h>
 #include "../../common/clip.h"
 #include "../../common/memory.h"
+#include "../../common/tensors.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -152,36 +153,11 @@ static int open_videos(struct vae_data *d, const struct vae_options *o)
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-/* Reads a tensor and checks its shape; a size of 0 matches any and is filled in. */
-static float *read_tensor(ckpt_file *f, const char *path, const char *name, int64_t shape[5])
-{
-    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    int i = ckpt_file_find(f, name);
-    bool fits = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim == 5;
-
-    for (int axis = 0; fits && axis < 5; axis++) {
-        fits = shape[axis] ? shape[axis] == e.shape[axis] : e.shape[axis] > 0;
-        shape[axis] = e.shape[axis];
-    }
-    if (!fits) {
-        say_fail("%s: has no tensor \"%s\" of five axes with a shape that fits the model", path,
-                 name);
-        return NULL;
-    }
-    float *x = malloc((size_t)e.numel * sizeof *x);
-    if (!x || ckpt_file_read_f32(f, i, x, e.numel)) {
-        say_fail("%s: %s", path, x ? ckpt_error(NULL) : "no memory");
-        free(x);
-        return NULL;
-    }
-    return x;
-}
-
 static int read_tensors(struct vae_data *d, struct vae_options *o, ckpt_file *f)
 {
-    int64_t x[] = {0, 0, 0, 0, 3}, factor = vae_factor(&o->config);
+    int64_t x[] = {-1, -1, -1, -1, 3}, factor = vae_factor(&o->config);
 
-    d->x = read_tensor(f, o->tensors, "x", x);
+    d->x = tensor_read(f, o->tensors, "x", 5, x);
     if (!d->x)
         return -1;
     d->rows = x[0];
@@ -192,9 +168,9 @@ static int read_tensors(struct vae_data *d, struct vae_options *o, ckpt_file *f)
         return say_fail("%s: frames of %lld x %lld: width and height must be multiples of %lld",
                         o->tensors, (long long)d->width, (long long)d->height, (long long)factor);
     int64_t z[] = {d->rows, d->frames, d->height / factor, d->width / factor, o->config.latent};
-    d->noise_2d = read_tensor(f, o->tensors, "noise_2d", z);
+    d->noise_2d = tensor_read(f, o->tensors, "noise_2d", 5, z);
     z[1] = vae_latent_frames(d->frames, 0);
-    d->noise = d->noise_2d ? read_tensor(f, o->tensors, "noise", z) : NULL;
+    d->noise = d->noise_2d ? tensor_read(f, o->tensors, "noise", 5, z) : NULL;
     return d->noise ? 0 : -1;
 }
 

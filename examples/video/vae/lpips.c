@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../common/say.h"
+#include "../../common/tensors.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "lpips.h"
@@ -37,32 +38,15 @@ static void *to_dtype(float *x, int64_t n, enum ckpt_dtype dtype)
 
 /* The values of a tensor with this shape, or NULL after a sentence. */
 static float *read_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
-                          const int64_t *shape)
+                          int64_t *shape)
 {
-    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    int i = ckpt_file_find(f, name);
-    bool fits;
-
-    if (i < 0 || ckpt_file_entry(f, i, &e)) {
-        say_fail("--lpips %s: there is no '%s': the file must hold features.N.weight and .bias of "
-                 "VGG16 and linK.model.1.weight of LPIPS",
-                 path, name);
-        return NULL;
-    }
-    fits = e.ndim == ndim;
-    for (int axis = 0; fits && axis < ndim; axis++)
-        fits = e.shape[axis] == shape[axis];
-    if (!fits) {
-        say_fail("--lpips %s: '%s' has another shape than in VGG16", path, name);
-        return NULL;
-    }
-    float *x = malloc((size_t)e.numel * sizeof *x);
-    if (!x || ckpt_file_read_f32(f, i, x, e.numel)) {
-        say_fail("--lpips %s: %s", path, x ? ckpt_error(NULL) : "no memory");
-        free(x);
-        return NULL;
-    }
-    return x;
+    if (ckpt_file_find(f, name) >= 0)
+        return tensor_read(f, path, name, ndim, shape);
+    say_fail(
+        "--lpips %s: there is no '%s': the file must hold features.N.weight and .bias of VGG16 "
+        "and linK.model.1.weight of LPIPS",
+        path, name);
+    return NULL;
 }
 
 /* [K, C, 3, 3] -> [K, 3, 3, C] */
