@@ -1,14 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation loss of a diffusion model: see validation.h. */
 #include "validation.h"
-#include <string.h>
+#include <math.h>
+#include <stdlib.h>
 #include "average.h"
+#include "ckpt_tools.h"
+#include "memory.h"
 #include "say.h"
 #include "training.h"
 
-double validation_time(int level)
+/* The timestep of a level, in [0, 1000]. */
+static double time_of(const struct validation *v, int level)
 {
-    return 1000.0 * (level + 1) / (VALIDATION_LEVELS + 1);
+    double t = 1000.0 * (level + 1) / (VALIDATION_LEVELS + 1);
+
+    return v->whole ? floor(t) : t;
+}
+
+int validation_noise(struct validation *v, float **t, float **eps)
+{
+    free(*t);
+    free(*eps);
+    v->t = *t = MEMORY_FOR(sizeof *v->t, v->rows);
+    v->eps = *eps = MEMORY_FOR(sizeof *v->eps, v->rows, v->values);
+    return v->t && v->eps ? 0 : say_fail("--val: no memory for noise");
+}
+
+static void set_level(struct validation *v, int level)
+{
+    for (int64_t row = 0; row < v->rows; row++) {
+        v->t[row] = (float)time_of(v, level);
+        ckpt_fill_normal(v->seed, (uint64_t)(row * VALIDATION_LEVELS + level), v->stream,
+                         v->eps + row * v->values, v->values);
+    }
 }
 
 /* Computes the loss of each level; *stopped: the run was stopped before all were computed. */
@@ -16,7 +40,7 @@ static int measure(struct validation *v, double *loss, bool *stopped)
 {
     for (int level = 0; level < VALIDATION_LEVELS; level++) {
         loss[level] = 0;
-        v->set(v, level);
+        set_level(v, level);
         for (int64_t row = 0; row < v->rows; row++) {
             *stopped = training_is_stopped(v->context);
             if (*stopped)
@@ -40,7 +64,7 @@ static void report(struct validation *v, int64_t step)
     log_line_begin(v->log, "validation_step", step);
     log_float(v->log, "validation_loss", mean);
     for (int i = 0; i < VALIDATION_LEVELS; i++) {
-        snprintf(name, sizeof name, "validation_loss_%.0f", v->time[i]);
+        snprintf(name, sizeof name, "validation_loss_%.0f", time_of(v, i));
         log_float(v->log, name, v->loss[i]);
     }
     log_line_end(v->log);
@@ -68,5 +92,5 @@ void validation_report(const struct validation *v)
     say_print("validation: by timestep, after %lld steps%s:\n", (long long)v->step,
               v->average ? ", from the moving average" : "");
     for (int i = 0; i < VALIDATION_LEVELS; i++)
-        say_print("  %5.1f  %.4f\n", v->time[i], v->loss[i]);
+        say_print("  %5.1f  %.4f\n", time_of(v, i), v->loss[i]);
 }

@@ -43,12 +43,15 @@ enum { VALIDATION_LEVELS = 10 };
 struct validation {
     ckpt *context;
     struct run_log *log;
-    int64_t rows; /* number of clips */
-    bool average; /* use the moving average of the weights */
-    double time[VALIDATION_LEVELS];
-    /* set: gives every clip the noise of a level.  measure: adds the loss of a clip to *sum and
-     * returns 0, or -1 after an error message. */
-    void (*set)(struct validation *v, int level);
+    int64_t rows;          /* number of clips */
+    bool average;          /* use the moving average of the weights */
+    bool whole;            /* timesteps are whole numbers */
+    uint64_t seed, stream; /* of the noise */
+    /* The timestep of each clip [rows], and its noise [rows, values]: of one level, set before its
+     * clips are measured. */
+    float *t, *eps;
+    int64_t values;
+    /* Adds the loss of a clip to *sum and returns 0, or -1 after an error message. */
     int (*measure)(struct validation *v, int64_t row, double *sum);
     void *user;
     /* results of validation_run */
@@ -56,8 +59,9 @@ struct validation {
     int64_t step; /* number of steps before the last validation; 0: none yet */
 };
 
-/* The timestep of a level, in [0, 1000]. */
-double validation_time(int level);
+/* Allocates timesteps and noise, whose sizes are known, in place of those of the data, which the
+ * caller owns.  Returns 0, or -1 after an error message. */
+int validation_noise(struct validation *v, float **t, float **eps);
 
 /* Validates after `step` steps and reports, also to the log; reports nothing if the run is asked to
  * stop meanwhile.  Returns 0, or -1 after an error message. */

@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loss on clips of --val, by noise level: see validate.h. */
 #include "validate.h"
-#include <math.h>
 #include <stdlib.h>
-#include "../common/memory.h"
 #include "../common/say.h"
 #include "ckpt_dist.h"
-#include "ckpt_tools.h"
+
+static int measure_clip(struct validation *common, int64_t row, double *sum)
+{
+    struct video_validation *v = common->user;
+    float loss;
+
+    if (video_batch_fill_row(&v->batch, row))
+        return -1;
+    if (video_batch_feed(&v->batch) || ckpt_step(v->run.training, &loss))
+        return say_fail("validation: %s", ckpt_error(v->run.context));
+    *sum += loss;
+    return 0;
+}
 
 /* ---- data and program ---------------------------------------------------------------------- */
 
@@ -40,11 +50,16 @@ int video_validation_open(struct video_validation *v, const struct video_run *r)
         return -1;
     if (d->t || d->eps)
         say_note("--val %s: its times and noise are not used", r->options.validation.file);
-    free(d->t);
-    free(d->eps);
-    d->t = MEMORY_FOR(sizeof *d->t, d->rows);
-    d->eps = MEMORY_FOR(sizeof *d->eps, d->rows, video_data_z(d));
-    return d->t && d->eps ? 0 : say_fail("--val: no memory for noise");
+    v->common = (struct validation){.context = r->context,
+                                    .rows = d->rows,
+                                    .average = r->options.validation.average,
+                                    .whole = true,
+                                    .seed = (uint64_t)r->options.library.seed,
+                                    .stream = VIDEO_STREAM_VALID,
+                                    .values = video_data_z(d),
+                                    .measure = measure_clip,
+                                    .user = v};
+    return validation_noise(&v->common, &d->t, &d->eps);
 }
 
 int video_validation_compile(struct video_validation *v, struct video_run *r)
@@ -52,13 +67,7 @@ int video_validation_compile(struct video_validation *v, struct video_run *r)
     if (!r->options.validation.file)
         return 0;
     v->run.options.net = r->options.net; /* with its parameters */
-    v->common = (struct validation){.context = r->context,
-                                    .log = &r->log,
-                                    .rows = v->run.data.rows,
-                                    .average = r->options.validation.average,
-                                    .user = v};
-    for (int level = 0; level < VALIDATION_LEVELS; level++)
-        v->common.time[level] = floor(validation_time(level)); /* timesteps are integers */
+    v->common.log = &r->log;
     return video_compile_loss(&v->run, NULL, "validation: ");
 }
 
@@ -67,39 +76,8 @@ void video_validation_close(struct video_validation *v)
     video_data_close(&v->run.data);
 }
 
-/* ---- measuring ------------------------------------------------------------------------------ */
-
-static void set_level(struct validation *common, int level)
-{
-    struct video_validation *v = common->user;
-    struct video_data *d = &v->run.data;
-    int64_t z = video_data_z(d);
-    uint64_t seed = (uint64_t)v->run.options.library.seed;
-
-    for (int64_t row = 0; row < d->rows; row++) {
-        d->t[row] = (float)common->time[level];
-        ckpt_fill_normal(seed, (uint64_t)(row * VALIDATION_LEVELS + level), VIDEO_STREAM_VALID,
-                         d->eps + row * z, z);
-    }
-}
-
-static int measure_clip(struct validation *common, int64_t row, double *sum)
-{
-    struct video_validation *v = common->user;
-    float loss;
-
-    if (video_batch_fill_row(&v->batch, row))
-        return -1;
-    if (video_batch_feed(&v->batch) || ckpt_step(v->run.training, &loss))
-        return say_fail("validation: %s", ckpt_error(v->run.context));
-    *sum += loss;
-    return 0;
-}
-
 int video_validate(struct video_validation *v, int64_t step)
 {
-    v->common.set = set_level;
-    v->common.measure = measure_clip;
     int rc = video_batch_open(&v->batch, &v->run);
     rc = rc ? rc : validation_run(&v->common, step);
     video_batch_close(&v->batch);

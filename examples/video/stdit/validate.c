@@ -2,9 +2,7 @@
 /* The validation loss by noise level (common/validation.h), without the shift for resolution and
  * length. */
 #include <stdlib.h>
-#include "../../common/memory.h"
 #include "ckpt_dist.h"
-#include "ckpt_tools.h"
 #include "run.h"
 #include "schedule.h"
 
@@ -15,10 +13,7 @@ static void drop_draws(struct stdit_data *d, const char *path)
 {
     if (d->t || d->eps || d->x_mask)
         say_note("--val %s: its times, noise and frame masks are not used", path);
-    free(d->t);
-    free(d->eps);
     free(d->x_mask);
-    d->t = d->eps = NULL;
     d->x_mask = NULL;
 }
 
@@ -43,9 +38,13 @@ int stdit_validation_open(struct stdit_run *r)
     if (stdit_data_open(d, &v->run->options, false))
         return -1;
     drop_draws(d, r->options.validation.file);
-    d->t = MEMORY_FOR(sizeof *d->t, d->rows);
-    d->eps = MEMORY_FOR(sizeof *d->eps, d->rows, stdit_data_z(d, d->shape));
-    return d->t && d->eps ? 0 : say_fail("--val: no memory for noise");
+    v->common = (struct validation){.log = &r->log,
+                                    .rows = d->rows,
+                                    .average = r->options.validation.average,
+                                    .seed = (uint64_t)r->options.library.seed,
+                                    .stream = STREAM_VALID,
+                                    .values = stdit_data_z(d, d->shape)};
+    return validation_noise(&v->common, &d->t, &d->eps);
 }
 
 int stdit_compile_validation(struct stdit_run *r)
@@ -76,20 +75,6 @@ struct measuring {
     struct stdit_batch batch;
 };
 
-static void set_level(struct validation *v, int level)
-{
-    const struct measuring *m = v->user;
-    struct stdit_data *d = &m->run->data;
-    int64_t z = stdit_data_z(d, d->shape);
-    uint64_t seed = (uint64_t)m->run->options.library.seed;
-
-    for (int64_t row = 0; row < d->rows; row++) {
-        d->t[row] = (float)v->time[level];
-        ckpt_fill_normal(seed, (uint64_t)(row * VALIDATION_LEVELS + level), STREAM_VALID,
-                         d->eps + row * z, z);
-    }
-}
-
 static int measure_clip(struct validation *v, int64_t row, double *sum)
 {
     struct measuring *m = v->user;
@@ -116,12 +101,6 @@ int stdit_validate(struct stdit_run *r, int64_t step)
     if (stdit_batch_create(&m.batch, m.run, m.run->data.shape, 1))
         return -1;
     v->context = r->context;
-    v->log = &r->log;
-    v->rows = m.run->data.rows;
-    v->average = r->options.validation.average;
-    for (int level = 0; level < VALIDATION_LEVELS; level++)
-        v->time[level] = validation_time(level);
-    v->set = set_level;
     v->measure = measure_clip;
     v->user = &m;
     int rc = validation_run(v, step);
