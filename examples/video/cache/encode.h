@@ -3,19 +3,47 @@
 #ifndef CACHE_ENCODE_H
 #define CACHE_ENCODE_H
 
+#include "../../text/reader.h"
 #include "../coder.h"
 #include "../stdit/run.h"
 #include "cache.h"
 
+struct encode;
+
 struct encode_options {
     struct stdit_options stdit; /* the data and the autoencoder, as in stdit-train */
     const char *output, *stored;
-    const char *model; /* of CogVideoX; NULL: Open-Sora */
+    const char *model; /* a directory with the autoencoder; NULL: that of --vae */
     int64_t shard;
     bool check;
 };
 
+/* How the clips of an autoencoder are cut, read and encoded.  Functions that return int return 0,
+ * or -1 after an error message. */
+struct encode_family {
+    enum text_family text;
+    int64_t tokens; /* of a caption, with which its models were trained */
+    const char *(*name)(const struct encode *e);    /* "family" in the setup of a cache */
+    const char *(*weights)(const struct encode *e); /* their file or directory */
+    /* Opens the videos, and sets the shapes of their clips. */
+    int (*data)(struct encode *e);
+    /* Opens the device and compiles; sets the shapes of latents.  close also after a failure. */
+    int (*open)(struct encode *e);
+    void (*close)(struct encode *e);
+    ckpt_program *(*program)(const struct encode *e);
+    /* Reads a clip of a row, as a loader's source; encodes it into latents. */
+    int (*read)(struct encode *e, struct loader_file *f, const struct loader_clip *c, int64_t row,
+                double *fps);
+    int (*clip)(struct encode *e, const struct stdit_shape *s, const struct loader_clip *c,
+                float *z);
+};
+
+/* Open-Sora's autoencoder, on clips as stdit-train cuts them; and those of the coder (coder.h), on
+ * whole videos. */
+extern const struct encode_family encode_opensora, encode_coder;
+
 struct encode {
+    const struct encode_family *family;
     struct encode_options options;
     struct stdit_data data;
     struct ckpt_options library; /* without ranks */
@@ -25,8 +53,9 @@ struct encode {
     int64_t made[CACHE_PARTS]; /* number of new shards */
     int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
     int64_t bad;               /* number of clips */
-    struct video_coder cogvideo;
-    float *pixels; /* of the clip being encoded */
+    ckpt *context;             /* of Open-Sora's autoencoder */
+    struct video_coder coder;  /* the other ones */
+    float *pixels;             /* of the clip being encoded */
 };
 
 /* Returns 0 to go on, 1 to exit and -1 after an error message. */
@@ -51,17 +80,5 @@ int encode_latents(struct encode *e);
 /* Reads the frames and captions of all clips again, and compares them with what the rows of a cache
  * were made from.  Returns the number of clips, or -1 after an error message. */
 int64_t encode_check_clips(struct encode *e, const struct cache *c);
-
-/* ---- CogVideoX ----------------------------------------------------------------------------- */
-
-/* Open the videos and set the size of their clips; open the device and compile the program; read a
- * clip of a row, as a loader's source; encode it into latents.  Return 0 (read: 1), or -1 after an
- * error message. */
-int encode_cogvideo_data(struct encode *e);
-int encode_cogvideo_open(struct encode *e);
-void encode_cogvideo_close(struct encode *e);
-int encode_cogvideo_read(struct encode *e, struct loader_file *f, const struct loader_clip *c,
-                         int64_t row, double *fps);
-int encode_cogvideo_clip(struct encode *e, int64_t row, const uint8_t *rgb, float *z);
 
 #endif

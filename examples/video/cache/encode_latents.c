@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The second pass of video-encode: from clips to latents.  The crop and the random draws of a clip
- * depend only on the seed and its row, as in the first epoch of stdit-train, and on no other clip.
+ * The second pass of video-encode: from clips to latents.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../common/clip.h"
 #include "../../common/memory.h"
-#include "../stdit/schedule.h"
 #include "ckpt_tools.h"
 #include "encode.h"
 
 struct pass {
     struct encode *e;
-    ckpt *context;
     struct loader_source source;
     struct loader *loader;
     int64_t at, row; /* the next one to read ahead: index of its shard in e->todo, and row */
@@ -84,10 +80,7 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
 {
     const struct pass *p = user;
 
-    if (p->e->options.model)
-        return encode_cogvideo_read(p->e, f, c, row, fps);
-    return stdit_clip_read(&p->e->data, (uint64_t)p->e->options.stdit.library.seed, row, f, c, row,
-                           fps);
+    return p->e->family->read(p->e, f, c, row, fps);
 }
 
 static int open_loader(struct pass *p)
@@ -125,18 +118,12 @@ static int add_clip(struct pass *p, struct cache_writer *w, const struct stdit_s
     note->width = (int64_t)s->geometry.pixel_width;
     note->fps = videos_rate(&d->videos, c->frames, c->fps);
     note->from = cache_sum(c->rgb, (size_t)(c->frames * c->height * c->width * 3));
-    if (p->e->options.model ? encode_cogvideo_clip(p->e, note->row, c->rgb, p->z)
-                            : stdit_vae_encode(&d->vae, &s->clips, c->sample, c->rgb, p->z))
+    if (p->e->family->clip(p->e, s, c, p->z))
         return -1;
     if (p->half)
         ckpt_to_bf16(p->z, p->half, n);
     return cache_writer_add(w, note, p->half ? CKPT_BF16 : CKPT_F32, 4, shape,
                             p->half ? (const void *)p->half : p->z);
-}
-
-static ckpt_program *program_of(const struct encode *e)
-{
-    return e->options.model ? e->cogvideo.program : e->data.vae.coder[STDIT_ENCODE][0].program;
 }
 
 static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
@@ -161,7 +148,7 @@ static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
                           : say_fail("clip %lld was read in place of clip %lld", (long long)c.row,
                                      (long long)row);
     loader_release(p->loader);
-    ckpt_program_info(program_of(p->e), &info);
+    ckpt_program_info(p->e->family->program(p->e), &info);
     ckpt_progress_step(p->progress, ++p->done, NAN, info.arena_bytes);
     return rc;
 }
@@ -184,29 +171,13 @@ static int make_shard(struct pass *p, int64_t shard)
 
 /* ---- main ---------------------------------------------------------------------------------- */
 
-static int open_coder(struct pass *p)
-{
-    struct stdit_data *d = &p->e->data;
-    int rc = 0;
-
-    if (p->e->options.model)
-        return encode_cogvideo_open(p->e);
-    if (ckpt_open(&p->context, &p->e->library))
-        return say_fail("%s", ckpt_error(NULL));
-    if (stdit_vae_open(&d->vae, p->context, &p->e->options.stdit))
-        return -1;
-    for (int i = 0; i < d->n_shapes && !rc; i++)
-        rc = stdit_vae_add(&d->vae, &d->shape[i].clips, STDIT_ENCODE);
-    return rc ? -1 : stdit_vae_compile(&d->vae, false);
-}
-
 static int open_pass(struct pass *p)
 {
     const struct stdit_data *d = &p->e->data;
     bool half = !strcmp(p->e->options.stored, "bf16");
     int64_t most = 0;
 
-    if (open_coder(p))
+    if (p->e->family->open(p->e))
         return -1;
     for (int i = 0; i < d->n_shapes; i++) {
         int64_t z = stdit_data_z(d, &d->shape[i]);
@@ -240,13 +211,11 @@ int encode_latents(struct encode *e)
         return 0;
     int rc = open_pass(&p);
     if (!rc)
-        ckpt_plan_print(program_of(e), stdout);
+        ckpt_plan_print(e->family->program(e), stdout);
     if (!rc && !e->library.plan_only)
         rc = make_shards(&p);
     free(p.z);
     free(p.half);
-    ckpt_close(p.context);
-    encode_cogvideo_close(e);
     return rc;
 }
 

@@ -114,8 +114,7 @@ static const char *encoder_in(const char *model)
                : NULL;
 }
 
-/* --check alone needs no option of the run that made the cache.  The numbers of tokens are those
- * with which CogVideoX and Open-Sora were trained. */
+/* --check alone needs no option of the run that made the cache. */
 static int check(struct encode_options *o)
 {
     struct stdit_options *s = &o->stdit;
@@ -140,7 +139,7 @@ static int check(struct encode_options *o)
             "--size, --frames and --clips: leave them out, the table of --buckets has them");
     if (loader_check(&s->loader))
         return -1;
-    option_take(&s->text_tokens, o->model ? 226 : 300, 0);
+    option_take(&s->text_tokens, (o->model ? &encode_coder : &encode_opensora)->tokens, 0);
     return option_dtype("dtype", s->dtype) || option_dtype("stored", o->stored) ||
                    stdit_check_size(s) || outputs_untrained(&s->library) || check_files(o)
                ? -1

@@ -39,7 +39,7 @@ int encode_text(struct encode *e)
                              .encoder = o->text_encoder,
                              .tokenizer = o->tokenizer,
                              .from = o->video_dir,
-                             .family = e->options.model ? TEXT_COGVIDEOX : TEXT_OPENSORA,
+                             .family = e->family->text,
                              .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
                              .length = o->text_tokens,
                              .caption = caption_of,

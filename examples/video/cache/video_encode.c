@@ -90,11 +90,11 @@ static json_t *make_setup(const struct encode *e, const char *data)
 {
     const struct stdit_options *o = &e->options.stdit;
 
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family",
-                     e->options.model ? "cogvideox" : "opensora", "vae_model", o->vae_model,
-                     "dtype", o->dtype, "stored", e->options.stored, "data", data, "seed",
-                     (json_int_t)o->library.seed, "stride", (json_int_t)(o->stride ? o->stride : 1),
-                     "rows", (json_int_t)e->data.rows, "shard", (json_int_t)e->options.shard);
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family", e->family->name(e),
+                     "vae_model", o->vae_model, "dtype", o->dtype, "stored", e->options.stored,
+                     "data", data, "seed", (json_int_t)o->library.seed, "stride",
+                     (json_int_t)(o->stride ? o->stride : 1), "rows", (json_int_t)e->data.rows,
+                     "shard", (json_int_t)e->options.shard);
 }
 
 static int describe(struct encode *e)
@@ -113,7 +113,7 @@ static int describe(struct encode *e)
                       &failed);
     if (!e->setup || failed)
         return say_fail("no memory for the settings of a cache");
-    if (cache_put_sum(e->setup, "vae", e->options.model ? e->cogvideo.directory : o->vae) ||
+    if (cache_put_sum(e->setup, "vae", e->family->weights(e)) ||
         cache_put_sum(e->setup, "buckets", o->buckets) ||
         (o->text_encoder &&
          caption_pass_describe(e->setup, o->text_encoder, o->tokenizer, o->dtype, o->text_tokens)))
@@ -170,17 +170,11 @@ static int lock(const struct encode *e, ckpt *c)
     return agree(e, c, "lock of --output");
 }
 
-static int open_data(struct encode *e)
-{
-    return e->options.model ? encode_cogvideo_data(e)
-                            : stdit_data_open(&e->data, &e->options.stdit, false);
-}
-
 static int prepare(struct encode *e)
 {
     ckpt *c = NULL;
-    int rc = meet(e, &c) || (!e->options.check && lock(e, c)) || open_data(e) || describe(e) ||
-             agree(e, c, "encoders and data");
+    int rc = meet(e, &c) || (!e->options.check && lock(e, c)) || e->family->data(e) ||
+             describe(e) || agree(e, c, "encoders and data");
 
     ckpt_close(c);
     e->library = e->options.stdit.library;
@@ -259,7 +253,9 @@ int main(int argc, char **argv)
 
     if (rc)
         return rc > 0 ? 0 : 2;
+    e.family = e.options.model ? &encode_coder : &encode_opensora;
     rc = go(&e);
+    e.family->close(&e);
     stdit_data_close(&e.data);
     json_decref(e.setup);
     free(e.todo);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clips of CogVideoX for video-encode.  A video is one clip, with the same frames and noise, and so
- * the same latents, as in cogvideo-encode. */
+/* Clips for an autoencoder of the coder.  A video is one clip, with the same frames and noise, and
+ * so the same latents, as in the program that writes a file of latents for each video. */
 #include <stdlib.h>
 #include <string.h>
 #include "../cogvideo/vae.h"
@@ -9,11 +9,11 @@
 #include "../../common/memory.h"
 #include "encode.h"
 
-int encode_cogvideo_data(struct encode *e)
+static int open_data(struct encode *e)
 {
     struct stdit_options *o = &e->options.stdit;
     struct stdit_data *d = &e->data;
-    struct video_coder *k = &e->cogvideo;
+    struct video_coder *k = &e->coder;
     int64_t frames = o->frames ? o->frames : 49, height = o->height ? o->height : 480,
             width = o->width ? o->width : 720;
 
@@ -39,9 +39,9 @@ int encode_cogvideo_data(struct encode *e)
     return 0;
 }
 
-int encode_cogvideo_open(struct encode *e)
+static int open_coder(struct encode *e)
 {
-    struct video_coder *k = &e->cogvideo;
+    struct video_coder *k = &e->coder;
     struct stdit_shape *s = e->data.shape;
     const struct stdit_clips *c = &s->clips;
     int64_t factor = k->sizes.factor;
@@ -58,14 +58,14 @@ int encode_cogvideo_open(struct encode *e)
     return e->pixels ? 0 : say_fail("no memory for the frames of a clip");
 }
 
-void encode_cogvideo_close(struct encode *e)
+static void close_coder(struct encode *e)
 {
-    video_coder_close(&e->cogvideo);
+    video_coder_close(&e->coder);
     free(e->pixels);
 }
 
-int encode_cogvideo_read(struct encode *e, struct loader_file *f, const struct loader_clip *c,
-                         int64_t row, double *fps)
+static int read_clip(struct encode *e, struct loader_file *f, const struct loader_clip *c,
+                     int64_t row, double *fps)
 {
     struct clip whole = {.frames = 1};
     struct video *v = loader_file_open(f, videos_find(&e->data.videos, row, 0, &whole));
@@ -76,18 +76,19 @@ int encode_cogvideo_read(struct encode *e, struct loader_file *f, const struct l
     return 1;
 }
 
-int encode_cogvideo_clip(struct encode *e, int64_t row, const uint8_t *rgb, float *z)
+static int encode_clip(struct encode *e, const struct stdit_shape *s, const struct loader_clip *c,
+                       float *z)
 {
-    struct video_coder *k = &e->cogvideo;
-    const struct stdit_geometry *g = &e->data.shape->geometry;
+    struct video_coder *k = &e->coder;
+    const struct stdit_geometry *g = &s->geometry;
     struct video_latents l = {g->frames, g->height, g->width, 2 * k->sizes.latent, NULL};
     char name[CACHE_PATH + 16];
 
-    encode_name(e, row, name);
+    encode_name(e, c->row, name);
     char *dot = strrchr(name, '.');
     snprintf(dot && dot > name ? dot : name + strlen(name), 16, ".safetensors");
     l.z = MEMORY_FOR(sizeof *l.z, l.frames * l.height * l.width, l.channels);
-    int rc = l.z ? video_coder_encode(k, rgb, e->pixels, l.z)
+    int rc = l.z ? video_coder_encode(k, c->rgb, e->pixels, l.z)
                  : say_fail("no memory for the latents of a clip");
     if (!rc)
         rc = video_latents_draw(&l, (uint64_t)e->library.seed, k->sizes.scaling, name);
@@ -96,3 +97,29 @@ int encode_cogvideo_clip(struct encode *e, int64_t row, const uint8_t *rgb, floa
     free(l.z);
     return rc;
 }
+
+static const char *name(const struct encode *e)
+{
+    return e->coder.kind->family;
+}
+
+static const char *weights(const struct encode *e)
+{
+    return e->coder.directory;
+}
+
+static ckpt_program *program(const struct encode *e)
+{
+    return e->coder.program;
+}
+
+const struct encode_family encode_coder = {.text = TEXT_COGVIDEOX,
+                                           .tokens = 226,
+                                           .name = name,
+                                           .weights = weights,
+                                           .data = open_data,
+                                           .open = open_coder,
+                                           .close = close_coder,
+                                           .program = program,
+                                           .read = read_clip,
+                                           .clip = encode_clip};
