@@ -147,8 +147,8 @@ static int run_steps(const struct trainer *t, struct training *s)
 {
     int rc = t->open_steps(t->run, s) || training_fits(s) ? -1 : training_run(s);
 
-    if (!rc && t->look_last && s->ended > s->first && !ckpt_stop_requested(*t->context))
-        rc = t->look_last(t->run, s);
+    if (!rc)
+        rc = training_look_last(s);
     if (s->user)
         t->close_steps(s->user);
     return rc ? rc : dump_check(t->train->dump, s->ended - s->first);
@@ -169,6 +169,7 @@ static int train(const struct trainer *t)
         return -1;
     note_unsaved(t);
     struct training s = {.context = *t->context,
+                         .run = t->run,
                          .options = t->train,
                          .first = *t->first,
                          .submitted = *t->first,

@@ -67,10 +67,8 @@ struct trainer {
 
     /* ---- steps ---- */
     void (*describe)(const void *run, FILE *f); /* the program's fields of the log's first line */
-    /* Opens what the steps need, and sets the callbacks and the user of t. */
+    /* Opens what the steps need, and sets the callbacks, the looks and the user of t. */
     int (*open_steps)(void *run, struct training *t);
-    /* After the last step, if there was one and nobody asked to stop. */
-    int (*look_last)(void *run, struct training *t);
     void (*close_steps)(void *user); /* of t; also after a failure, if there is a user */
     const char *measure;             /* what the summary is about; NULL: the loss */
     void (*report)(const void *run);

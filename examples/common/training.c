@@ -248,7 +248,9 @@ static int look(struct training *t)
     double from = run_clock_now();
     int rc = end_all(t);
 
-    rc = rc ? rc : t->look(t, t->submitted);
+    for (int i = 0; i < TRAINING_LOOKS && !rc; i++)
+        if (training_is_due(t->look[i].every, t->submitted) && !training_is_stopped(t->context))
+            rc = t->look[i].look(t->run, t->submitted);
     t->last = run_clock_now();
     run_clock_look(&t->clock, from, t->last);
     return rc;
@@ -257,7 +259,21 @@ static int look(struct training *t)
 /* The first step number of a resumed run is skipped: the earlier run has looked at it. */
 static bool looks(const struct training *t)
 {
-    return t->looks && t->submitted > t->first && t->looks(t, t->submitted);
+    bool due = false;
+
+    for (int i = 0; i < TRAINING_LOOKS; i++)
+        due |= training_is_due(t->look[i].every, t->submitted);
+    return due && t->submitted > t->first;
+}
+
+int training_look_last(struct training *t)
+{
+    int rc = 0;
+
+    for (int i = 0; i < TRAINING_LOOKS && !rc; i++)
+        if (t->look[i].at_end && t->ended > t->first && !ckpt_stop_requested(t->context))
+            rc = t->look[i].look(t->run, t->ended);
+    return rc;
 }
 
 /* Several ranks make a step together.  One whose data fail takes part in it, and in those that the

@@ -31,6 +31,15 @@ struct training_setup {
 void training_setup_begin(struct training_setup *s, ckpt *c, int64_t parameters, bool plan_only);
 void training_setup_end(const struct training_setup *s);
 
+/* Examines the weights after `step` steps, with no step under way: validates, samples.  Not once a
+ * stop was requested.  Returns 0, or -1 after an error message. */
+struct training_look {
+    int (*look)(void *run, int64_t step); /* NULL: none */
+    int64_t every;                        /* steps from one to the next; 0: not between steps */
+    bool at_end;                          /* also after the last step */
+};
+enum { TRAINING_LOOKS = 2 };
+
 struct training {
     ckpt *context;
     const struct training_options *options; /* its steps: of all resumed runs together */
@@ -56,11 +65,8 @@ struct training {
     ckpt_program *(*program)(const struct training *t, int64_t step);
     ckpt_program *only;
     int (*end)(struct training *t, int64_t step);
-    /* looks: whether to call look after `step` steps; NULL: never.  look examines the weights with
-     * no step under way.  After the last step the trainer does this itself.  Returns 0, or -1 after
-     * an error message. */
-    bool (*looks)(const struct training *t, int64_t step);
-    int (*look)(struct training *t, int64_t step);
+    struct training_look look[TRAINING_LOOKS]; /* one after the other */
+    void *run;                                 /* theirs */
     /* Called before a state is written, with no step under way: stores the trainer's notes in it.
      * All ranks call it; NULL: nothing to store.  Returns 0, or -1 after an error message. */
     int (*notes)(struct training *t);
@@ -91,6 +97,9 @@ int training_fits(const struct training *t);
  * the end the state alone, also if no step failed but its data, a look or a save.  Returns 0, or -1
  * after an error message. */
 int training_run(struct training *t);
+
+/* The looks after the last step, if there was one and nobody asked to stop. */
+int training_look_last(struct training *t);
 
 /* Whether an action with interval `every` (0: never) is due after `step` steps. */
 bool training_is_due(int64_t every, int64_t step);

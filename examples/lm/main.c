@@ -171,7 +171,6 @@ int main(int argc, char **argv)
                               .samples = &r.data.rows,
                               .describe = lm_describe,
                               .open_steps = lm_open_steps,
-                              .look_last = lm_look_last,
                               .close_steps = lm_close_steps,
                               .finish = finish,
                               .close = close};

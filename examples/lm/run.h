@@ -66,7 +66,6 @@ int lm_save_hf(struct lm_run *r);
 
 void lm_describe(const void *run, FILE *f);
 int lm_open_steps(void *run, struct training *t);
-int lm_look_last(void *run, struct training *t);
 void lm_close_steps(void *user);
 
 #endif

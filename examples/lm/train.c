@@ -176,8 +176,9 @@ int lm_measure(struct lm_run *r, double *loss)
     return rc;
 }
 
-static int report_validation(struct lm_run *r, int64_t step)
+static int report_validation(void *run, int64_t step)
 {
+    struct lm_run *r = run;
     double loss;
 
     if (measure(r, &loss))
@@ -192,43 +193,13 @@ static int report_validation(struct lm_run *r, int64_t step)
     return 0;
 }
 
-static int report_text(struct lm_run *r, int64_t step)
+static int report_text(void *run, int64_t step)
 {
     printf("step %lld:\n", (long long)step);
-    return lm_write_text(r, stdout);
-}
-
-/* Validates and samples text where due after `step` steps. */
-static int look_at(struct lm_run *r, int64_t step, bool at_end)
-{
-    const struct lm_options *o = &r->options;
-
-    if (r->measuring && (at_end || training_is_due(o->validation_every, step)) &&
-        report_validation(r, step))
-        return -1;
-    return o->sample_every && (at_end || training_is_due(o->sample_every, step))
-               ? report_text(r, step)
-               : 0;
-}
-
-int lm_look_last(void *run, struct training *t)
-{
-    return look_at(run, t->ended, true);
+    return lm_write_text(run, stdout);
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
-
-static bool looks(const struct training *t, int64_t step)
-{
-    const struct lm_options *o = &((const struct lm_run *)t->user)->options;
-
-    return training_is_due(o->validation_every, step) || training_is_due(o->sample_every, step);
-}
-
-static int look(struct training *t, int64_t step)
-{
-    return look_at(t->user, step, false);
-}
 
 static int feed_step(struct training *t, int64_t step)
 {
@@ -254,10 +225,14 @@ static int write_directory(struct training *t)
 
 int lm_open_steps(void *run, struct training *t)
 {
+    const struct lm_run *r = run;
+    const struct lm_options *o = &r->options;
+
     t->feed = feed_step;
     t->end = end;
-    t->looks = looks;
-    t->look = look;
+    if (r->measuring)
+        t->look[0] = (struct training_look){report_validation, o->validation_every, true};
+    t->look[1] = (struct training_look){report_text, o->sample_every, o->sample_every};
     t->write_directory = write_directory;
     t->saves_user = run;
     t->user = run;

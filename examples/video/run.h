@@ -58,7 +58,6 @@ int video_compile(struct video_run *r);
 
 void video_describe(const void *run, FILE *f);
 int video_open_steps(void *run, struct training *t);
-int video_look_last(void *run, struct training *t);
 void video_close_steps(void *user);
 
 #endif

@@ -79,35 +79,6 @@ static int end(struct training *t, int64_t step)
     return training_end(t, t->only, step, 0);
 }
 
-static bool looks(const struct training *t, int64_t step)
-{
-    const struct video_batch *b = t->user;
-
-    return training_is_due(b->run->options.validation.every, step) ||
-           video_watch_is_due(b->run->watch, step);
-}
-
-static int look(struct training *t, int64_t step)
-{
-    struct video_batch *b = t->user;
-    struct video_run *r = b->run;
-
-    if (training_is_due(r->options.validation.every, step) && video_validate(r->validation, step))
-        return -1;
-    return video_watch_is_due(r->watch, step) && !training_is_stopped(t->context)
-               ? video_watch_draw(r->watch, step)
-               : 0;
-}
-
-int video_look_last(void *run, struct training *t)
-{
-    const struct video_run *r = run;
-
-    if (r->options.validation.file && video_validate(r->validation, t->ended))
-        return -1;
-    return r->watch->draws ? video_watch_draw(r->watch, t->ended) : 0;
-}
-
 static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)
 {
     const struct video_run *r = user;
@@ -118,6 +89,7 @@ static bool name_in_file(void *user, const char *name, int i, char *alias, size_
 int video_open_steps(void *run, struct training *t)
 {
     struct video_run *r = run;
+    const struct video_options *o = &r->options;
     struct video_batch *b = calloc(1, sizeof *b);
 
     if (!b)
@@ -129,8 +101,8 @@ int video_open_steps(void *run, struct training *t)
     t->saves_user = r;
     t->feed = feed;
     t->end = end;
-    t->looks = looks;
-    t->look = look;
+    t->look[0] = (struct training_look){video_validate, o->validation.every, o->validation.file};
+    t->look[1] = (struct training_look){video_watch_draw, o->sample_every, r->watch->draws};
     t->user = b;
     return video_batch_open(b, r);
 }

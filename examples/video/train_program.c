@@ -195,7 +195,6 @@ int video_train(const struct video_model *m, int argc, char **argv)
                               .notes = note,
                               .describe = video_describe,
                               .open_steps = video_open_steps,
-                              .look_last = video_look_last,
                               .close_steps = video_close_steps,
                               .report = report,
                               .finish = merge,

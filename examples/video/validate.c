@@ -76,8 +76,9 @@ void video_validation_close(struct video_validation *v)
     video_data_close(&v->run.data);
 }
 
-int video_validate(struct video_validation *v, int64_t step)
+int video_validate(void *run, int64_t step)
 {
+    struct video_validation *v = ((struct video_run *)run)->validation;
     int rc = video_batch_open(&v->batch, &v->run);
     rc = rc ? rc : validation_run(&v->common, step);
     video_batch_close(&v->batch);

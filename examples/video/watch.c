@@ -124,11 +124,6 @@ int video_watch_compile(struct video_watch *w)
 
 /* ---- drawing ------------------------------------------------------------------------------- */
 
-bool video_watch_is_due(const struct video_watch *w, int64_t step)
-{
-    return w->draws && training_is_due(run_of(w)->options.sample_every, step);
-}
-
 /* Writes a video, and some of its frames side by side.  All ranks decode; the first one writes. */
 static int write_video(struct video_watch *w, const float *latents, const struct sample_name *name)
 {
@@ -197,9 +192,10 @@ static void report(const struct video_watch *w, int64_t step)
         say_print("step %lld: sampled: %s/%s.safetensors\n", (long long)step, out, name.file);
 }
 
-int video_watch_draw(struct video_watch *w, int64_t step)
+int video_watch_draw(void *run, int64_t step)
 {
-    struct video_run *r = run_of(w);
+    struct video_run *r = run;
+    struct video_watch *w = r->watch;
     bool average = r->options.sample_ema;
 
     if (average && average_swap(r->context))

@@ -25,10 +25,9 @@ int video_watch_open(struct video_watch *w);
 int video_watch_compile_first(struct video_watch *w);
 int video_watch_compile(struct video_watch *w);
 
-/* Whether clips are due after that many steps; samples and writes them, with the weights or their
- * moving average. */
-bool video_watch_is_due(const struct video_watch *w, int64_t step);
-int video_watch_draw(struct video_watch *w, int64_t step);
+/* Samples and writes the clips of a run after that many steps, with the weights or their moving
+ * average. */
+int video_watch_draw(void *run, int64_t step);
 void video_watch_close(struct video_watch *w);
 
 #endif

@@ -238,7 +238,6 @@ int main(int argc, char **argv)
                               .resumed = resumed,
                               .describe = stdit_describe,
                               .open_steps = stdit_open_steps,
-                              .look_last = stdit_look_last,
                               .close_steps = stdit_close_steps,
                               .report = report,
                               .finish = finish,

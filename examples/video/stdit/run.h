@@ -70,7 +70,7 @@ int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_op
  * data of the run, compile after its model.  Return 0, or -1 after a sentence. */
 int stdit_validation_open(struct stdit_run *r);
 int stdit_compile_validation(struct stdit_run *r);
-int stdit_validate(struct stdit_run *r, int64_t step);
+int stdit_validate(void *run, int64_t step);
 void stdit_validation_close(struct stdit_run *r);
 
 /* Prints the buckets, with the memory and step time of each, and how many clips are never trained,
@@ -162,7 +162,7 @@ struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct 
  * stdit_sample_between samples after `step` steps, before training continues, from the current
  * weights or, with sample_ema, from the average.  Return 0 or -1. */
 int stdit_sample(struct stdit_run *r);
-int stdit_sample_between(struct stdit_run *r, int64_t step);
+int stdit_sample_between(void *run, int64_t step);
 
 /* Decodes and writes n clips: a video and a strip of some frames; at the end all frames, and a clip
  * of the data for comparison. */
@@ -175,7 +175,6 @@ int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t
 
 void stdit_describe(const void *run, FILE *f);
 int stdit_open_steps(void *run, struct training *t);
-int stdit_look_last(void *run, struct training *t);
 void stdit_close_steps(void *user);
 
 #endif

@@ -283,8 +283,10 @@ int stdit_sample(struct stdit_run *r)
     return sample_behind(r, 0);
 }
 
-int stdit_sample_between(struct stdit_run *r, int64_t step)
+int stdit_sample_between(void *run, int64_t step)
 {
+    struct stdit_run *r = run;
+
     if (!r->options.sample_ema)
         return sample_behind(r, step);
     if (average_swap(r->context))

@@ -178,27 +178,6 @@ static int notes(struct training *t)
     return c->ahead.loader ? loader_note_bad(c->ahead.loader, t->context) : 0;
 }
 
-static bool looks(const struct training *t, int64_t step)
-{
-    const struct course *c = t->user;
-
-    const struct stdit_options *o = &c->run->options;
-
-    return training_is_due(o->sample_every, step) || training_is_due(o->validation.every, step);
-}
-
-static int look(struct training *t, int64_t step)
-{
-    struct course *c = t->user;
-    const struct stdit_options *o = &c->run->options;
-
-    if (training_is_due(o->validation.every, step) && stdit_validate(c->run, step))
-        return -1;
-    return training_is_due(o->sample_every, step) && !training_is_stopped(t->context)
-               ? stdit_sample_between(c->run, step)
-               : 0;
-}
-
 /* The autoencoder is saved in its own file. */
 static bool is_ours(void *user, const char *name)
 {
@@ -223,21 +202,14 @@ int stdit_open_steps(void *run, struct training *t)
     t->feed = feed;
     t->program = program;
     t->end = end;
-    t->looks = looks;
-    t->look = look;
+    t->look[0] = (struct training_look){stdit_validate, o->validation.every, r->validation.run};
+    t->look[1] = (struct training_look){stdit_sample_between, o->sample_every, false};
     t->notes = notes;
     t->user = c;
     return stdit_batch_create(&c->batch, r, r->data.shape, r->data.n_shapes) ||
                    stdit_ahead_open(&c->ahead, r)
                ? -1
                : 0;
-}
-
-int stdit_look_last(void *run, struct training *t)
-{
-    struct stdit_run *r = run;
-
-    return r->validation.run ? stdit_validate(r, t->ended) : 0;
 }
 
 void stdit_close_steps(void *user)

@@ -93,8 +93,9 @@ static int measure_clip(struct validation *v, int64_t row, double *sum)
     return 0;
 }
 
-int stdit_validate(struct stdit_run *r, int64_t step)
+int stdit_validate(void *run, int64_t step)
 {
+    struct stdit_run *r = run;
     struct measuring m = {.run = r->validation.run};
     struct validation *v = &r->validation.common;
 
