@@ -91,3 +91,32 @@ uint8_t *clip_read(const struct clip *c, const struct video_file *file, double *
     free(rgb);
     return NULL;
 }
+
+/* ---- whole videos -------------------------------------------------------------------------- */
+
+/* Reads every stride-th frame of n; repeats the last one if there are fewer. */
+static int read_frames(struct video *v, int64_t n, int64_t frames, const struct picture_size *size,
+                       uint8_t *rgb)
+{
+    int64_t stride = n / (n < frames ? n : frames), frame = size->width * size->height * 3;
+
+    for (int64_t i = 0; i < frames; i++) {
+        int64_t at = i < n ? i * stride : n - 1;
+        int rc = video_read(v, at, size, rgb + i * frame);
+        if (!rc)
+            say_fail("%s: ends before frame %lld", v->path, (long long)at);
+        if (rc <= 0)
+            return -1;
+    }
+    return 0;
+}
+
+int clip_spread(struct video *v, int64_t frames, int64_t height, int64_t width, uint8_t *rgb)
+{
+    const struct picture_size size = {width, height, false};
+    int64_t n = video_frames(v);
+
+    if (n <= 0)
+        return n < 0 ? -1 : say_fail("%s: holds no frame", v->path);
+    return read_frames(v, n, frames, &size, rgb);
+}

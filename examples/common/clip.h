@@ -28,6 +28,11 @@ int64_t clip_place(const struct clip *c, int64_t all, int64_t i);
  */
 int clip_take(const struct clip *c, struct video *v, uint8_t *rgb);
 
+/* The clip that a whole video is, without keeping the aspect ratio: every n / frames-th frame of a
+ * video of n, from the first; the last one is repeated if there are fewer.  Returns as clip_take.
+ */
+int clip_spread(struct video *v, int64_t frames, int64_t height, int64_t width, uint8_t *rgb);
+
 /* Reads a clip from a file, malloc'ed; *fps is the file's frame rate.  NULL after an error message.
  */
 uint8_t *clip_read(const struct clip *c, const struct video_file *file, double *fps);

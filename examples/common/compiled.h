@@ -19,4 +19,7 @@ int compiled_all(ckpt *c);
 /* The message of the refusal; "" if there was none. */
 const char *compiled_refusal(void);
 
+/* Prints what this process and the arena of a program that ran took of memory. */
+void compiled_memory(const ckpt_program *p);
+
 #endif

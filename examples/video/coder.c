@@ -7,7 +7,6 @@
 #include "coder.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include "../common/compiled.h"
 #include "../common/memory.h"
 #include "../common/options.h"
@@ -251,15 +250,6 @@ int video_coder_encode(struct video_coder *k, const uint8_t *rgb, float *x, floa
 
 void video_coder_report(const struct video_coder *k)
 {
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    struct rusage usage;
-    char arena[32], device[32], host[32];
-
-    ckpt_program_info(k->program, &info);
     ckpt_profile_print(k->program, stdout);
-    getrusage(RUSAGE_SELF, &usage);
-    printf("memory: arena %s; the process ", say_bytes(arena, info.arena_bytes));
-    if (info.process_bytes)
-        printf("takes %s of the device and ", say_bytes(device, info.process_bytes));
-    printf("took up to %s of the host\n", say_bytes(host, (int64_t)usage.ru_maxrss * 1024));
+    compiled_memory(k->program);
 }

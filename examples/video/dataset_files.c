@@ -24,6 +24,7 @@
 #include "../common/tensors.h"
 #include "ckpt_tools.h"
 #include "dataset.h"
+#include "latents.h"
 
 enum { PATH = 4096 };
 
@@ -36,18 +37,6 @@ enum { PATH = 4096 };
 static int join(char dst[PATH], const char *directory, const char *name)
 {
     return snprintf(dst, PATH, "%s/%s", directory, name) < PATH
-               ? 0
-               : say_fail("%s/%s: the name is too long", directory, name);
-}
-
-/* The name of a video without directory and extension. */
-static int latents_path(char dst[PATH], const char *directory, const char *video)
-{
-    const char *slash = strrchr(video, '/'), *name = slash ? slash + 1 : video;
-    const char *dot = strrchr(name, '.');
-    int n = (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name));
-
-    return snprintf(dst, PATH, "%s/%.*s.safetensors", directory, n, name) < PATH
                ? 0
                : say_fail("%s/%s: the name is too long", directory, name);
 }
@@ -252,7 +241,7 @@ static int find_files(struct video_data *d, const struct video_list *l, const ch
         return say_fail("no memory for a list of %lld videos", (long long)l->n);
     for (int64_t i = 0; i < l->n; i++) {
         struct video_row *row = &d->file[d->rows];
-        if (latents_path(at, latents, l->video[i]) ||
+        if (video_latents_path(at, latents, l->video[i]) ||
             (each && text_path(said, texts, l->prompt[i])))
             return -1;
         bool no_video = access(at, F_OK) != 0, no_text = access(said, F_OK) != 0;

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "../common/clip.h"
 #include "../common/directory.h"
 #include "../common/memory.h"
 #include "../common/options.h"
@@ -16,7 +18,7 @@
 #include "ckpt_tools.h"
 #include "coder.h"
 #include "latents.h"
-#include "paths.h"
+#include "list.h"
 #include "programs.h"
 
 struct options {
@@ -45,6 +47,61 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
+/* ---- videos -------------------------------------------------------------------------------- */
+
+static int compare_stems(const void *a, const void *b)
+{
+    const char *x, *y;
+    int n = video_latents_stem(*(char *const *)a, &x),
+        m = video_latents_stem(*(char *const *)b, &y);
+    int order = strncmp(x, y, (size_t)(n < m ? n : m));
+
+    return order ? order : n - m;
+}
+
+/* Refuses two videos with one name. */
+static int check_names(const struct video_list *v)
+{
+    char **sorted = malloc((size_t)v->n * sizeof *sorted);
+    int rc = 0;
+
+    if (!sorted)
+        return say_fail("no memory for the names of videos");
+    memcpy(sorted, v->video, (size_t)v->n * sizeof *sorted);
+    qsort(sorted, (size_t)v->n, sizeof *sorted, compare_stems);
+    for (int64_t i = 1; i < v->n && !rc; i++)
+        if (!compare_stems(&sorted[i - 1], &sorted[i]))
+            rc = say_fail("%s and %s: their latents would have the same file", sorted[i - 1],
+                          sorted[i]);
+    free(sorted);
+    return rc;
+}
+
+static int open_videos(struct video_list *v, const struct options *o)
+{
+    if (o->video)
+        return video_list_one(v, o->video);
+    return video_list_paths(v, o->list) || check_names(v) ? -1 : 0;
+}
+
+/* NULL after an error message. */
+static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int64_t width)
+{
+    uint8_t *rgb = MEMORY_FOR(3, frames, height, width);
+    struct video v;
+    int rc = video_open(&v, path);
+
+    if (!rc && !rgb)
+        rc = say_fail("%s: no memory for %lld frames", path, (long long)frames);
+    if (!rc)
+        rc = clip_spread(&v, frames, height, width, rgb);
+    video_close(&v);
+    if (!rc)
+        return rgb;
+    free(rgb);
+    return NULL;
+}
+
 /* ---- a clip -------------------------------------------------------------------------------- */
 
 static int write_clip(struct video_coder *k, const struct options *o, struct video_latents *l,
@@ -67,7 +124,7 @@ static int encode_video(struct video_coder *k, const struct options *o, const ch
                               .height = o->height / factor,
                               .width = o->width / factor,
                               .channels = 2 * k->sizes.latent};
-    uint8_t *rgb = spread_read(video, o->frames, o->height, o->width);
+    uint8_t *rgb = read_video(video, o->frames, o->height, o->width);
 
     if (!rgb)
         return 1;
@@ -80,7 +137,7 @@ static int encode_video(struct video_coder *k, const struct options *o, const ch
     return rc;
 }
 
-static int encode_all(struct video_coder *k, const struct options *o, const struct video_paths *v,
+static int encode_all(struct video_coder *k, const struct options *o, const struct video_list *v,
                       float *x)
 {
     ckpt_progress *progress = ckpt_progress_open(stderr, "encode", v->n);
@@ -90,13 +147,15 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
 
     ckpt_program_info(k->program, &info);
     for (int64_t i = 0; i < v->n && rc >= 0; i++) {
-        char path[4096];
-        video_paths_target(v, i, o->output, path, sizeof path);
-        if (o->missing && video_paths_is_there(path)) {
+        char path[VIDEO_LATENTS_PATH];
+        rc = video_latents_path(path, o->output, v->video[i]);
+        if (rc)
+            break;
+        if (o->missing && !access(path, F_OK)) {
             there++;
             continue;
         }
-        rc = encode_video(k, o, v->path[i], x, path);
+        rc = encode_video(k, o, v->video[i], x, path);
         left_out += rc > 0;
         ckpt_progress_step(progress, i + 1, NAN, info.arena_bytes);
     }
@@ -141,11 +200,11 @@ static int check_paths(const struct video_coder *k, const struct options *o)
 }
 
 static int go(struct video_coder *k, const struct autoencoder *a, const struct options *o,
-              struct video_paths *v)
+              struct video_list *v)
 {
     if (check_paths(k, o) || video_coder_config(k, a, false) || check(k, o))
         return -1;
-    if (!k->options.library.plan_only && video_paths_open(v, o->video, o->list))
+    if (!k->options.library.plan_only && open_videos(v, o))
         return -1;
     if (video_coder_open(k) || video_coder_compile(k, o->frames, o->height, o->width))
         return -1;
@@ -161,7 +220,7 @@ int video_encode(const struct autoencoder *a, const char *usage, int argc, char 
 {
     static struct video_coder k = {.options = VIDEO_CODER_INIT};
     struct options o = {.frames = 49, .height = 480, .width = 720};
-    struct video_paths v = {.n = 0};
+    struct video_list v = {.n = 0};
 
     say_begin();
     signals_open();
@@ -170,7 +229,7 @@ int video_encode(const struct autoencoder *a, const char *usage, int argc, char 
     if (rc)
         return rc > 0 ? 0 : 2;
     rc = go(&k, a, &o, &v);
-    video_paths_close(&v);
+    video_list_free(&v);
     video_coder_close(&k);
     return say_finish(rc ? 1 : 0);
 }

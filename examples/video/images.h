@@ -13,10 +13,10 @@
 
 #include "coder.h"
 #include "run.h"
-#include "paths.h"
+#include "../common/video.h"
 
 struct video_images {
-    struct video_paths files; /* one per line of the data; n 0: none */
+    struct video_list files; /* one per line of the data; n 0: none */
     struct video_coder encoder;
     uint64_t seed;
     double mean, deviation; /* of log sigma */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See vae_latents.h. */
+/* Files of latents, and latents from moments: see latents.h. */
 #include "latents.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
@@ -8,6 +9,27 @@
 #include "../common/tensors.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+
+/* A dot at the beginning begins no extension. */
+int video_latents_stem(const char *video, const char **name)
+{
+    const char *slash = strrchr(video, '/');
+
+    *name = slash ? slash + 1 : video;
+    const char *dot = strrchr(*name, '.');
+    return (int)(dot && dot > *name ? (size_t)(dot - *name) : strlen(*name));
+}
+
+int video_latents_path(char dst[VIDEO_LATENTS_PATH], const char *dir, const char *video)
+{
+    const char *name;
+    int n = video_latents_stem(video, &name);
+
+    return snprintf(dst, VIDEO_LATENTS_PATH, "%s/%.*s.safetensors", dir, n, name) <
+                   VIDEO_LATENTS_PATH
+               ? 0
+               : say_fail("%s/%s: the name is too long", dir, name);
+}
 
 /* Reads the sizes; *first: channels come before frames. */
 static int take_shape(struct video_latents *l, const struct ckpt_file_entry *e, const char *path,
@@ -124,4 +146,39 @@ int video_latents_write(const struct video_latents *l, const char *path, const c
     free(file);
     free(half);
     return rc;
+}
+
+/* ---- moments ------------------------------------------------------------------------------- */
+
+/* The noise of a clip depends only on the seed and the name of its file, and on no other clip. */
+static uint64_t step_of(const char *name)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * UINT64_C(1099511628211);
+    return h >> 12;
+}
+
+int video_latents_draw(struct video_latents *moments, uint64_t seed, double scaling,
+                       const char *name)
+{
+    int64_t places = moments->frames * moments->height * moments->width;
+    int64_t channels = moments->channels / 2;
+    float *noise = MEMORY_FOR(sizeof *noise, places, channels);
+
+    if (!noise)
+        return say_fail("no memory for noise");
+    ckpt_fill_normal(seed, step_of(name), 0, noise, places * channels);
+    for (int64_t p = 0; p < places; p++)
+        for (int64_t c = 0; c < channels; c++) {
+            const float *m = moments->z + p * 2 * channels;
+            float logvar = fminf(fmaxf(m[channels + c], -30.f), 20.f);
+            noise[p * channels + c] =
+                (m[c] + expf(0.5f * logvar) * noise[p * channels + c]) * (float)scaling;
+        }
+    free(moments->z);
+    moments->z = noise;
+    moments->channels = channels;
+    return 0;
 }

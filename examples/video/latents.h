@@ -10,6 +10,14 @@
 
 #include "ckpt.h"
 
+enum { VIDEO_LATENTS_PATH = 4096 };
+
+/* The file of latents of a video: DIR/NAME.safetensors, NAME without directory and extension.
+ * Returns 0, or -1 after an error message. */
+int video_latents_path(char dst[VIDEO_LATENTS_PATH], const char *dir, const char *video);
+/* The length of NAME, which begins at *name. */
+int video_latents_stem(const char *video, const char **name);
+
 struct video_latents {
     int64_t frames, height, width, channels;
     float *z; /* malloc'ed; NULL: only the shape was read */

@@ -40,7 +40,8 @@ void video_list_free(struct video_list *l)
 {
     for (int64_t i = 0; i < l->n; i++) {
         free(l->video[i]);
-        free(l->prompt[i]);
+        if (l->prompt)
+            free(l->prompt[i]);
     }
     free(l->video);
     free(l->prompt);
@@ -83,6 +84,43 @@ int video_list_lines(struct video_list *l, const char *videos, const char *promp
     }
     *l = (struct video_list){v.n, v.data, p.data};
     return 0;
+}
+
+/* ---- videos alone -------------------------------------------------------------------------- */
+
+int video_list_one(struct video_list *l, const char *video)
+{
+    struct texts t = {0};
+    int rc = texts_add(&t, video, strlen(video));
+
+    *l = (struct video_list){t.n, t.data, NULL};
+    return rc;
+}
+
+/* Puts the directory of a list before a relative name. */
+static int make_relative(char **name, const char *list)
+{
+    const char *slash = strrchr(list, '/');
+    char *path;
+
+    if (**name == '/' || !slash)
+        return 0;
+    if (asprintf(&path, "%.*s%s", (int)(slash + 1 - list), list, *name) < 0)
+        return say_fail("no memory for a list of videos");
+    free(*name);
+    *name = path;
+    return 0;
+}
+
+int video_list_paths(struct video_list *l, const char *path)
+{
+    struct texts t = {0};
+    int rc = read_lines(&t, path);
+
+    *l = (struct video_list){t.n, t.data, NULL};
+    for (int64_t i = 0; i < t.n && !rc; i++)
+        rc = make_relative(&t.data[i], path);
+    return rc || t.n ? rc : say_fail("%s: names no video", path);
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */

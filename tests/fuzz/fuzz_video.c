@@ -12,7 +12,6 @@
 #include "../examples/video/cogvideo/schedule.h"
 #include "../examples/video/cogvideo/vae.h"
 #include "../examples/video/latents.h"
-#include "../examples/video/paths.h"
 #include "../examples/common/shard.h"
 #include "../examples/common/video.h"
 #include "../examples/video/stdit/buckets.h"
@@ -122,15 +121,14 @@ static int read_table(const char *path, const char *directory)
 
 static int read_lines(const char *path, const char *directory)
 {
-    struct video_paths v;
     struct video_list l;
     struct prompts p = {.n = 0};
 
     (void)directory;
     int rc = prompts_read(&p, path);
     prompts_free(&p);
-    rc |= video_paths_open(&v, NULL, path);
-    video_paths_close(&v);
+    rc |= video_list_paths(&l, path);
+    video_list_free(&l);
     if (video_list_lines(&l, path, path))
         return -1;
     video_list_free(&l);

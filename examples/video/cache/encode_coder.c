@@ -5,7 +5,7 @@
 #include <string.h>
 #include "../cogvideo/vae.h"
 #include "../latents.h"
-#include "../paths.h"
+#include "../../common/clip.h"
 #include "../../common/memory.h"
 #include "encode.h"
 
@@ -70,7 +70,7 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
     struct clip whole = {.frames = 1};
     struct video *v = loader_file_open(f, videos_find(&e->data.videos, row, 0, &whole));
 
-    if (!v || spread_take(v, c->frames, c->height, c->width, c->rgb))
+    if (!v || clip_spread(v, c->frames, c->height, c->width, c->rgb))
         return -1;
     *fps = v->fps;
     return 1;

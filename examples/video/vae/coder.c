@@ -2,7 +2,6 @@
 /* Shared by vae-encode and vae-decode; see coder.h. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include "../../common/compiled.h"
 #include "../../common/options.h"
@@ -284,20 +283,11 @@ int vae_coder_run(struct vae_coder *k, const char *in, const float *x, int64_t n
 
 void vae_coder_report(const struct vae_coder *k)
 {
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    struct rusage usage;
-    char arena[32], device[32], host[32];
-
-    ckpt_program_info(k->program, &info);
     ckpt_profile_print(k->program, stdout);
-    getrusage(RUSAGE_SELF, &usage);
     if (k->chunks)
         printf("time: %.1f ms a chunk, mean of %lld after the first; %.0f %% of it waiting for the "
                "device\n",
                1e3 * k->seconds / (double)k->chunks, (long long)k->chunks,
                100 * k->waited / k->seconds);
-    printf("memory: arena %s; the process ", say_bytes(arena, info.arena_bytes));
-    if (info.process_bytes)
-        printf("takes %s of the device and ", say_bytes(device, info.process_bytes));
-    printf("took up to %s of the host\n", say_bytes(host, (int64_t)usage.ru_maxrss * 1024));
+    compiled_memory(k->program);
 }
