@@ -52,15 +52,9 @@ static int end(struct training *t, int64_t step)
     return 0;
 }
 
-static bool looks(const struct training *t, int64_t step)
+static int look(void *run, int64_t step)
 {
-    (void)t;
-    return step % 2 == 0;
-}
-
-static int look(struct training *t, int64_t step)
-{
-    struct course *c = t->user;
+    struct course *c = run;
 
     (void)step;
     c->looks++;
@@ -77,8 +71,8 @@ static void run(int64_t ahead)
                          .ahead = ahead,
                          .feed = feed,
                          .end = end,
-                         .looks = looks,
-                         .look = look,
+                         .look = {{look, 2, false}},
+                         .run = &course,
                          .user = &course};
     double begun;
 
