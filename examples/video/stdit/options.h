@@ -45,7 +45,8 @@ struct stdit_options {
     struct ckpt_options library;
 };
 
-/* Defaults of all programs. */
+/* Defaults of all programs.  The preset (options.c) fills in sizes, batch, steps, warm-up, rate and
+ * guidance. */
 #define STDIT_OPTIONS_INIT                                                                         \
     {                                                                                              \
         .model = "tiny", .mlp_ratio = 4, .mask_stage = "none",                                     \
