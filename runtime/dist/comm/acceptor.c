@@ -25,17 +25,6 @@ int acceptor_open(struct acceptor *a, int size)
     return a->pending && a->polled ? 0 : error_set(CKPT_ENOMEM, "no memory for %d ranks", size);
 }
 
-void acceptor_close(struct acceptor *a)
-{
-    for (int i = 0; i < a->n_pending; i++)
-        close(a->pending[i].fd);
-    a->n_pending = 0;
-    free(a->pending);
-    free(a->polled);
-    a->pending = NULL;
-    a->polled = NULL;
-}
-
 void acceptor_count(struct acceptor *a, const char *from, const char *why)
 {
     snprintf(a->last, sizeof a->last, "%s", from);
@@ -64,6 +53,17 @@ static void reject(struct acceptor *a, int i, const char *why)
     acceptor_count(a, a->pending[i].from, why);
     close(a->pending[i].fd);
     remove_pending(a, i);
+}
+
+/* Whoever is still there is none of the ranks. */
+void acceptor_close(struct acceptor *a)
+{
+    while (a->n_pending)
+        reject(a, a->n_pending - 1, "it had sent no hello");
+    free(a->pending);
+    free(a->polled);
+    a->pending = NULL;
+    a->polled = NULL;
 }
 
 /* A connection that cannot take a challenge at once is closed: a new socket always has room for

@@ -54,6 +54,7 @@ void acceptor_describe(const struct acceptor *a, char *dst, size_t size);
 
 /* Allocates for a job of `size` ranks; the caller sets the other members. 0 or CKPT_ENOMEM. */
 int acceptor_open(struct acceptor *a, int size);
+/* Rejects, and counts, every connection that is no rank's yet. */
 void acceptor_close(struct acceptor *a);
 
 enum acceptor_event { ACCEPTOR_LATE, ACCEPTOR_ARRIVAL, ACCEPTOR_READABLE };

@@ -332,9 +332,9 @@ int rendezvous_connect(const struct comm_rendezvous *given, double deadline, int
                                    : error_set(CKPT_ENOMEM, "no memory for %d ranks", m.size);
     if (!rc)
         rc = run_rendezvous(&v);
-    describe(&v, how);
     stop_listening(&v);
     acceptor_close(&v.acceptor);
+    describe(&v, how); /* by now all others are counted */
     for (int r = 0; r < m.size && rc; r++)
         if (fds[r] >= 0)
             close(fds[r]);
