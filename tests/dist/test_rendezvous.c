@@ -265,6 +265,36 @@ static void test_listens_where_it_was_told(void **state)
     join_all_well(ranks, 3);
 }
 
+/* A free port of those that the system gives first to sockets that connect. */
+static int even_port(void)
+{
+    const char *why;
+    int port, fd;
+    do {
+        port = 0;
+        assert_int_equal(socket_listen("127.0.0.1", &port, &fd, 1, &why), 1);
+        close(fd);
+        port &= ~1;
+    } while (socket_listen("127.0.0.1", &port, &fd, 1, &why) != 1);
+    close(fd);
+    return port;
+}
+
+/* Nobody listens at this port: after as many attempts as there are such ports, one would have met
+ * itself.  The port is free afterwards. */
+static void test_nobody_meets_itself(void **state)
+{
+    const char *why;
+    double until = clock_seconds() + 20;
+    int port = even_port(), fd;
+    (void)state;
+    for (int i = 0; i < 15000; i++)
+        assert_int_equal(socket_connect("127.0.0.1", port, true, until, &why), -1);
+    while (socket_listen("127.0.0.1", &port, &fd, 1, &why) != 1)
+        assert_true(clock_seconds() < until);
+    close(fd);
+}
+
 /* ---- strangers ------------------------------------------------------------------------------- */
 
 static int connect_port(int port)
@@ -644,6 +674,7 @@ int main(void)
         cmocka_unit_test(test_ipv6),
         cmocka_unit_test(test_wrong_words),
         cmocka_unit_test(test_listens_where_it_was_told),
+        cmocka_unit_test(test_nobody_meets_itself),
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_strangers_without_token),
         cmocka_unit_test(test_strangers_between_ranks),

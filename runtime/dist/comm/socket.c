@@ -209,6 +209,24 @@ int socket_accept(int listener)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
+/* The kernel may give a socket that connects to this machine the very port to which it connects,
+ * where nobody listens; TCP then joins it to itself. */
+static bool met_itself(int fd)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    socklen_t own_size = sizeof own, other_size = sizeof other;
+    return !getsockname(fd, (struct sockaddr *)&own, &own_size) &&
+           !getpeername(fd, (struct sockaddr *)&other, &other_size) && own_size == other_size &&
+           !memcmp(&own, &other, own_size);
+}
+
+/* At once, so that the listener that was looked for gets the port. */
+static void free_own_port(int fd)
+{
+    struct linger none = {.l_onoff = 1};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
 /* Connects before the deadline; -1 with errno. */
 static int connect_to(const struct addrinfo *a, double until)
 {
@@ -224,6 +242,10 @@ static int connect_to(const struct addrinfo *a, double until)
         error = socket_ready(fd, POLLOUT, until) ? 0 : errno;
         if (!error && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size))
             error = errno;
+    }
+    if (!error && met_itself(fd)) {
+        free_own_port(fd);
+        error = ECONNREFUSED;
     }
     if (!error)
         return fd;
