@@ -142,7 +142,7 @@ static int find_text(ckpt_file *f, const char *path, struct ckpt_file_entry *e)
 
     *e = (struct ckpt_file_entry)CKPT_FILE_ENTRY_INIT;
     if (i < 0 || ckpt_file_entry(f, i, e))
-        return say_fail("%s: there is no tensor '" PROMPT "'", path);
+        return say_fail("%s: has no tensor \"" PROMPT "\"", path);
     return e->ndim == 2 || e->ndim == 3
                ? i
                : say_fail("%s: '" PROMPT "' has %d axes, not 2 or 3", path, e->ndim);

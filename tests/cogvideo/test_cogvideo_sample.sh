@@ -120,9 +120,9 @@ refuses 2 "is for I2V" "$sample" $small --image "$clip"
 refuses 2 "continues a picture" "$sample" $device --model "$models/5b-i2v" --text "$clip"
 refuses 2 "is for programs that train" "$sample" $small --plan-out x
 refuses 2 "multiple of 4" "$sample" $small --frames 6
-refuses 1 "no tensor 'prompt_embedding'" "$sample" $small --text "$models/5b/step.safetensors" --out "$work/x"
-refuses 1 "no tensor 'noise'" "$sample" $small --noise "$models/5b/step.safetensors" --out "$work/x"
-refuses 1 "another shape" "$sample" $small --noise "$clip" --height 64 --out "$work/x"
+refuses 1 'no tensor "prompt_embedding"' "$sample" $small --text "$models/5b/step.safetensors" --out "$work/x"
+refuses 1 'no tensor "noise"' "$sample" $small --noise "$models/5b/step.safetensors" --out "$work/x"
+refuses 1 "is expected" "$sample" $small --noise "$clip" --height 64 --out "$work/x"
 refuses 1 "position table" "$sample" $device --model "$models/5b-i2v" --snr-shift 1 --text "$clip" --image "$image" \
     --frames 5 --height 64 --width 96 --out "$work/x"
 refuses 1 "no scheduler_config.json" "$sample" $device --model "$models/5b" --text "$clip" --frames 5 --height 48 \

@@ -225,7 +225,7 @@ if "$train" $cached --data "$data" $size >"$work/out" 2>"$work/err"; then
     tensor "$latents/a.safetensors" encoded_video 32,3,2,4 768
     refuses 1 "these are moments" "$train" $cached --data "$data" $size
     tensor "$latents/a.safetensors" latent 16,3,2,4 384
-    refuses 1 "no tensor 'encoded_video'" "$train" $cached --data "$data" $size
+    refuses 1 'no tensor "encoded_video"' "$train" $cached --data "$data" $size
     tensor "$latents/a.safetensors" encoded_video 16,2,2,4 256
     tensor "$(prompt "a bear")" prompt_embedding 5,13 65
     refuses 1 "and \[5, 12\] is needed" "$train" $cached --data "$data" $size
@@ -276,7 +276,7 @@ refuses 1 "position table of this model" "$train" --model "$models/5b-i2v" --ran
 refuses 1 "has positions for 20 x 20" "$train" --model "$models/15" --random --frames 5 --height 240 --width 32
 refuses 2 "leave out" "$train" --model "$models/2b" --features x --data y
 refuses 2 "leave out" "$train" --model "$models/2b" --data random --csv y
-refuses 1 "no tensor 'z'" "$train" --model "$models/2b" --random --features "$models/2b/expected.safetensors"
-refuses 1 "no tensor 'image'" "$train" --model "$models/15-i2v" --random --features "$models/5b/step.safetensors"
+refuses 1 'no tensor "z"' "$train" --model "$models/2b" --random --features "$models/2b/expected.safetensors"
+refuses 1 'no tensor "image"' "$train" --model "$models/15-i2v" --random --features "$models/5b/step.safetensors"
 
 finish

@@ -164,9 +164,9 @@ refuses 2 "is for I2V" $full $draws --sample-image "$clip"
 refuses 2 "continues a picture" $train --model "$models/5b-i2v" $draws
 refuses 2 "prompts are not encoded" $full --sample-prompt a --ranks "file:$work/meet"
 refuses 1 "no-such" $full $draws --vae "$work/no-such"
-refuses 1 "no tensor 'prompt_embedding'" $full --sample-text "$models/5b/step.safetensors"
+refuses 1 'no tensor "prompt_embedding"' $full --sample-text "$models/5b/step.safetensors"
 refuses 1 "no-such" $full --sample-text "$work/no-such"
-refuses 1 "no tensor 'prompt_embedding'" $full $draws --negative "$models/5b/step.safetensors"
+refuses 1 'no tensor "prompt_embedding"' $full $draws --negative "$models/5b/step.safetensors"
 runs "there is no vae/ in" $bare --steps 1 $draws --out "$work/latents-alone"
 [ "$(ls "$work/latents-alone")" = step-00000001.safetensors ] || fail "$(ls "$work/latents-alone")"
 
