@@ -233,7 +233,8 @@ static bool goes_on(const struct training *t)
     return t->submitted < t->options->steps && !ckpt_stop_requested(t->context);
 }
 
-bool training_is_due(int64_t every, int64_t step)
+/* Whether an action with an interval of `every` steps (0: never) is due after `step` steps. */
+static bool is_due(int64_t every, int64_t step)
 {
     return every && step && step % every == 0;
 }
@@ -249,7 +250,7 @@ static int look(struct training *t)
     int rc = end_all(t);
 
     for (int i = 0; i < TRAINING_LOOKS && !rc; i++)
-        if (training_is_due(t->look[i].every, t->submitted) && !training_is_stopped(t->context))
+        if (is_due(t->look[i].every, t->submitted) && !training_is_stopped(t->context))
             rc = t->look[i].look(t->run, t->submitted);
     t->last = run_clock_now();
     run_clock_look(&t->clock, from, t->last);
@@ -262,7 +263,7 @@ static bool looks(const struct training *t)
     bool due = false;
 
     for (int i = 0; i < TRAINING_LOOKS; i++)
-        due |= training_is_due(t->look[i].every, t->submitted);
+        due |= is_due(t->look[i].every, t->submitted);
     return due && t->submitted > t->first;
 }
 

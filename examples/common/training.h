@@ -101,9 +101,6 @@ int training_run(struct training *t);
 /* The looks after the last step, if there was one and nobody asked to stop. */
 int training_look_last(struct training *t);
 
-/* Whether an action with interval `every` (0: never) is due after `step` steps. */
-bool training_is_due(int64_t every, int64_t step);
-
 /* Whether a look should end early because a stop was requested.  With several ranks always false:
  * all ranks learn of a stop only after the next step. */
 bool training_is_stopped(const ckpt *c);

@@ -151,6 +151,12 @@ static int compile(struct video_coder *k)
     return 0;
 }
 
+/* Values of an input frame. */
+static int64_t values_in(const struct video_coder *k)
+{
+    return k->clip.height * k->clip.width * (k->clip.decode ? k->sizes.latent : k->sizes.channels);
+}
+
 int video_coder_compile(struct video_coder *k, int64_t frames, int64_t height, int64_t width)
 {
     if (k->program && k->clip.frames == frames && k->clip.height == height &&
@@ -162,7 +168,7 @@ int video_coder_compile(struct video_coder *k, int64_t frames, int64_t height, i
     k->clip = (struct autoencoder_clip){frames, height, width, 0, k->clip.decode};
     k->passes = k->kind->passes(&k->clip);
     int64_t most = k->passes.first + k->passes.each + k->sizes.front;
-    k->in = MEMORY_FOR(sizeof *k->in, most, video_coder_in(k));
+    k->in = MEMORY_FOR(sizeof *k->in, most, values_in(k));
     return k->in ? compile(k) : say_fail("no memory for a pass of frames");
 }
 
@@ -173,11 +179,6 @@ int video_coder_compile_again(struct video_coder *k, int64_t frames, int64_t hei
     k->program = NULL;
     k->options.slice = least ? k->kind->slice[AUTOENCODER_SLICES - 1] : CKPT_AUTO;
     return video_coder_compile(k, frames, height, width);
-}
-
-int64_t video_coder_in(const struct video_coder *k)
-{
-    return k->clip.height * k->clip.width * (k->clip.decode ? k->sizes.latent : k->sizes.channels);
 }
 
 int64_t video_coder_out(const struct video_coder *k)
@@ -203,7 +204,7 @@ int64_t video_coder_clip_out(const struct video_coder *k)
 static int feed_pass(struct video_coder *k, const float *x, int64_t pass)
 {
     int64_t n = autoencoder_pass_frames(&k->passes, pass), front = k->sizes.front;
-    int64_t begin = autoencoder_pass_begin(&k->passes, pass), frame = video_coder_in(k);
+    int64_t begin = autoencoder_pass_begin(&k->passes, pass), frame = values_in(k);
     char name[32];
 
     for (int64_t i = -front; i < n; i++) {

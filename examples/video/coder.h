@@ -62,8 +62,7 @@ int video_coder_compile(struct video_coder *k, int64_t frames, int64_t height, i
 int video_coder_compile_again(struct video_coder *k, int64_t frames, int64_t height, int64_t width,
                               bool least);
 
-/* Values of an input frame, and of an output frame. */
-int64_t video_coder_in(const struct video_coder *k);
+/* Values of an output frame. */
 int64_t video_coder_out(const struct video_coder *k);
 /* Output frames of a pass, and of a clip. */
 int64_t video_coder_pass_out(const struct video_coder *k, int64_t pass);

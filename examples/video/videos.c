@@ -212,7 +212,7 @@ static int add_directory(struct videos *v, const char *directory, int64_t most)
     return finish_list(v, directory, most);
 }
 
-int videos_open(struct videos *v, const char *path, int64_t clips)
+static int open_path(struct videos *v, const char *path, int64_t clips)
 {
     struct stat st;
 
@@ -327,7 +327,7 @@ static char *beside(const char *list, const char *name)
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-bool videos_are_listed(const char *path)
+static bool is_listed(const char *path)
 {
     char list[4096];
 
@@ -335,7 +335,7 @@ bool videos_are_listed(const char *path)
            !access(list, F_OK);
 }
 
-int videos_lines(struct videos *v, const char *directory)
+static int open_lines(struct videos *v, const char *directory)
 {
     char paths[4096], prompts[4096];
     struct video_list l;
@@ -431,10 +431,10 @@ static bool is_table(const char *path)
 
 int videos_any(struct videos *v, const char *path, int64_t clips)
 {
-    bool lines = videos_are_listed(path);
+    bool lines = is_listed(path);
 
     v->whole |= lines || is_table(path);
     if (lines)
-        return videos_lines(v, path);
-    return is_table(path) ? videos_list(v, path, true) : videos_open(v, path, clips);
+        return open_lines(v, path);
+    return is_table(path) ? videos_list(v, path, true) : open_path(v, path, clips);
 }

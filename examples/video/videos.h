@@ -27,24 +27,20 @@ struct videos_file {
 };
 
 /*
- * Opens every video of a directory, or the single file at path; the caller sets sizes and stride
- * before.  Members of tar files are opened too.  Clips of a file are consecutive; clips > 0: at
- * most this number per file.  A file that is not a video or is too short is skipped with a note.
- * The caption of NAME.mp4 is in NAME.txt, or under "caption" or "text" in NAME.json, in the same
- * directory or tar file; if there is none, NAME is taken up to its first dot, as by webdataset.
- * Returns 0, or -1 after a sentence.
+ * Opens every video of a directory, or a single file; the caller sets sizes and stride before.
+ * Members of tar files are opened too.  Clips of a file are consecutive; clips > 0: at most this
+ * number per file.  A file that is not a video or is too short is skipped with a note.  The caption
+ * of NAME.mp4 is in NAME.txt, or under "caption" or "text" in NAME.json, in the same directory or
+ * tar file; if there is none, NAME is taken up to its first dot, as by webdataset.
+ *
+ * A table (.csv), and a directory with videos.txt, are lists of whole files: videos.txt has one
+ * relative path per line, prompts.txt their captions.  Returns 0, or -1 after a sentence.
  */
-int videos_open(struct videos *v, const char *path, int64_t clips);
+int videos_any(struct videos *v, const char *path, int64_t clips);
 /* The rows of a table in Open-Sora's format, as whole files: columns path (relative to the table),
  * num_frames, height, width, and optionally text; without paths the path column is optional,
  * too. */
 int videos_list(struct videos *v, const char *path, bool paths);
-/* The videos of videos.txt in a directory, as whole files, one relative path per line; captions are
- * the lines of prompts.txt. */
-int videos_lines(struct videos *v, const char *directory);
-bool videos_are_listed(const char *path); /* whether there is a videos.txt */
-/* Opens any of the three kinds of path; files of a list are whole. */
-int videos_any(struct videos *v, const char *path, int64_t clips);
 void videos_close(struct videos *v);
 
 /* Frames per second of a clip, from the file's rate fps (0: unknown). */

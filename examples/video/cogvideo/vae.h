@@ -77,7 +77,6 @@ const char *cogvae_directory(char *dst, size_t size, const char *dir);
 
 /* Prefix of the parameter names in the context, which may hold other models; files omit it. */
 #define COGVAE_PREFIX "vae."
-bool cogvae_owns(const char *name);
 
 /* Makes the parameters of these halves in c.  Returns 0 or an error code; c keeps errors of
  * parameters. */
@@ -87,9 +86,8 @@ int cogvae_load(struct cogvae *m, ckpt *c, const char *dir, int halves);
 
 /* ---- sizes --------------------------------------------------------------------------------- */
 
-/* Pixels along the side of a latent cell, and frames per latent frame. */
+/* Pixels along the side of a latent cell. */
 int64_t cogvae_factor(const struct cogvae_config *config);
-int64_t cogvae_time(const struct cogvae_config *config);
 
 /* The passes of a clip of that many frames, or latent frames when decoding.  The first pass also
  * has the remainder. */

@@ -115,7 +115,7 @@ static void make_decoder(const struct maker *k, struct cogvae_tower *s)
     s->out = make_conv(k, "conv_out.conv", in, c->channels, 3, 3);
 }
 
-bool cogvae_owns(const char *name)
+static bool is_ours(const char *name)
 {
     return !strncmp(name, COGVAE_PREFIX, strlen(COGVAE_PREFIX));
 }
@@ -148,7 +148,7 @@ struct load {
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
 {
     (void)user;
-    if (i || !cogvae_owns(name))
+    if (i || !is_ours(name))
         return false;
     snprintf(other, size, "%s", name + strlen(COGVAE_PREFIX));
     return true;
@@ -163,7 +163,7 @@ static void report(void *user, const char *what, const char *name)
                : !strncmp(name, "decoder.", 8) ? COGVAE_DECODER
                                                : 0;
 
-    if (*what == 'm' && cogvae_owns(name))
+    if (*what == 'm' && is_ours(name))
         names_add(&l->missing, name + strlen(COGVAE_PREFIX));
     else if (*what == 'm')
         return;
@@ -193,11 +193,6 @@ int cogvae_load(struct cogvae *m, ckpt *c, const char *dir, int halves)
 int64_t cogvae_factor(const struct cogvae_config *config)
 {
     return (int64_t)1 << (config->levels - 1);
-}
-
-int64_t cogvae_time(const struct cogvae_config *config)
-{
-    return (int64_t)1 << config->time_levels;
 }
 
 struct autoencoder_passes cogvae_passes(int64_t frames, int64_t each)
