@@ -40,14 +40,8 @@ static void grad_gelu(struct ckpt_grad *g)
         ops_record1(g->tape, &op_gelu_dx, 2, (ckpt_tensor[]){g->dout[0], g->in[0]}, NULL, 0);
 }
 
-const struct ckpt_op_def op_gelu = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "gelu",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_activation,
-    .grad = grad_gelu,
-    .cost = cost_activation,
-};
+OPS_DEF(gelu, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_activation,
+        .grad = grad_gelu, .cost = cost_activation);
 
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
 static void decompose_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
@@ -66,14 +60,8 @@ static void grad_gelu_dx(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_gelu_dx);
 }
 
-const struct ckpt_op_def op_gelu_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "gelu_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_activation_dx,
-    .grad = grad_gelu_dx,
-    .cost = cost_activation,
-};
+OPS_DEF(gelu_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_activation_dx,
+        .grad = grad_gelu_dx, .cost = cost_activation);
 
 ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x)
 {
@@ -86,14 +74,8 @@ static void grad_silu(struct ckpt_grad *g)
         ops_record1(g->tape, &op_silu_dx, 2, (ckpt_tensor[]){g->dout[0], g->in[0]}, NULL, 0);
 }
 
-const struct ckpt_op_def op_silu = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "silu",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_activation,
-    .grad = grad_silu,
-    .cost = cost_activation,
-};
+OPS_DEF(silu, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_activation,
+        .grad = grad_silu, .cost = cost_activation);
 
 static void decompose_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, ckpt_tensor *out)
 {
@@ -108,11 +90,5 @@ static void grad_silu_dx(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_silu_dx);
 }
 
-const struct ckpt_op_def op_silu_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "silu_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_activation_dx,
-    .grad = grad_silu_dx,
-    .cost = cost_activation,
-};
+OPS_DEF(silu_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_activation_dx,
+        .grad = grad_silu_dx, .cost = cost_activation);

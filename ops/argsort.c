@@ -22,12 +22,7 @@ static void argsort_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     *cost = (struct ckpt_cost){.flops = 64. * (double)desc_numel(&call->in[0])};
 }
 
-const struct ckpt_op_def op_argsort = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "argsort",
-    .shape = argsort_rule,
-    .cost = argsort_cost,
-};
+OPS_DEF(argsort, .shape = argsort_rule, .cost = argsort_cost);
 
 ckpt_tensor ckpt_argsort(ckpt_tape *t, ckpt_tensor x, bool descending)
 {

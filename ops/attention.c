@@ -263,27 +263,15 @@ static void attention_dx_cost(const struct ckpt_call *call, struct ckpt_cost *co
     cost->flops = 2 * 5 * score_macs(call); /* q k^T recomputed, dp, dq, dk, dv */
 }
 
-const struct ckpt_op_def op_attention = {.size = sizeof(struct ckpt_op_def),
-                                         .name = "attention",
-                                         .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-                                         .shape = attention_shape,
-                                         .grad = attention_grad,
-                                         .cost = attention_cost};
+OPS_DEF(attention, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = attention_shape,
+        .grad = attention_grad, .cost = attention_cost);
 
-const struct ckpt_op_def op_attention_dx = {.size = sizeof(struct ckpt_op_def),
-                                            .name = "attention_dx",
-                                            .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-                                            .shape = attention_dx_shape,
-                                            .grad = attention_dx_grad,
-                                            .cost = attention_dx_cost};
+OPS_DEF(attention_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = attention_dx_shape,
+        .grad = attention_dx_grad, .cost = attention_dx_cost);
 
-const struct ckpt_op_def op_attention_dbias = {.size = sizeof(struct ckpt_op_def),
-                                               .name = "attention_dbias",
-                                               .flags = CKPT_OP_STRIDED,
-                                               .shape = attention_dbias_shape,
-                                               .grad = attention_dbias_grad,
-                                               .cost = attention_cost,
-                                               /* q k^T recomputed, dp */};
+OPS_DEF(attention_dbias, .flags = CKPT_OP_STRIDED, .shape = attention_dbias_shape,
+        .grad = attention_dbias_grad, .cost = attention_cost,
+        /* q k^T recomputed, dp */);
 
 /* ---- recording ------------------------------------------------------------------------------ */
 

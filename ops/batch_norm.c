@@ -35,12 +35,8 @@ static int moving_average_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_moving_average = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "moving_average",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
-    .shape = moving_average_shape,
-};
+OPS_DEF(moving_average, .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
+        .shape = moving_average_shape);
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 

@@ -40,13 +40,8 @@ static void cache_append_cost(const struct ckpt_call *call, struct ckpt_cost *co
     *cost = (struct ckpt_cost){.bytes = 2.0 * (double)desc_bytes(&call->in[CACHE_ROWS])};
 }
 
-const struct ckpt_op_def op_cache_append = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cache_append",
-    .flags = CKPT_OP_INPLACE,
-    .shape = cache_append_shape,
-    .cost = cache_append_cost,
-};
+OPS_DEF(cache_append, .flags = CKPT_OP_INPLACE, .shape = cache_append_shape,
+        .cost = cache_append_cost);
 
 /* The reason why this tape cannot append to the cache, or NULL. */
 static const char *find_fault(ckpt_tape *t, ckpt_tensor cache)

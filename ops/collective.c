@@ -39,8 +39,7 @@ static int same_shape(struct ckpt_call *call)
     return set_flat_out(call, desc_numel(&call->in[0]));
 }
 
-const struct ckpt_op_def op_all_gather = {
-    .size = sizeof(struct ckpt_op_def), .name = "all_gather", .shape = all_gather_shape};
+OPS_DEF(all_gather, .shape = all_gather_shape);
 
 const struct ckpt_op_def op_all_gather_once = {.size = sizeof(struct ckpt_op_def),
                                                .name = "all_gather",
@@ -52,11 +51,9 @@ const struct ckpt_op_def op_all_gather_in_place = {.size = sizeof(struct ckpt_op
                                                    .flags = CKPT_OP_INPLACE,
                                                    .shape = same_shape};
 
-const struct ckpt_op_def op_reduce_scatter = {
-    .size = sizeof(struct ckpt_op_def), .name = "reduce_scatter", .shape = reduce_scatter_shape};
+OPS_DEF(reduce_scatter, .shape = reduce_scatter_shape);
 
-const struct ckpt_op_def op_all_reduce = {
-    .size = sizeof(struct ckpt_op_def), .name = "all_reduce", .shape = same_shape};
+OPS_DEF(all_reduce, .shape = same_shape);
 
 bool collective_is(const struct ckpt_op_def *def)
 {
@@ -85,8 +82,7 @@ static int flatten_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_flatten = {
-    .size = sizeof(struct ckpt_op_def), .name = "flatten", .shape = flatten_shape};
+OPS_DEF(flatten, .shape = flatten_shape);
 
 static int requests_shape(struct ckpt_call *call)
 {
@@ -95,5 +91,4 @@ static int requests_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_requests = {
-    .size = sizeof(struct ckpt_op_def), .name = "requests", .shape = requests_shape};
+OPS_DEF(requests, .shape = requests_shape);

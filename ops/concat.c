@@ -42,10 +42,7 @@ static void concat_grad(struct ckpt_grad *g)
     }
 }
 
-const struct ckpt_op_def op_concat = {.size = sizeof(struct ckpt_op_def),
-                                      .name = "concat",
-                                      .shape = concat_shape,
-                                      .grad = concat_grad};
+OPS_DEF(concat, .shape = concat_shape, .grad = concat_grad);
 
 /* The parts already are in place in one storage, so the result has the strides of each part. */
 static int join_shape(struct ckpt_call *call)

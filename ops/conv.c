@@ -245,39 +245,15 @@ static void conv_dw_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = flops_of(&s);
 }
 
-const struct ckpt_op_def op_conv = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "conv",
-    .shape = conv_rule,
-    .grad = conv_grad,
-    .cost = conv_cost,
-};
+OPS_DEF(conv, .shape = conv_rule, .grad = conv_grad, .cost = conv_cost);
 
-const struct ckpt_op_def op_conv_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "conv_dx",
-    .shape = conv_dx_rule,
-    .grad = conv_dx_grad,
-    .cost = conv_dx_cost,
-};
+OPS_DEF(conv_dx, .shape = conv_dx_rule, .grad = conv_dx_grad, .cost = conv_dx_cost);
 
-const struct ckpt_op_def op_conv_dw = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "conv_dw",
-    .flags = CKPT_OP_ACCUMULATE,
-    .shape = conv_dw_rule,
-    .grad = conv_dw_grad,
-    .cost = conv_dw_cost,
-};
+OPS_DEF(conv_dw, .flags = CKPT_OP_ACCUMULATE, .shape = conv_dw_rule, .grad = conv_dw_grad,
+        .cost = conv_dw_cost);
 
 /* conv_dx with its own name, and with checks of the caller's arguments. */
-const struct ckpt_op_def op_conv_transpose = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "conv_transpose",
-    .shape = conv_transpose_rule,
-    .grad = conv_dx_grad,
-    .cost = conv_dx_cost,
-};
+OPS_DEF(conv_transpose, .shape = conv_transpose_rule, .grad = conv_dx_grad, .cost = conv_dx_cost);
 
 /* Copies spec, or the defaults if it is NULL, to attributes for `spatial` axes.  The shape rule
  * checks that there are 1 to 3. */

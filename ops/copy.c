@@ -23,13 +23,8 @@ static void grad_same(struct ckpt_grad *g)
     g->din[0] = g->dout[0];
 }
 
-const struct ckpt_op_def op_copy = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "copy",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_copy,
-    .grad = grad_same,
-};
+OPS_DEF(copy, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_copy,
+        .grad = grad_same);
 
 ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype)
 {
@@ -59,13 +54,8 @@ static void grad_cast(struct ckpt_grad *g)
     g->din[0] = wide ? ckpt_cast(g->tape, g->dout[0], CKPT_F32) : g->dout[0];
 }
 
-const struct ckpt_op_def op_cast = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cast",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_cast,
-    .grad = grad_cast,
-};
+OPS_DEF(cast, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_cast,
+        .grad = grad_cast);
 
 static int shape_pad(struct ckpt_call *call)
 {
@@ -90,10 +80,4 @@ static void grad_pad(struct ckpt_grad *g)
         ckpt_slice(g->tape, g->dout[0], attr->axis, attr->begin, attr->begin + d.shape[attr->axis]);
 }
 
-const struct ckpt_op_def op_pad = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "pad",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_pad,
-    .grad = grad_pad,
-};
+OPS_DEF(pad, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_pad, .grad = grad_pad);

@@ -81,19 +81,12 @@ static void cross_attention_dx_cost(const struct ckpt_call *call, struct ckpt_co
     cost->flops = 2 * 5 * score_macs(call);
 }
 
-const struct ckpt_op_def op_cross_attention = {.size = sizeof(struct ckpt_op_def),
-                                               .name = "cross_attention",
-                                               .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-                                               .shape = cross_attention_shape,
-                                               .grad = cross_attention_grad,
-                                               .cost = cross_attention_cost};
+OPS_DEF(cross_attention, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+        .shape = cross_attention_shape, .grad = cross_attention_grad, .cost = cross_attention_cost);
 
-const struct ckpt_op_def op_cross_attention_dx = {.size = sizeof(struct ckpt_op_def),
-                                                  .name = "cross_attention_dx",
-                                                  .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-                                                  .shape = cross_attention_dx_shape,
-                                                  .grad = cross_attention_dx_grad,
-                                                  .cost = cross_attention_dx_cost};
+OPS_DEF(cross_attention_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+        .shape = cross_attention_dx_shape, .grad = cross_attention_dx_grad,
+        .cost = cross_attention_dx_cost);
 
 ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                  ckpt_tensor lens, float scale)

@@ -92,13 +92,8 @@ static void cross_entropy_dx_cost(const struct ckpt_call *call, struct ckpt_cost
     *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[DX_X])};
 }
 
-const struct ckpt_op_def op_cross_entropy = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cross_entropy",
-    .shape = cross_entropy_shape,
-    .grad = cross_entropy_grad,
-    .cost = cross_entropy_cost,
-};
+OPS_DEF(cross_entropy, .shape = cross_entropy_shape, .grad = cross_entropy_grad,
+        .cost = cross_entropy_cost);
 
 static int cross_entropy_dx_shape(struct ckpt_call *call)
 {
@@ -160,13 +155,8 @@ static void cross_entropy_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_cross_entropy_dx);
 }
 
-const struct ckpt_op_def op_cross_entropy_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cross_entropy_dx",
-    .shape = cross_entropy_dx_shape,
-    .grad = cross_entropy_dx_grad,
-    .cost = cross_entropy_dx_cost,
-};
+OPS_DEF(cross_entropy_dx, .shape = cross_entropy_dx_shape, .grad = cross_entropy_dx_grad,
+        .cost = cross_entropy_dx_cost);
 
 /* Loss and gradient of the same rows.  Operands: dloss, x, label and the class weights if any. */
 static int cross_entropy_both_shape(struct ckpt_call *call)
@@ -189,12 +179,7 @@ static void cross_entropy_both_cost(const struct ckpt_call *call, struct ckpt_co
     *cost = (struct ckpt_cost){.flops = 20.0 * (double)desc_numel(&call->in[DX_X])};
 }
 
-const struct ckpt_op_def op_cross_entropy_both = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cross_entropy_both",
-    .shape = cross_entropy_both_shape,
-    .cost = cross_entropy_both_cost,
-};
+OPS_DEF(cross_entropy_both, .shape = cross_entropy_both_shape, .cost = cross_entropy_both_cost);
 
 /* {labels, class weights} -> the divisor of a mean over these labels, and the sum of all class
  * weights, 0 without weights. */
@@ -210,11 +195,7 @@ static int cross_entropy_count_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_cross_entropy_count = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cross_entropy_count",
-    .shape = cross_entropy_count_shape,
-};
+OPS_DEF(cross_entropy_count, .shape = cross_entropy_count_shape);
 
 /* ---- recording ------------------------------------------------------------------------------ */
 

@@ -31,9 +31,4 @@ static void dequantize_cost(const struct ckpt_call *call, struct ckpt_cost *cost
     cost->flops = 2. * (double)desc_numel(&call->out[0]);
 }
 
-const struct ckpt_op_def op_dequantize = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "dequantize",
-    .shape = dequantize_shape,
-    .cost = dequantize_cost,
-};
+OPS_DEF(dequantize, .shape = dequantize_shape, .cost = dequantize_cost);

@@ -38,13 +38,8 @@ static void grad_add(struct ckpt_grad *g)
             g->din[i] = unbroadcast(g, i, g->dout[0]);
 }
 
-const struct ckpt_op_def op_add = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "add",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_binary,
-    .grad = grad_add,
-};
+OPS_DEF(add, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_binary,
+        .grad = grad_add);
 
 ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
@@ -60,13 +55,8 @@ static void grad_sub(struct ckpt_grad *g)
         g->din[1] = ckpt_affine(g->tape, unbroadcast(g, 1, g->dout[0]), -1.f, 0.f);
 }
 
-const struct ckpt_op_def op_sub = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "sub",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_binary,
-    .grad = grad_sub,
-};
+OPS_DEF(sub, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_binary,
+        .grad = grad_sub);
 
 ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
@@ -80,13 +70,8 @@ static void grad_mul(struct ckpt_grad *g)
             g->din[i] = unbroadcast(g, i, ckpt_mul(g->tape, g->dout[0], g->in[1 - i]));
 }
 
-const struct ckpt_op_def op_mul = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "mul",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_binary,
-    .grad = grad_mul,
-};
+OPS_DEF(mul, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_binary,
+        .grad = grad_mul);
 
 ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b)
 {
@@ -108,13 +93,8 @@ static void grad_affine(struct ckpt_grad *g)
     g->din[0] = a == 1.f ? g->dout[0] : ckpt_affine(g->tape, g->dout[0], a, 0.f);
 }
 
-const struct ckpt_op_def op_affine = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "affine",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_affine,
-    .grad = grad_affine,
-};
+OPS_DEF(affine, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_affine,
+        .grad = grad_affine);
 
 ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b)
 {
@@ -157,13 +137,8 @@ static void grad_where(struct ckpt_grad *g)
         g->din[2] = unbroadcast(g, 2, ckpt_where(g->tape, g->in[0], zero, d));
 }
 
-const struct ckpt_op_def op_where = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "where",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_where,
-    .grad = grad_where,
-};
+OPS_DEF(where, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_where,
+        .grad = grad_where);
 
 static int shape_accumulate(struct ckpt_call *call)
 {
@@ -175,12 +150,8 @@ static int shape_accumulate(struct ckpt_call *call)
     return call_float(call, 1);
 }
 
-const struct ckpt_op_def op_accumulate = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "accumulate",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
-    .shape = shape_accumulate,
-};
+OPS_DEF(accumulate, .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
+        .shape = shape_accumulate);
 
 static int shape_accumulate_narrow(struct ckpt_call *call)
 {
@@ -195,9 +166,5 @@ static int shape_accumulate_narrow(struct ckpt_call *call)
 /* bf16 sum with stochastic rounding: its expectation is exact, so small addends are not lost.  The
  * random bits are a function of the seed, the update, the micro-step, the op's position on the tape
  * and the element. */
-const struct ckpt_op_def op_accumulate_narrow = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "accumulate_narrow",
-    .flags = CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
-    .shape = shape_accumulate_narrow,
-};
+OPS_DEF(accumulate_narrow, .flags = CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
+        .shape = shape_accumulate_narrow);

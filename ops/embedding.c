@@ -28,12 +28,7 @@ static void timestep_embedding_cost(const struct ckpt_call *call, struct ckpt_co
     *cost = (struct ckpt_cost){.flops = 20.0 * (double)desc_numel(&call->out[0])};
 }
 
-const struct ckpt_op_def op_timestep_embedding = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "timestep_embedding",
-    .shape = timestep_embedding_shape,
-    .cost = timestep_embedding_cost,
-};
+OPS_DEF(timestep_embedding, .shape = timestep_embedding_shape, .cost = timestep_embedding_cost);
 
 ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_t dim, float max_period,
                                     enum ckpt_dtype dtype)

@@ -95,13 +95,7 @@ static void to_fp8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = source_flops(attr->source) * (double)desc_numel(&call->in[0]);
 }
 
-const struct ckpt_op_def op_to_fp8 = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "to_fp8",
-    .flags = CKPT_OP_OPTIONAL_OUT,
-    .shape = to_fp8_shape,
-    .cost = to_fp8_cost,
-};
+OPS_DEF(to_fp8, .flags = CKPT_OP_OPTIONAL_OUT, .shape = to_fp8_shape, .cost = to_fp8_cost);
 
 /* {x} -> its largest magnitude, fp32 */
 static int to_fp8_largest_shape(struct ckpt_call *call)
@@ -118,12 +112,7 @@ static void to_fp8_largest_cost(const struct ckpt_call *call, struct ckpt_cost *
     cost->flops = source_flops(attr->source) * (double)desc_numel(&call->in[0]);
 }
 
-const struct ckpt_op_def op_to_fp8_largest = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "to_fp8_largest",
-    .shape = to_fp8_largest_shape,
-    .cost = to_fp8_largest_cost,
-};
+OPS_DEF(to_fp8_largest, .shape = to_fp8_largest_shape, .cost = to_fp8_largest_cost);
 
 /* ---- to_fp8_blocks --------------------------------------------------------------------------- */
 
@@ -454,28 +443,11 @@ static void linear_fp8_grad(struct ckpt_grad *g)
     }
 }
 
-const struct ckpt_op_def op_linear_fp8 = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_fp8",
-    .shape = linear_fp8_shape,
-    .grad = linear_fp8_grad,
-    .cost = linear_fp8_cost,
-};
+OPS_DEF(linear_fp8, .shape = linear_fp8_shape, .grad = linear_fp8_grad, .cost = linear_fp8_cost);
 
 /* {qdy, scale, transposed qw, scale, addend or none} -> dx */
-const struct ckpt_op_def op_linear_fp8_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_fp8_dx",
-    .flags = CKPT_OP_ADDEND,
-    .shape = gradient_shape,
-    .cost = fp8_gradient_cost,
-};
+OPS_DEF(linear_fp8_dx, .flags = CKPT_OP_ADDEND, .shape = gradient_shape, .cost = fp8_gradient_cost);
 
 /* {transposed qdy, scale, transposed qx, scale} -> dw */
-const struct ckpt_op_def op_linear_fp8_dw = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_fp8_dw",
-    .flags = CKPT_OP_ACCUMULATE,
-    .shape = gradient_shape,
-    .cost = fp8_gradient_cost,
-};
+OPS_DEF(linear_fp8_dw, .flags = CKPT_OP_ACCUMULATE, .shape = gradient_shape,
+        .cost = fp8_gradient_cost);

@@ -31,9 +31,4 @@ static int linear_fp8_dx_gelu_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_linear_fp8_dx_gelu = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_fp8_dx_gelu",
-    .shape = linear_fp8_dx_gelu_shape,
-    .cost = fp8_gradient_cost,
-};
+OPS_DEF(linear_fp8_dx_gelu, .shape = linear_fp8_dx_gelu_shape, .cost = fp8_gradient_cost);

@@ -51,13 +51,7 @@ static void group_norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost
         (struct ckpt_cost){.flops = (attr->silu ? 32. : 8.) * (double)desc_numel(&call->out[0])};
 }
 
-const struct ckpt_op_def op_group_norm = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "group_norm",
-    .shape = group_norm_rule,
-    .grad = group_norm_grad,
-    .cost = group_norm_cost,
-};
+OPS_DEF(group_norm, .shape = group_norm_rule, .grad = group_norm_grad, .cost = group_norm_cost);
 
 /* {dy, x, w, b, stats} -> {dx, dw, db} */
 static int group_norm_dx_rule(struct ckpt_call *call)
@@ -92,13 +86,8 @@ static void group_norm_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_group_norm_dx);
 }
 
-const struct ckpt_op_def op_group_norm_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "group_norm_dx",
-    .shape = group_norm_dx_rule,
-    .grad = group_norm_dx_grad,
-    .cost = group_norm_cost,
-};
+OPS_DEF(group_norm_dx, .shape = group_norm_dx_rule, .grad = group_norm_dx_grad,
+        .cost = group_norm_cost);
 
 ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                  int groups, float eps, bool silu)

@@ -39,13 +39,7 @@ static int moments_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_group_norm_moments = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "group_norm_moments",
-    .shape = moments_rule,
-    .grad = no_gradient,
-    .cost = cost_norm,
-};
+OPS_DEF(group_norm_moments, .shape = moments_rule, .grad = no_gradient, .cost = cost_norm);
 
 ckpt_tensor ckpt_group_norm_moments(ckpt_tape *t, ckpt_tensor x, int groups)
 {
@@ -77,12 +71,7 @@ static int join_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_group_norm_join = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "group_norm_join",
-    .shape = join_rule,
-    .grad = no_gradient,
-};
+OPS_DEF(group_norm_join, .shape = join_rule, .grad = no_gradient);
 
 ckpt_tensor ckpt_group_norm_join(ckpt_tape *t, int n, const ckpt_tensor *moments, float eps)
 {
@@ -120,13 +109,7 @@ static int apply_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_group_norm_apply = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "group_norm_apply",
-    .shape = apply_rule,
-    .grad = no_gradient,
-    .cost = cost_norm,
-};
+OPS_DEF(group_norm_apply, .shape = apply_rule, .grad = no_gradient, .cost = cost_norm);
 
 ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor stats, ckpt_tensor w,
                                   ckpt_tensor b, bool silu)

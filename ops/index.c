@@ -75,13 +75,7 @@ static void select_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_index_add, &attr, g->dout[0], g->in[1]);
 }
 
-const struct ckpt_op_def op_index_select = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "index_select",
-    .shape = select_shape,
-    .grad = select_grad,
-    .cost = moving_cost,
-};
+OPS_DEF(index_select, .shape = select_shape, .grad = select_grad, .cost = moving_cost);
 
 /* {dy, index} -> dx */
 static int add_shape(struct ckpt_call *call)
@@ -132,14 +126,8 @@ static void add_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
                                         4. * (double)desc_numel(&call->out[0])};
 }
 
-const struct ckpt_op_def op_index_add = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "index_add",
-    .flags = CKPT_OP_ACCUMULATE,
-    .shape = add_shape,
-    .grad = add_grad,
-    .cost = add_cost,
-};
+OPS_DEF(index_add, .flags = CKPT_OP_ACCUMULATE, .shape = add_shape, .grad = add_grad,
+        .cost = add_cost);
 
 ckpt_tensor ckpt_index_select(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index)
 {
@@ -190,13 +178,7 @@ static void gather_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_scatter, &attr, g->dout[0], g->in[1]);
 }
 
-const struct ckpt_op_def op_gather = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "gather",
-    .shape = gather_shape,
-    .grad = gather_grad,
-    .cost = moving_cost,
-};
+OPS_DEF(gather, .shape = gather_shape, .grad = gather_grad, .cost = moving_cost);
 
 /* {source, index} -> zeros, with the source added at the indices. */
 static int scatter_shape(struct ckpt_call *call)
@@ -220,14 +202,8 @@ static void scatter_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_gather, attr, g->dout[0], g->in[1]);
 }
 
-const struct ckpt_op_def op_scatter = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "scatter",
-    .flags = CKPT_OP_ACCUMULATE,
-    .shape = scatter_shape,
-    .grad = scatter_grad,
-    .cost = add_cost,
-};
+OPS_DEF(scatter, .flags = CKPT_OP_ACCUMULATE, .shape = scatter_shape, .grad = scatter_grad,
+        .cost = add_cost);
 
 ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index)
 {

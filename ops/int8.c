@@ -26,12 +26,7 @@ static void to_int8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = OPERATIONS * (double)desc_numel(&call->in[0]);
 }
 
-const struct ckpt_op_def op_to_int8 = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "to_int8",
-    .shape = to_int8_shape,
-    .cost = to_int8_cost,
-};
+OPS_DEF(to_int8, .shape = to_int8_shape, .cost = to_int8_cost);
 
 /* {codes} -> x [n] */
 static int from_int8_shape(struct ckpt_call *call)
@@ -50,12 +45,7 @@ static void from_int8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = OPERATIONS * (double)desc_numel(&call->out[0]);
 }
 
-const struct ckpt_op_def op_from_int8 = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "from_int8",
-    .shape = from_int8_shape,
-    .cost = from_int8_cost,
-};
+OPS_DEF(from_int8, .shape = from_int8_shape, .cost = from_int8_cost);
 
 ckpt_tensor int8_encode(ckpt_tape *t, ckpt_tensor x)
 {

@@ -192,32 +192,16 @@ static void column_sum_cost(const struct ckpt_call *call, struct ckpt_cost *cost
     cost->flops = (double)desc_numel(&call->in[0]);
 }
 
-const struct ckpt_op_def op_linear = {.size = sizeof(struct ckpt_op_def),
-                                      .name = "linear",
-                                      .shape = linear_shape,
-                                      .grad = linear_grad,
-                                      .cost = linear_cost};
+OPS_DEF(linear, .shape = linear_shape, .grad = linear_grad, .cost = linear_cost);
 
-const struct ckpt_op_def op_linear_dx = {.size = sizeof(struct ckpt_op_def),
-                                         .name = "linear_dx",
-                                         .flags = CKPT_OP_ADDEND,
-                                         .shape = linear_dx_shape,
-                                         .grad = linear_dx_grad,
-                                         .cost = linear_cost};
+OPS_DEF(linear_dx, .flags = CKPT_OP_ADDEND, .shape = linear_dx_shape, .grad = linear_dx_grad,
+        .cost = linear_cost);
 
-const struct ckpt_op_def op_linear_dw = {.size = sizeof(struct ckpt_op_def),
-                                         .name = "linear_dw",
-                                         .flags = CKPT_OP_ACCUMULATE,
-                                         .shape = linear_dw_shape,
-                                         .grad = linear_dw_grad,
-                                         .cost = linear_dw_cost};
+OPS_DEF(linear_dw, .flags = CKPT_OP_ACCUMULATE, .shape = linear_dw_shape, .grad = linear_dw_grad,
+        .cost = linear_dw_cost);
 
-const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
-                                          .name = "column_sum",
-                                          .flags = CKPT_OP_ACCUMULATE,
-                                          .shape = column_sum_shape,
-                                          .grad = column_sum_grad,
-                                          .cost = column_sum_cost};
+OPS_DEF(column_sum, .flags = CKPT_OP_ACCUMULATE, .shape = column_sum_shape, .grad = column_sum_grad,
+        .cost = column_sum_cost);
 
 /* The parameter w if it has an adapter (ckpt_lora), else NULL. */
 static const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)

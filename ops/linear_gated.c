@@ -58,17 +58,7 @@ static void linear_gated_cost(const struct ckpt_call *call, struct ckpt_cost *co
     cost->flops *= 2;
 }
 
-const struct ckpt_op_def op_linear_gated = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_gated",
-    .flags = CKPT_OP_OPTIONAL_OUT,
-    .shape = linear_gated_shape,
-    .cost = linear_gated_cost,
-};
+OPS_DEF(linear_gated, .flags = CKPT_OP_OPTIONAL_OUT, .shape = linear_gated_shape,
+        .cost = linear_gated_cost);
 
-const struct ckpt_op_def op_linear_dx_gated = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_dx_gated",
-    .shape = linear_dx_gated_shape,
-    .cost = linear_cost,
-};
+OPS_DEF(linear_dx_gated, .shape = linear_dx_gated_shape, .cost = linear_cost);

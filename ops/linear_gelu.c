@@ -45,17 +45,7 @@ static int linear_dx_gelu_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_linear_gelu = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_gelu",
-    .flags = CKPT_OP_OPTIONAL_OUT,
-    .shape = linear_gelu_shape,
-    .cost = linear_cost,
-};
+OPS_DEF(linear_gelu, .flags = CKPT_OP_OPTIONAL_OUT, .shape = linear_gelu_shape,
+        .cost = linear_cost);
 
-const struct ckpt_op_def op_linear_dx_gelu = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "linear_dx_gelu",
-    .shape = linear_dx_gelu_shape,
-    .cost = linear_cost,
-};
+OPS_DEF(linear_dx_gelu, .shape = linear_dx_gelu_shape, .cost = linear_cost);

@@ -161,14 +161,8 @@ static void matmul_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = 2. * (double)desc_numel(&call->out[0]) * (double)g.inner;
 }
 
-const struct ckpt_op_def op_matmul = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "matmul",
-    .flags = CKPT_OP_STRIDED,
-    .shape = matmul_rule,
-    .grad = matmul_grad,
-    .cost = matmul_cost,
-};
+OPS_DEF(matmul, .flags = CKPT_OP_STRIDED, .shape = matmul_rule, .grad = matmul_grad,
+        .cost = matmul_cost);
 
 /* Whether many matrices are multiplied by the same b: then one large product suffices, also for the
  * gradients. */

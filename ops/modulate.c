@@ -40,14 +40,8 @@ static void modulate_grad(struct ckpt_grad *g)
         g->din[1] = ops_sum_to(g->tape, dy, &shift);
 }
 
-const struct ckpt_op_def op_modulate = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "modulate",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = modulate_shape,
-    .grad = modulate_grad,
-    .cost = pointwise_cost,
-};
+OPS_DEF(modulate, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = modulate_shape,
+        .grad = modulate_grad, .cost = pointwise_cost);
 
 static int modulate_dx_shape(struct ckpt_call *call)
 {
@@ -79,14 +73,8 @@ static void modulate_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_modulate_dx);
 }
 
-const struct ckpt_op_def op_modulate_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "modulate_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = modulate_dx_shape,
-    .grad = modulate_dx_grad,
-    .cost = modulate_dx_cost,
-};
+OPS_DEF(modulate_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = modulate_dx_shape,
+        .grad = modulate_dx_grad, .cost = modulate_dx_cost);
 
 ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift, ckpt_tensor scale)
 {
@@ -121,14 +109,8 @@ static void gated_residual_grad(struct ckpt_grad *g)
     g->din[2] = out[0];
 }
 
-const struct ckpt_op_def op_gated_residual = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "gated_residual",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = gated_residual_shape,
-    .grad = gated_residual_grad,
-    .cost = pointwise_cost,
-};
+OPS_DEF(gated_residual, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
+        .shape = gated_residual_shape, .grad = gated_residual_grad, .cost = pointwise_cost);
 
 /* {dy, gate, a} -> {da, dgate} */
 static int gated_residual_dx_shape(struct ckpt_call *call)
@@ -153,14 +135,8 @@ static void gated_residual_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_gated_residual_dx);
 }
 
-const struct ckpt_op_def op_gated_residual_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "gated_residual_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = gated_residual_dx_shape,
-    .grad = gated_residual_dx_grad,
-    .cost = modulate_dx_cost,
-};
+OPS_DEF(gated_residual_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
+        .shape = gated_residual_dx_shape, .grad = gated_residual_dx_grad, .cost = modulate_dx_cost);
 
 ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate, ckpt_tensor a)
 {

@@ -84,14 +84,8 @@ static void norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     *cost = (struct ckpt_cost){.flops = 8.0 * (double)desc_numel(&call->in[0])};
 }
 
-const struct ckpt_op_def op_layer_norm = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = layer_norm_shape,
-    .grad = layer_norm_grad,
-    .cost = norm_cost,
-};
+OPS_DEF(layer_norm, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = layer_norm_shape,
+        .grad = layer_norm_grad, .cost = norm_cost);
 
 /* {dy, x, stats, addend} -> dx */
 static int layer_norm_dx_shape(struct ckpt_call *call)
@@ -126,14 +120,8 @@ static void layer_norm_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_layer_norm_dx);
 }
 
-const struct ckpt_op_def op_layer_norm_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
-    .shape = layer_norm_dx_shape,
-    .grad = layer_norm_dx_grad,
-    .cost = norm_cost,
-};
+OPS_DEF(layer_norm_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
+        .shape = layer_norm_dx_shape, .grad = layer_norm_dx_grad, .cost = norm_cost);
 
 /* {dy, x, w, stats, addend} -> {dx, db, dw} */
 static int layer_norm_affine_dx_shape(struct ckpt_call *call)
@@ -162,14 +150,8 @@ static void layer_norm_affine_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_layer_norm_affine_dx);
 }
 
-const struct ckpt_op_def op_layer_norm_affine_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm_affine_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
-    .shape = layer_norm_affine_dx_shape,
-    .grad = layer_norm_affine_dx_grad,
-    .cost = norm_cost,
-};
+OPS_DEF(layer_norm_affine_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
+        .shape = layer_norm_affine_dx_shape, .grad = layer_norm_affine_dx_grad, .cost = norm_cost);
 
 ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, float eps)
 {
@@ -201,14 +183,8 @@ static void rms_norm_grad(struct ckpt_grad *g)
     g->din[1] = out[1];
 }
 
-const struct ckpt_op_def op_rms_norm = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "rms_norm",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = rms_norm_shape,
-    .grad = rms_norm_grad,
-    .cost = norm_cost,
-};
+OPS_DEF(rms_norm, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = rms_norm_shape,
+        .grad = rms_norm_grad, .cost = norm_cost);
 
 void norm_weight_dx_shape(struct ckpt_call *call)
 {
@@ -238,14 +214,8 @@ static void rms_norm_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_rms_norm_dx);
 }
 
-const struct ckpt_op_def op_rms_norm_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "rms_norm_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
-    .shape = rms_norm_dx_shape,
-    .grad = rms_norm_dx_grad,
-    .cost = norm_cost,
-};
+OPS_DEF(rms_norm_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
+        .shape = rms_norm_dx_shape, .grad = rms_norm_dx_grad, .cost = norm_cost);
 
 ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps)
 {

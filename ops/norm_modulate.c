@@ -36,14 +36,8 @@ static void norm_modulate_cost(const struct ckpt_call *call, struct ckpt_cost *c
     *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[0])};
 }
 
-const struct ckpt_op_def op_layer_norm_modulate = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm_modulate",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_OPTIONAL_OUT,
-    .shape = norm_modulate_shape,
-    .grad = norm_modulate_grad,
-    .cost = norm_modulate_cost,
-};
+OPS_DEF(layer_norm_modulate, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_OPTIONAL_OUT,
+        .shape = norm_modulate_shape, .grad = norm_modulate_grad, .cost = norm_modulate_cost);
 
 /* {dy, x, scale, stats, addend} -> {dx, dshift, dscale} */
 static int norm_modulate_dx_shape(struct ckpt_call *call)
@@ -80,14 +74,9 @@ static void norm_modulate_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_norm_modulate_dx);
 }
 
-const struct ckpt_op_def op_layer_norm_modulate_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "layer_norm_modulate_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
-    .shape = norm_modulate_dx_shape,
-    .grad = norm_modulate_dx_grad,
-    .cost = norm_modulate_dx_cost,
-};
+OPS_DEF(layer_norm_modulate_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
+        .shape = norm_modulate_dx_shape, .grad = norm_modulate_dx_grad,
+        .cost = norm_modulate_dx_cost);
 
 ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
                                      ckpt_tensor scale, float eps)

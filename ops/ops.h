@@ -9,6 +9,11 @@
 #define OP(name) extern const struct ckpt_op_def op_##name;
 #include "ops.def"
 
+/* Defines op_<op>, with this name and these rules. */
+#define OPS_DEF(op, ...)                                                                           \
+    const struct ckpt_op_def op_##op = {                                                           \
+        .size = sizeof(struct ckpt_op_def), .name = #op, __VA_ARGS__}
+
 /* Every op; the last entry is NULL. */
 extern const struct ckpt_op_def *const ops_table[];
 

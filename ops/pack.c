@@ -44,8 +44,7 @@ static void pack_grad(struct ckpt_grad *grad)
                                    (ckpt_tensor[]){grad->dout[0], grad->in[1]}, NULL, 0);
 }
 
-const struct ckpt_op_def op_pack = {
-    .size = sizeof(struct ckpt_op_def), .name = "pack", .shape = pack_shape, .grad = pack_grad};
+OPS_DEF(pack, .shape = pack_shape, .grad = pack_grad);
 
 static void unpack_grad(struct ckpt_grad *grad)
 {
@@ -54,12 +53,7 @@ static void unpack_grad(struct ckpt_grad *grad)
         grad->din[0] = ckpt_pack(grad->tape, grad->dout[0], grad->in[1], &lens);
 }
 
-const struct ckpt_op_def op_unpack = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "unpack",
-    .shape = unpack_shape,
-    .grad = unpack_grad,
-};
+OPS_DEF(unpack, .shape = unpack_shape, .grad = unpack_grad);
 
 ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor *lens)
 {

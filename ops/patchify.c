@@ -55,12 +55,7 @@ static void patchify_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_unpatchify, (const struct patch_attr *)g->attr, g->dout[0]);
 }
 
-const struct ckpt_op_def op_patchify = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "patchify",
-    .shape = patchify_shape,
-    .grad = patchify_grad,
-};
+OPS_DEF(patchify, .shape = patchify_shape, .grad = patchify_grad);
 
 static int unpatchify_shape(struct ckpt_call *call)
 {
@@ -87,12 +82,7 @@ static void unpatchify_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_patchify, (const struct patch_attr *)g->attr, g->dout[0]);
 }
 
-const struct ckpt_op_def op_unpatchify = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "unpatchify",
-    .shape = unpatchify_shape,
-    .grad = unpatchify_grad,
-};
+OPS_DEF(unpatchify, .shape = unpatchify_shape, .grad = unpatchify_grad);
 
 ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw)
 {

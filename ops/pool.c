@@ -95,13 +95,7 @@ static void max_pool_grad(struct ckpt_grad *g)
                            g->in[0]);
 }
 
-const struct ckpt_op_def op_max_pool = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "max_pool",
-    .shape = pool_rule,
-    .grad = max_pool_grad,
-    .cost = pool_cost,
-};
+OPS_DEF(max_pool, .shape = pool_rule, .grad = max_pool_grad, .cost = pool_cost);
 
 /* Pads x with `value` where windows reach beyond its ends, and so far that each tap can be sliced
  * with the stride. */
@@ -162,13 +156,7 @@ static void max_pool_dx_grad(struct ckpt_grad *g)
     g->din[0] = sum;
 }
 
-const struct ckpt_op_def op_max_pool_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "max_pool_dx",
-    .shape = max_pool_dx_rule,
-    .grad = max_pool_dx_grad,
-    .cost = pool_dx_cost,
-};
+OPS_DEF(max_pool_dx, .shape = max_pool_dx_rule, .grad = max_pool_dx_grad, .cost = pool_dx_cost);
 
 /* {dy} -> dx of the sizes in the attribute. */
 struct avg_dx_attr {
@@ -201,21 +189,9 @@ static void avg_pool_dx_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_avg_pool, &a->pool, g->dout[0]);
 }
 
-const struct ckpt_op_def op_avg_pool = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "avg_pool",
-    .shape = pool_rule,
-    .grad = avg_pool_grad,
-    .cost = pool_cost,
-};
+OPS_DEF(avg_pool, .shape = pool_rule, .grad = avg_pool_grad, .cost = pool_cost);
 
-const struct ckpt_op_def op_avg_pool_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "avg_pool_dx",
-    .shape = avg_pool_dx_rule,
-    .grad = avg_pool_dx_grad,
-    .cost = pool_dx_cost,
-};
+OPS_DEF(avg_pool_dx, .shape = avg_pool_dx_rule, .grad = avg_pool_dx_grad, .cost = pool_dx_cost);
 
 static ckpt_tensor record(ckpt_tape *t, const struct ckpt_op_def *def, ckpt_tensor x,
                           const int64_t *window, const struct ckpt_pool_spec *spec)

@@ -43,13 +43,7 @@ static void cost_quantize(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = 3. * (double)desc_numel(&call->in[0]) * (double)call->in[1].shape[0];
 }
 
-const struct ckpt_op_def op_quantize = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "quantize",
-    .shape = quantize_rule,
-    .grad = quantize_grad,
-    .cost = cost_quantize,
-};
+OPS_DEF(quantize, .shape = quantize_rule, .grad = quantize_grad, .cost = cost_quantize);
 
 /* {dcommitment, z, entries, dentries or none} -> dz */
 static int quantize_dx_rule(struct ckpt_call *call)
@@ -80,13 +74,7 @@ static void quantize_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_quantize_dx);
 }
 
-const struct ckpt_op_def op_quantize_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "quantize_dx",
-    .shape = quantize_dx_rule,
-    .grad = quantize_dx_grad,
-    .cost = cost_quantize_dx,
-};
+OPS_DEF(quantize_dx, .shape = quantize_dx_rule, .grad = quantize_dx_grad, .cost = cost_quantize_dx);
 
 ckpt_tensor ckpt_quantize(ckpt_tape *t, ckpt_tensor z, ckpt_tensor codebook, ckpt_tensor *index,
                           ckpt_tensor *commitment)

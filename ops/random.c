@@ -32,12 +32,7 @@ ckpt_tensor ops_fill(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
     return record_make(t, &op_fill, value, dtype, ndim, shape);
 }
 
-const struct ckpt_op_def op_fill = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "fill",
-    .flags = CKPT_OP_STRIDED_OUT,
-    .shape = shape_make,
-};
+OPS_DEF(fill, .flags = CKPT_OP_STRIDED_OUT, .shape = shape_make);
 
 ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
 {
@@ -62,9 +57,4 @@ static void cost_randn(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = 60.0 * (double)desc_numel(&call->out[0]);
 }
 
-const struct ckpt_op_def op_randn = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "randn",
-    .shape = shape_randn,
-    .cost = cost_randn,
-};
+OPS_DEF(randn, .shape = shape_randn, .cost = cost_randn);

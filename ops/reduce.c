@@ -67,13 +67,7 @@ static void grad_sum(struct ckpt_grad *g)
         record_broadcast(g->tape, g->dout[0], &x, ((const struct sum_attr *)g->attr)->scale);
 }
 
-const struct ckpt_op_def op_sum = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "sum",
-    .flags = CKPT_OP_STRIDED,
-    .shape = shape_sum,
-    .grad = grad_sum,
-};
+OPS_DEF(sum, .flags = CKPT_OP_STRIDED, .shape = shape_sum, .grad = grad_sum);
 
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like)
 {
@@ -107,13 +101,8 @@ static void grad_sum_to(struct ckpt_grad *g)
     g->din[0] = record_broadcast(g->tape, g->dout[0], &x, 1.f);
 }
 
-const struct ckpt_op_def op_sum_to = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "sum_to",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_ACCUMULATE,
-    .shape = shape_sum_to,
-    .grad = grad_sum_to,
-};
+OPS_DEF(sum_to, .flags = CKPT_OP_STRIDED | CKPT_OP_ACCUMULATE, .shape = shape_sum_to,
+        .grad = grad_sum_to);
 
 static int shape_broadcast(struct ckpt_call *call)
 {
@@ -142,10 +131,5 @@ static void grad_broadcast(struct ckpt_grad *g)
     g->din[0] = scale == 1.f ? sum : ckpt_affine(g->tape, sum, scale, 0.f);
 }
 
-const struct ckpt_op_def op_broadcast = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "broadcast",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_broadcast,
-    .grad = grad_broadcast,
-};
+OPS_DEF(broadcast, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_broadcast,
+        .grad = grad_broadcast);

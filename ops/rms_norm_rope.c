@@ -32,14 +32,8 @@ static void norm_rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     *cost = (struct ckpt_cost){.flops = 11.0 * (double)desc_numel(&call->in[0])};
 }
 
-const struct ckpt_op_def op_rms_norm_rope = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "rms_norm_rope",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = norm_rope_shape,
-    .grad = norm_rope_grad,
-    .cost = norm_rope_cost,
-};
+OPS_DEF(rms_norm_rope, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = norm_rope_shape,
+        .grad = norm_rope_grad, .cost = norm_rope_cost);
 
 /* {dy, x, w, rstd, table} -> {dx, dw} */
 static int norm_rope_dx_shape(struct ckpt_call *call)
@@ -66,14 +60,8 @@ static void norm_rope_dx_grad(struct ckpt_grad *g)
     ops_grad_decomposed(g, decompose_norm_rope_dx);
 }
 
-const struct ckpt_op_def op_rms_norm_rope_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "rms_norm_rope_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = norm_rope_dx_shape,
-    .grad = norm_rope_dx_grad,
-    .cost = norm_rope_cost,
-};
+OPS_DEF(rms_norm_rope_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
+        .shape = norm_rope_dx_shape, .grad = norm_rope_dx_grad, .cost = norm_rope_cost);
 
 ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps,
                                ckpt_tensor table, int axis)

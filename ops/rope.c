@@ -57,14 +57,8 @@ static void rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     *cost = (struct ckpt_cost){.flops = 3.0 * (double)desc_numel(&call->in[0])};
 }
 
-const struct ckpt_op_def op_rope = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "rope",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
-    .shape = rope_shape,
-    .grad = rope_grad,
-    .cost = rope_cost,
-};
+OPS_DEF(rope, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = rope_shape,
+        .grad = rope_grad, .cost = rope_cost);
 
 ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)
 {

@@ -43,13 +43,7 @@ static int softmax_dx_rule(struct ckpt_call *call)
     return call_float(call, 0) || call_float(call, 1) ? CKPT_ESHAPE : 0;
 }
 
-const struct ckpt_op_def op_softmax_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "softmax_dx",
-    .shape = softmax_dx_rule,
-    .grad = softmax_dx_grad,
-    .cost = softmax_cost,
-};
+OPS_DEF(softmax_dx, .shape = softmax_dx_rule, .grad = softmax_dx_grad, .cost = softmax_cost);
 
 static void softmax_grad(struct ckpt_grad *g)
 {
@@ -57,13 +51,7 @@ static void softmax_grad(struct ckpt_grad *g)
                            g->dout[0], g->out[0]);
 }
 
-const struct ckpt_op_def op_softmax = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "softmax",
-    .shape = same_rule,
-    .grad = softmax_grad,
-    .cost = softmax_cost,
-};
+OPS_DEF(softmax, .shape = same_rule, .grad = softmax_grad, .cost = softmax_cost);
 
 static bool axis_is_there(ckpt_tape *t, const struct ckpt_desc *d, int axis, const char *name)
 {
@@ -106,12 +94,7 @@ static void cumsum_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_cumsum, &attr, g->dout[0]);
 }
 
-const struct ckpt_op_def op_cumsum = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cumsum",
-    .shape = same_rule,
-    .grad = cumsum_grad,
-};
+OPS_DEF(cumsum, .shape = same_rule, .grad = cumsum_grad);
 
 ckpt_tensor ckpt_cumsum(ckpt_tape *t, ckpt_tensor x, int axis)
 {

@@ -40,11 +40,8 @@ static void expand_grad(struct ckpt_grad *g)
     g->din[0] = ops_sum_to(g->tape, g->dout[0], &x);
 }
 
-const struct ckpt_op_def op_expand = {.size = sizeof(struct ckpt_op_def),
-                                      .name = "expand",
-                                      .flags = CKPT_OP_VIEW | TAPE_OP_BROADCASTS,
-                                      .shape = expand_shape,
-                                      .grad = expand_grad};
+OPS_DEF(expand, .flags = CKPT_OP_VIEW | TAPE_OP_BROADCASTS, .shape = expand_shape,
+        .grad = expand_grad);
 
 static ckpt_tensor fail(ckpt_tape *t, const char *why)
 {

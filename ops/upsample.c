@@ -40,12 +40,7 @@ static void upsample_grad(struct ckpt_grad *g)
                            g->dout[0]);
 }
 
-const struct ckpt_op_def op_upsample_nearest = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "upsample_nearest",
-    .shape = upsample_rule,
-    .grad = upsample_grad,
-};
+OPS_DEF(upsample_nearest, .shape = upsample_rule, .grad = upsample_grad);
 
 static int upsample_dx_rule(struct ckpt_call *call)
 {
@@ -59,12 +54,7 @@ static void upsample_dx_grad(struct ckpt_grad *g)
                            g->dout[0]);
 }
 
-const struct ckpt_op_def op_upsample_nearest_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "upsample_nearest_dx",
-    .shape = upsample_dx_rule,
-    .grad = upsample_dx_grad,
-};
+OPS_DEF(upsample_nearest_dx, .shape = upsample_dx_rule, .grad = upsample_dx_grad);
 
 ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors)
 {

@@ -81,11 +81,7 @@ static void reshape_grad(struct ckpt_grad *g)
     g->din[0] = ckpt_reshape(g->tape, g->dout[0], d.ndim, d.shape);
 }
 
-const struct ckpt_op_def op_reshape = {.size = sizeof(struct ckpt_op_def),
-                                       .name = "reshape",
-                                       .flags = CKPT_OP_VIEW,
-                                       .shape = reshape_shape,
-                                       .grad = reshape_grad};
+OPS_DEF(reshape, .flags = CKPT_OP_VIEW, .shape = reshape_shape, .grad = reshape_grad);
 
 /* Replaces a -1 by the remaining size. */
 static void infer_axis(struct reshape_attr *a, int64_t numel)
@@ -152,11 +148,7 @@ static void permute_grad(struct ckpt_grad *g)
     g->din[0] = ckpt_permute(g->tape, g->dout[0], back);
 }
 
-const struct ckpt_op_def op_permute = {.size = sizeof(struct ckpt_op_def),
-                                       .name = "permute",
-                                       .flags = CKPT_OP_VIEW,
-                                       .shape = permute_shape,
-                                       .grad = permute_grad};
+OPS_DEF(permute, .flags = CKPT_OP_VIEW, .shape = permute_shape, .grad = permute_grad);
 
 ckpt_tensor ckpt_permute(ckpt_tape *t, ckpt_tensor x, const int *axes)
 {
@@ -231,11 +223,7 @@ static void slice_grad(struct ckpt_grad *g)
     g->din[0] = ops_unslice(g->tape, &x, 1, &part);
 }
 
-const struct ckpt_op_def op_slice = {.size = sizeof(struct ckpt_op_def),
-                                     .name = "slice",
-                                     .flags = CKPT_OP_VIEW,
-                                     .shape = slice_shape,
-                                     .grad = slice_grad};
+OPS_DEF(slice, .flags = CKPT_OP_VIEW, .shape = slice_shape, .grad = slice_grad);
 
 ckpt_tensor ckpt_slice(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end)
 {
@@ -273,11 +261,7 @@ static void split_grad(struct ckpt_grad *g)
     g->din[0] = ckpt_concat(g->tape, *(const int *)g->attr, g->n_out, part);
 }
 
-const struct ckpt_op_def op_split = {.size = sizeof(struct ckpt_op_def),
-                                     .name = "split",
-                                     .flags = CKPT_OP_VIEW,
-                                     .shape = split_shape,
-                                     .grad = split_grad};
+OPS_DEF(split, .flags = CKPT_OP_VIEW, .shape = split_shape, .grad = split_grad);
 
 void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out)
 {
@@ -299,10 +283,7 @@ static int stop_gradient_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_stop_gradient = {.size = sizeof(struct ckpt_op_def),
-                                             .name = "stop_gradient",
-                                             .flags = CKPT_OP_VIEW,
-                                             .shape = stop_gradient_shape};
+OPS_DEF(stop_gradient, .flags = CKPT_OP_VIEW, .shape = stop_gradient_shape);
 
 ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x)
 {

@@ -432,11 +432,5 @@ ckpt_tensor expr_record(ckpt_tape *t, const struct expr *e, const ckpt_tensor *i
     return ops_record1(t, &op_expr, e->n_in, in, e, expr_size(e));
 }
 
-const struct ckpt_op_def op_expr = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "expr",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = shape_expr,
-    .grad = grad_expr,
-    .cost = cost_expr,
-};
+OPS_DEF(expr, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_expr,
+        .grad = grad_expr, .cost = cost_expr);

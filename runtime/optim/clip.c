@@ -22,12 +22,7 @@ static void sum_squares_cost(const struct ckpt_call *call, struct ckpt_cost *cos
         cost->flops += 2.0 * (double)desc_numel(&call->in[i]);
 }
 
-const struct ckpt_op_def op_sum_squares = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "sum_squares",
-    .shape = sum_squares_shape,
-    .cost = sum_squares_cost,
-};
+OPS_DEF(sum_squares, .shape = sum_squares_shape, .cost = sum_squares_cost);
 
 static int clip_coefficient_shape(struct ckpt_call *call)
 {
@@ -43,11 +38,7 @@ static int clip_coefficient_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_clip_coefficient = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "clip_coefficient",
-    .shape = clip_coefficient_shape,
-};
+OPS_DEF(clip_coefficient, .shape = clip_coefficient_shape);
 
 /*
  * Limits of one sum_squares op.  Most parameters of a model are small, and one launch each would

@@ -132,12 +132,7 @@ static int assign_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_assign = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "assign",
-    .flags = CKPT_OP_INPLACE,
-    .shape = assign_shape,
-};
+OPS_DEF(assign, .flags = CKPT_OP_INPLACE, .shape = assign_shape);
 
 /*
  * Limits of one update op.  Most parameters of a model are small, and one launch each would cost
