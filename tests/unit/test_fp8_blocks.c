@@ -210,8 +210,8 @@ static void test_block_sources(void **state)
         cpu_load(y, half[2], CKPT_BF16, N);
         struct block_copies two = copy_blocks(y, ROWS, COLS, false, FP8_ROWS | FP8_COLUMNS);
         struct block_copies one = copy_blocks(x, ROWS, COLS, false, FP8_ROWS | FP8_COLUMNS);
-        const struct to_fp8_attr attr = {
-            CKPT_F8E4M3, FP8_ROWS | FP8_COLUMNS, FP8_LINE, false, source, dx};
+        const struct to_fp8_attr attr = {CKPT_F8E4M3, FP8_ROWS | FP8_COLUMNS, FP8_LINE, false,
+                                         source};
         float sums[COLS], parts[3 * COLS];
         struct ckpt_view out[] = {{one.row_scale, {0}},
                                   {one.by_rows, {0}},
@@ -220,6 +220,7 @@ static void test_block_sources(void **state)
                                   {sums, {0}}};
         struct ckpt_kernel_args a = {.n_in = 2,
                                      .n_out = 4 + dx,
+                                     .extra = dx ? EXTRA_SUMS : 0,
                                      .in = v,
                                      .out = out,
                                      .attr = &attr,
