@@ -10,35 +10,9 @@
 #include <math.h>
 #include "call.h"
 #include "expr/expr.h"
-#include "attr.h"
 #include "shapes/group_norm.h"
 #include "ops.h"
 #include "recorders.h"
-
-/* ---- moving averages ------------------------------------------------------------------------- */
-
-/* n averages, n buffers, n values -> the new averages: of the value and the old average where the
- * op accumulates, otherwise of the value and the buffer. */
-static int moving_average_shape(struct ckpt_call *call)
-{
-    const struct ckpt_desc *before = call->in + call->n_out, *x = before + call->n_out;
-    if (call->n_out > AVERAGE_PAIRS)
-        return ckpt_call_fail(call, "more than %d averages", AVERAGE_PAIRS);
-    for (int k = 0; k < call->n_out; k++) {
-        if (call->in[k].dtype != CKPT_F32 || before[k].dtype != CKPT_F32 || x[k].dtype != CKPT_F32)
-            return ckpt_call_fail(call, "average, buffer and value must be fp32");
-        if (desc_numel(&call->in[k]) != desc_numel(&before[k]) ||
-            desc_numel(&x[k]) != desc_numel(&before[k]) || !desc_step(&x[k]))
-            return ckpt_call_fail(call, "average, buffer and value differ in size");
-        call->out[k] = call->in[k];
-    }
-    return CKPT_OK;
-}
-
-OPS_DEF(moving_average, .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
-        .shape = moving_average_shape);
-
-/* ---- norms ----------------------------------------------------------------------------------- */
 
 /* w, or a vector of n times `value` if w is absent. */
 static ckpt_tensor vector_or(ckpt_tape *t, ckpt_tensor w, float value, enum ckpt_dtype dtype,

@@ -7,10 +7,7 @@
  * - The bias gradient is the column sums of dy, an extra output of the op that produced dy if its
  *   kernel can write them, which saves a pass over dy.
  * - An addend replaces a separate add after the product, in forward and in dx.
- * - ckpt_linear() decides what is recorded: 8-bit products (fp8.c), and the adapter that
- *   ckpt_lora() attached to w.
  */
-#include "call.h"
 #include "attr.h"
 #include "extra.h"
 #include "fp8.h"
@@ -202,40 +199,3 @@ OPS_DEF(linear_dw, .flags = CKPT_OP_ACCUMULATE, .shape = linear_dw_shape, .grad 
 
 OPS_DEF(column_sum, .flags = CKPT_OP_ACCUMULATE, .shape = column_sum_shape, .grad = column_sum_grad,
         .cost = column_sum_cost);
-
-/* The parameter w if it has an adapter (ckpt_lora), else NULL. */
-static const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)
-{
-    const struct param *p = t && t->env.params ? params_at(t->env.params, w) : NULL;
-    return p && p->training.lora.b ? p : NULL;
-}
-
-/* Adds the adapter to y: scale (x A^T) B^T. */
-static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor x, ckpt_tensor y)
-{
-    ckpt_tensor a = params_handle(t->env.params, p->training.lora.a);
-    ckpt_tensor b = params_handle(t->env.params, p->training.lora.b);
-    ckpt_tensor h = ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, a, CKPT_NONE}, NULL, 0);
-    h = ckpt_affine(t, h, p->training.lora.scale, 0.f);
-    return ops_record1(t, &op_linear, 4, (ckpt_tensor[]){h, b, CKPT_NONE, y}, NULL, 0);
-}
-
-ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
-{
-    const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = fp8_applies(t, x, w)
-                        ? fp8_linear(t, x, w, b, CKPT_NONE)
-                        : ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
-    return adapter ? add_adapter(t, adapter, x, y) : y;
-}
-
-ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
-                            ckpt_tensor a)
-{
-    OPS_CALL(t);
-    const struct param *adapter = find_adapter(t, w);
-    ckpt_tensor y = fp8_applies(t, x, w)
-                        ? fp8_linear(t, x, w, b, a)
-                        : ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
-    return adapter ? add_adapter(t, adapter, x, y) : y;
-}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Epilogue fusion: GELU, gates and their gradients become part of adjacent matrix products.  This
- * file counts the reads of a complete tape, tests which ops can be fused (epilogue.h), and applies
- * the patterns in order.
+ * file counts the reads of a complete tape, tests which ops can be fused, and rewrites them;
+ * products.c applies the patterns in order.
  *
  * The tape alone determines what is fused, after differentiation.  Every value is rounded where it
  * was rounded before, so only the order of sums can change bits.  Fusion needs a device with such
@@ -119,10 +119,10 @@ static void note_op(struct epilogues *j, int32_t i)
         j->mul[op_in(j->t, o, 0)] = j->mul[op_in(j->t, o, 1)] = i;
 }
 
-/* Allocates the tables and counts all reads.  A fusion adds at most one tensor. */
-static bool count_all_reads(struct epilogues *j)
+/* A fusion adds at most one tensor. */
+bool epilogue_open(struct epilogues *j, ckpt_tape *t)
 {
-    ckpt_tape *t = j->t;
+    *j = (struct epilogues){.t = t};
     const size_t n = (size_t)t->n_tensors + (size_t)t->n_ops + 1;
     j->reads = calloc(n, sizeof *j->reads);
     j->activation = calloc(n, sizeof *j->activation);
@@ -133,6 +133,14 @@ static bool count_all_reads(struct epilogues *j)
     for (int32_t i = 0; i < t->n_ops; i++)
         note_op(j, i);
     return true;
+}
+
+void epilogue_close(struct epilogues *j)
+{
+    free(j->reads);
+    free(j->activation);
+    free(j->mul);
+    free(j->backward);
 }
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
@@ -176,44 +184,4 @@ int32_t epilogue_redirect_reads(struct epilogues *j, int32_t x)
                 count_read(j, i, again, 1);
             }
     return again;
-}
-
-/* ---- patterns -------------------------------------------------------------------------------- */
-
-/* Applies the pattern that matches op i, if it belongs to the given pass. */
-static void epilogue_op(struct epilogues *j, int32_t i, enum phase phase)
-{
-    const struct op *o = &j->t->ops.data[i];
-    const bool gelu_dx = o->def == &op_gelu_dx;
-    if (o->phase != phase)
-        return;
-    if (phase == PHASE_BACKWARD && gelu_dx && j->t->env.matmul == MATMUL_FP8)
-        epilogue_gelu_fp8_dx(j, i);
-    if (j->t->env.matmul)
-        return;
-    if (phase == PHASE_BACKWARD && gelu_dx)
-        epilogue_gelu_dx(j, i);
-    else if (phase == PHASE_BACKWARD && o->def == &op_silu_dx)
-        epilogue_gate_dx(j, i);
-    else if (phase == PHASE_FORWARD && o->def == &op_gelu)
-        epilogue_gelu(j, i);
-    else if (phase == PHASE_FORWARD && o->def == &op_silu)
-        epilogue_gate(j, i);
-}
-
-int pass_products(const struct compilation *c)
-{
-    ckpt_tape *t = c->tape;
-    struct epilogues j = {.t = t};
-    if (!count_all_reads(&j))
-        tape_fail(t, CKPT_ENOMEM, "no memory to fuse the products of a tape");
-    for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
-        epilogue_op(&j, i, PHASE_BACKWARD);
-    for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
-        epilogue_op(&j, i, PHASE_FORWARD);
-    free(j.reads);
-    free(j.activation);
-    free(j.mul);
-    free(j.backward);
-    return t->error.code;
 }

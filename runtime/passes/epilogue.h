@@ -23,6 +23,10 @@ struct epilogues {
     int32_t *mul;        /* per tensor: its last mul op in the forward pass, or 0 */
 };
 
+/* Allocates the tables and counts all reads; false: no memory. */
+bool epilogue_open(struct epilogues *j, ckpt_tape *t);
+void epilogue_close(struct epilogues *j);
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* The op that produces x if it is a `def` that does not accumulate into x, else NULL. */

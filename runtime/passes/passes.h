@@ -77,7 +77,7 @@ int pass_shard(const struct compilation *c);
  * that only gradient rules read (sources.c). */
 int pass_sources(const struct compilation *c);
 
-/* Fuses GELU, gates and their gradients into adjacent products of layers (epilogue.c). */
+/* Fuses GELU, gates and their gradients into adjacent products of layers (products.c). */
 int pass_products(const struct compilation *c);
 
 /* Moves cross-entropy losses to the start of the backward pass, each with its gradient

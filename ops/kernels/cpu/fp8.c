@@ -10,7 +10,6 @@
 #include "fp8.h"
 #include "functions.h"
 #include "kernels.h"
-#include "kernels/parts.h"
 #include "shapes/linear.h"
 #include "gemm.h"
 #include "workspace.h"
@@ -475,13 +474,6 @@ int cpu_linear_fp8_dx(const struct ckpt_kernel_args *a)
     struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
     g.addend = a->in[4].data;
     return run(a, g);
-}
-
-int cpu_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
-{
-    static const struct linear_gelu_parts parts = {
-        .product = cpu_linear_fp8_dx, .gelu = cpu_gelu, .dx = cpu_gelu_dx, .pre = FP8_DX_PRE};
-    return linear_dx_gelu_by_parts(a, &parts);
 }
 
 int cpu_linear_fp8_dw(const struct ckpt_kernel_args *a)
