@@ -115,10 +115,11 @@ struct call {
     int n_in, n_out;
     int operand[MOST_OPERANDS]; /* a tensor, or -1 for one that is absent */
     const void *attr;
-    uint32_t extra;
 };
 
-static void run(const struct data *d, struct cuda_libs *libs, const struct call *c)
+/* extra: the last outputs (ops/extra.h). */
+static void run_extra(const struct data *d, struct cuda_libs *libs, const struct call *c,
+                      uint32_t extra)
 {
     struct ckpt_view views[MOST_OPERANDS] = {{NULL}};
     const struct ckpt_run of_step = {.n_micro = 1};
@@ -129,7 +130,7 @@ static void run(const struct data *d, struct cuda_libs *libs, const struct call 
             views[i].desc.ndim = -1;
     struct ckpt_kernel_args a = {.n_in = c->n_in,
                                  .n_out = c->n_out,
-                                 .extra = c->extra,
+                                 .extra = extra,
                                  .in = views,
                                  .out = views + c->n_in,
                                  .attr = c->attr,
@@ -138,6 +139,11 @@ static void run(const struct data *d, struct cuda_libs *libs, const struct call 
                                  .run = &of_step,
                                  .device = libs};
     must(!c->kernel(&a), "an op");
+}
+
+static void run(const struct data *d, struct cuda_libs *libs, const struct call *c)
+{
+    run_extra(d, libs, c, 0);
 }
 
 /* ---- results -------------------------------------------------------------------------------- */
