@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear layers with 8-bit matrix products (--matmul fp8, fp8-block): y = x w^T + b, and gradients.
+ * Linear layers with 8-bit matrix products (--matmul fp8): y = x w^T + b, and gradients.
  *
  * A separate op, to_fp8, rounds an operand to 8 bits.  Its scale is one power of two for the whole
  * tensor, from the largest magnitude (core/fp8.h).  x and w become e4m3; dy becomes e5m2, because
@@ -14,12 +14,6 @@
  * M' is M padded with zeros to whole cache lines.  Copies and scale are tensors like any other: the
  * plan keeps them for the backward pass, recomputes or offloads them.  A kept copy of x takes one
  * byte per element instead of two.  A tensor that several layers read is rounded once.
- *
- * With fp8-block the op is to_fp8_blocks.  Each 128 elements of x and dy along the summed axis
- * share a scale, and each 128 x 128 block of w.  An outlier affects its block only, and e4m3 has
- * enough range for dy as well.  The two copies of x share scales along different axes, so each is
- * rounded from x itself; both copies of w have the same codes.  No value of the whole tensor must
- * be known in advance, so the op can also compute a preceding GELU or its gradient.
  *
  * The tape alone, never a plan, determines which layers use 8 bits: bf16 operands, a 2-D parameter,
  * sizes of at least FP8_MIN_SIDE, some parameter upstream of x (so not the first layers of a
@@ -114,52 +108,6 @@ static void to_fp8_largest_cost(const struct ckpt_call *call, struct ckpt_cost *
 
 OPS_DEF(to_fp8_largest, .shape = to_fp8_largest_shape, .cost = to_fp8_largest_cost);
 
-/* ---- to_fp8_blocks --------------------------------------------------------------------------- */
-
-/* {x [..., K], the input of GELU if x is dy of its gradient, shift, scale and statistics if the
- * source is a norm} -> {scales, codes} of each requested copy, [..., K] and [K, M'] */
-static int to_fp8_blocks_shape(struct ckpt_call *call)
-{
-    const struct ckpt_desc *x = &call->in[0], *other = &call->in[1];
-    const struct to_fp8_attr *attr = call->attr;
-    int n = 0;
-    if (x->dtype != CKPT_BF16 || (other->ndim >= 0 && other->dtype != CKPT_BF16))
-        return ckpt_call_fail(call, "the operands must be bf16");
-    if (other->ndim >= 0 && !desc_same_shape(x, other))
-        return ckpt_call_fail(call, "the gradient differs in shape from the input");
-    if (x->ndim < 1 || x->shape[x->ndim - 1] % FP8_SIDE)
-        return ckpt_call_fail(call, "the last axis must have a multiple of %d elements", FP8_SIDE);
-    const int64_t rows = linear_rows(x), cols = x->shape[x->ndim - 1];
-    if (attr->copies & FP8_ROWS) {
-        call->out[n++] = fp8_scales(rows, cols, attr->square);
-        call_like(call, n, 0);
-        call->out[n++].dtype = (enum ckpt_dtype)attr->dtype;
-    }
-    if (attr->copies & FP8_COLUMNS) {
-        const int64_t pitch = fp8_pitch(rows, attr);
-        call->out[n++] = fp8_scales(cols, pitch, attr->square);
-        call->out[n] = (struct ckpt_desc){.dtype = (enum ckpt_dtype)attr->dtype, .ndim = 2};
-        call->out[n].shape[0] = cols;
-        call->out[n].shape[1] = pitch;
-        desc_dense(&call->out[n]);
-    }
-    return CKPT_OK;
-}
-
-static void to_fp8_blocks_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    const struct to_fp8_attr *attr = call->attr;
-    cost->flops = (1 + source_flops(attr->source)) * (double)desc_numel(&call->in[0]);
-}
-
-const struct ckpt_op_def op_to_fp8_blocks = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "to_fp8_blocks",
-    .flags = CKPT_OP_OPTIONAL_OUT,
-    .shape = to_fp8_blocks_shape,
-    .cost = to_fp8_blocks_cost,
-};
-
 /* ---- products -------------------------------------------------------------------------------- */
 
 int fp8_product_shape(struct ckpt_call *call, int a, int32_t dtype)
@@ -230,58 +178,29 @@ void fp8_gradient_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-/* The requested copies, or CKPT_NONE, with their scales.  With one scale per tensor both scales are
- * the same tensor. */
+/* The requested copies, or CKPT_NONE, with the scale of both. */
 struct fp8_copies {
-    ckpt_tensor row_scale, rows, column_scale, columns, sums;
+    ckpt_tensor scale, rows, columns, sums;
 };
 
 /* Assigns the outputs of an op to the fields. */
-static struct fp8_copies copies_in(const ckpt_tensor *out, bool blocks, int copies)
+static struct fp8_copies copies_in(const ckpt_tensor *out, int copies)
 {
-    struct fp8_copies c = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    struct fp8_copies c = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
     int n = 0;
-    if (!blocks)
-        c.row_scale = c.column_scale = out[n++];
-    if (copies & FP8_ROWS) {
-        if (blocks)
-            c.row_scale = out[n++];
+    c.scale = out[n++];
+    if (copies & FP8_ROWS)
         c.rows = out[n++];
-    }
-    if (copies & FP8_COLUMNS) {
-        if (blocks)
-            c.column_scale = out[n++];
+    if (copies & FP8_COLUMNS)
         c.columns = out[n++];
-    }
     c.sums = out[n];
     return c;
 }
-
-/* The op to compute while rounding x, if its producer is cheap, and the operands of that op.  The
- * copy then takes no pass over x, which may not be written at all (pass_sources). */
-struct fp8_producer {
-    enum fp8_source source;
-    ckpt_tensor in[2];
-};
 
 bool fp8_reads(const ckpt_tape *t, int32_t x)
 {
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
     return d->dtype == CKPT_BF16 && desc_is_dense(d);
-}
-
-static struct fp8_producer producer_of(const ckpt_tape *t, ckpt_tensor x)
-{
-    const struct tensor *v = &t->tensors.data[x.id];
-    const struct op *o = v->op >= 0 && !v->index ? &t->ops.data[v->op] : NULL;
-    const bool gelu = o && o->def == &op_gelu;
-    const bool dx = o && o->def == &op_gelu_dx;
-    if (!(gelu || dx) || t->env.matmul != MATMUL_FP8_BLOCK || !fp8_reads(t, op_in(t, o, 0)) ||
-        (dx && !fp8_reads(t, op_in(t, o, 1))))
-        return (struct fp8_producer){FP8_OPERAND, {x, CKPT_NONE}};
-    return (struct fp8_producer){
-        gelu ? FP8_GELU : FP8_GELU_DX,
-        {tape_handle(t, op_in(t, o, 0)), gelu ? CKPT_NONE : tape_handle(t, op_in(t, o, 1))}};
 }
 
 /* What is rounded: a weight, an activation with a row per token, or a gradient. */
@@ -291,34 +210,27 @@ enum fp8_kind { FP8_WEIGHT, FP8_TOKENS, FP8_GRADIENT };
 static struct fp8_copies record_copies(ckpt_tape *t, ckpt_tensor x, enum fp8_kind kind, int copies,
                                        bool sums)
 {
-    const bool blocks = t->env.matmul == MATMUL_FP8_BLOCK;
-    const struct fp8_producer made = producer_of(t, x);
-    const struct to_fp8_attr attr = {.dtype = kind == FP8_GRADIENT && !blocks ? CKPT_F8E5M2
-                                                                              : CKPT_F8E4M3,
+    const struct to_fp8_attr attr = {.dtype = kind == FP8_GRADIENT ? CKPT_F8E5M2 : CKPT_F8E4M3,
                                      .copies = copies,
-                                     .fill = kind == FP8_WEIGHT ? FP8_SIDE : FP8_LINE,
-                                     .square = blocks && kind == FP8_WEIGHT,
-                                     .source = made.source};
-    const ckpt_tensor in[FP8_FROM_INPUTS] = {made.in[0], made.in[1], CKPT_NONE, CKPT_NONE,
-                                             CKPT_NONE};
-    ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    const int each = copies == (FP8_ROWS | FP8_COLUMNS) ? 2 : 1, n = blocks ? 2 * each : each + 1;
-    const int rc = ckpt_record(t, blocks ? &op_to_fp8_blocks : &op_to_fp8,
-                               blocks ? 2 : FP8_FROM_INPUTS, in, n, out, &attr, sizeof attr);
+                                     .fill = kind == FP8_WEIGHT ? FP8_SIDE : FP8_LINE};
+    const ckpt_tensor in[FP8_FROM_INPUTS] = {x, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    ckpt_tensor out[4] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    const int n = copies == (FP8_ROWS | FP8_COLUMNS) ? 3 : 2;
+    const int rc = ckpt_record(t, &op_to_fp8, FP8_FROM_INPUTS, in, n, out, &attr, sizeof attr);
     const struct ckpt_desc d = column_sum_desc(&t->tensors.data[x.id].desc);
     if (sums && !rc)
         out[n] = tape_add_extra(t, t->n_ops - 1, EXTRA_SUMS, &d);
-    return copies_in(out, blocks, copies);
+    return copies_in(out, copies);
 }
 
 /* The copies that an op wrote. */
 static struct fp8_copies copies_of(const ckpt_tape *t, const struct op *o)
 {
     const struct to_fp8_attr *attr = o->attr;
-    ckpt_tensor out[5] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    for (int i = 0; i < o->n_out && i < 5; i++)
+    ckpt_tensor out[4] = {CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    for (int i = 0; i < o->n_out && i < 4; i++)
         out[i] = tape_handle(t, op_out(t, o, i));
-    return copies_in(out, o->def == &op_to_fp8_blocks, attr->copies);
+    return copies_in(out, attr->copies);
 }
 
 static enum fp8_kind kind_of(const struct op *o)
@@ -333,7 +245,7 @@ static struct fp8_copies copies_for(ckpt_tape *t, ckpt_tensor x, bool transposed
 {
     const int32_t op = t->tensors.data[x.id].fp8_op;
     if (t->error.code)
-        return (struct fp8_copies){CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
+        return (struct fp8_copies){CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE};
     if (op > 0 && kind_of(&t->ops.data[op]) == kind)
         return copies_of(t, &t->ops.data[op]);
     struct fp8_copies c =
@@ -356,7 +268,7 @@ ckpt_tensor fp8_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b
     w = tape_resolve(t, w);
     const struct fp8_copies qw = copies_for(t, w, needs_grad(t, x), FP8_WEIGHT);
     const struct fp8_copies qx = copies_for(t, x, needs_grad(t, w), FP8_TOKENS);
-    const ckpt_tensor in[FP8_INPUTS] = {x, w, b, a, qx.rows, qx.row_scale, qw.rows, qw.row_scale};
+    const ckpt_tensor in[FP8_INPUTS] = {x, w, b, a, qx.rows, qx.scale, qw.rows, qw.scale};
     return ops_record1(t, &op_linear_fp8, FP8_INPUTS, in, &attr, sizeof attr);
 }
 
@@ -403,11 +315,10 @@ static struct fp8_copies transposed(ckpt_tape *t, ckpt_tensor rows, ckpt_tensor 
 }
 
 /* Whether the op that rounds dy also sums its rows.  This saves a pass over dy where the producer
- * of dy wrote no sums, or where dy is computed while rounding. */
+ * of dy wrote no sums. */
 static bool should_sum_rows(const ckpt_tape *t, ckpt_tensor dy)
 {
-    return producer_of(t, dy).source == FP8_GELU_DX ||
-           (!linear_column_sums_of(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16);
+    return !linear_column_sums_of(t, dy).id && t->tensors.data[dy.id].desc.dtype == CKPT_BF16;
 }
 
 /* Gradients recorded by ckpt_gradients are differentiated again, so they are not in 8 bits. */
@@ -433,13 +344,13 @@ static void linear_fp8_grad(struct ckpt_grad *g)
         g->din[FP8_BIAS] = q.sums;
     if (g->need[FP8_X]) {
         const struct fp8_copies w = transposed(t, g->in[FP8_QW], g->in[FP8_W]);
-        g->din[FP8_X] = OPS_RECORD(t, &op_linear_fp8_dx, &dx, q.rows, q.row_scale, w.columns,
-                                   w.column_scale, CKPT_NONE);
+        g->din[FP8_X] =
+            OPS_RECORD(t, &op_linear_fp8_dx, &dx, q.rows, q.scale, w.columns, w.scale, CKPT_NONE);
     }
     if (g->need[FP8_W]) {
         const struct fp8_copies x = transposed(t, g->in[FP8_QX], g->in[FP8_X]);
-        g->din[FP8_W] = OPS_RECORD(t, &op_linear_fp8_dw, &dw, q.columns, q.column_scale, x.columns,
-                                   x.column_scale);
+        g->din[FP8_W] =
+            OPS_RECORD(t, &op_linear_fp8_dw, &dw, q.columns, q.scale, x.columns, x.scale);
     }
 }
 

@@ -7,9 +7,8 @@
 #include "core/fp8.h"
 
 enum {
-    FP8_SIDE = 16,      /* unit of matrix sizes: kernels read 16 bytes at a time */
-    FP8_SCALE_SIDE = 4, /* rows of scales are padded to a multiple of it, for the same reason */
-    FP8_LINE = 128,     /* bytes of a cache line; the unit of writing transposed copies */
+    FP8_SIDE = 16,  /* unit of matrix sizes: kernels read 16 bytes at a time */
+    FP8_LINE = 128, /* bytes of a cache line; the unit of writing transposed copies */
     FP8_MIN_SIDE =
         128, /* minimum rows and weight sizes for which two passes over the operands pay off */
     /*
@@ -29,16 +28,12 @@ struct to_fp8_attr {
     int32_t copies; /* bit mask of FP8_ROWS and FP8_COLUMNS */
     int32_t fill;   /* rows of the transposed copy are padded to a multiple of it: FP8_LINE;
                      * FP8_SIDE for weights, which adds nothing, because dy has as many columns */
-    int32_t square; /* to_fp8_blocks, weights: a scale covers 128 x 128 elements instead of 128
-                     * along the axis that the product sums */
-    int32_t source; /* enum fp8_source; to_fp8 accepts no gradient, because it would need the
-                     * largest magnitude of the computed values */
+    int32_t source; /* enum fp8_source */
 };
 
-/* What is rounded: the operand, its GELU, the gradient of GELU for {dy, x}, or the operand
- * normalised and modulated.  All but the first are rounded to bf16 first, as the separate op
- * does. */
-enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_GELU_DX, FP8_NORM_MODULATE };
+/* What is rounded: the operand, its GELU, or the operand normalised and modulated.  The latter two
+ * are rounded to bf16 first, as the separate op does. */
+enum fp8_source { FP8_OPERAND, FP8_GELU, FP8_NORM_MODULATE };
 
 /* Operands of to_fp8.  SHIFT, SCALE and STATS (mean and 1 / deviation of each row) are for
  * FP8_NORM_MODULATE.  Where several ops wrote parts of FROM, MOST is the largest magnitude of the
@@ -96,18 +91,6 @@ enum {
 static inline int64_t fp8_pitch(int64_t rows, const struct to_fp8_attr *attr)
 {
     return round_up(rows, attr->fill);
-}
-
-/* The scales of a copy [rows, cols] whose product sums over cols: a row of scales per 128 columns,
- * or, if square, per 128 rows.  Zeros fill the padding. */
-static inline struct ckpt_desc fp8_scales(int64_t rows, int64_t cols, bool square)
-{
-    const int64_t blocks = (cols + FP8_BLOCK - 1) / FP8_BLOCK;
-    struct ckpt_desc d = {.dtype = CKPT_F32, .ndim = 2};
-    d.shape[0] = square ? (rows + FP8_BLOCK - 1) / FP8_BLOCK : blocks;
-    d.shape[1] = round_up(square ? blocks : rows, FP8_SCALE_SIDE);
-    desc_dense(&d);
-    return d;
 }
 
 /* Shape rule of a product whose operands start at input a: {matrix, scale, matrix, scale}, the

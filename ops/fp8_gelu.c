@@ -11,8 +11,8 @@
  * pass_extra.  The backward pass saves writing and reading the gradient of gelu(pre).
  *
  * epilogue.c describes where this is done.  The products are our own kernels.  Up to FP8_SHORT_SUMS
- * they sum like cuBLASLt when it may use the accumulators of the tensor cores; longer sums and
- * products of blocks are left to cuBLASLt.
+ * they sum like cuBLASLt when it may use the accumulators of the tensor cores; longer sums are left
+ * to cuBLASLt.
  */
 #include "attr.h"
 #include "fp8.h"

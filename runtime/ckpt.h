@@ -182,7 +182,7 @@ struct ckpt_options {
     int64_t check_ranks;    /* updates between two comparisons of the ranks' data; 0: never */
     const char *state;      /* "fp32", "bf16", "8bit": for bf16 parameters, see ckpt_optim.h */
     const char *trace_out;  /* write the planned and measured queues of a step as a trace */
-    const char *matmul;     /* "bf16", "fp8", "fp8-block": see ckpt_linear; NULL: bf16 */
+    const char *matmul;     /* "bf16", "fp8": see ckpt_linear; NULL: bf16 */
     /*
      * "8bit": the backward pass reads bf16 activations as 8-bit codes with a scale per 128 values:
      * 1.016 bytes a value, with an error of at most a 254th of the largest of the 128. Results of

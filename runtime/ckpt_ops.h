@@ -34,10 +34,6 @@ extern "C" {
  * common to all rows of a micro-step, so the bits depend on the micro-batch, but not on the budget.
  * An infinite or NaN element makes all of y NaN.  A program that trains is CKPT_EINVAL if no
  * parameter is bf16.
- *
- * "fp8-block" has a power of two per 128 values along the summed axis, for w per 128 x 128 block,
- * and e4m3 for the gradient of y too.  An infinite or NaN element makes those results NaN that use
- * its block.
  */
 CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
 /* While `on` is true, recorded layers are not rounded to 8 bits: for the last layer of a model.

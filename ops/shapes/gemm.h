@@ -9,17 +9,11 @@
 typedef void (*gemm_fill)(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
                           int64_t n_cols);
 
-/* Granularity of the scales of an 8-bit operand: the whole matrix, 128 elements along the summed
- * axis, or blocks of 128 x 128. */
-enum gemm_scaling { SCALE_ALL, SCALE_ROWS, SCALE_BLOCKS };
-
 /*
  * A row-major operand; transposed: stored as its transpose.  With `fill` it is not stored: fill
  * produces its blocks.
  *
- * 8-bit values are multiplied by their scale, a power of two: scale[k / 128][i] for SCALE_ROWS,
- * scale[i / 128][k / 128] for SCALE_BLOCKS, where k is the index along the summed axis, which is
- * dense.
+ * 8-bit values are multiplied by their scale, a power of two for the whole matrix.
  */
 struct gemm_operand {
     const void *data;
@@ -27,8 +21,6 @@ struct gemm_operand {
     bool transposed;
     int64_t ld; /* pitch of the stored rows in elements; 0: dense */
     const float *scale;
-    enum gemm_scaling scaling;
-    int64_t scale_ld; /* pitch of the rows of scales */
     gemm_fill fill;
     const void *ctx; /* argument of fill */
 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The products of linear layers: which operand is transposed, and how 8-bit operands are scaled. */
-#include "core/fp8.h"
+/* The products of linear layers: which operand is transposed. */
 #include "core/base.h"
 #include "shapes/linear.h"
 
@@ -43,26 +42,12 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
                          .c_dtype = dtype};
 }
 
-/* Derived from the shape of the scales, [K / 128, n] or [n / 128, K / 128], rounded up: these
- * differ for n >= 16. */
-static enum gemm_scaling scaling_of(const struct ckpt_desc *scale, const struct ckpt_desc *codes)
-{
-    if (scale->ndim < 1)
-        return SCALE_ALL;
-    const int64_t blocks = (codes->shape[codes->ndim - 1] + FP8_BLOCK - 1) / FP8_BLOCK;
-    return scale->shape[0] == blocks && scale->shape[1] >= linear_rows(codes) ? SCALE_ROWS
-                                                                              : SCALE_BLOCKS;
-}
-
 static struct gemm_operand fp8_operand(const struct ckpt_view *in, bool transposed)
 {
-    const struct ckpt_desc *scale = &in[1].desc;
     return (struct gemm_operand){.data = in[0].data,
                                  .dtype = in[0].desc.dtype,
                                  .transposed = transposed,
-                                 .scale = in[1].data,
-                                 .scaling = scaling_of(scale, &in[0].desc),
-                                 .scale_ld = scale->ndim < 1 ? 0 : scale->shape[1]};
+                                 .scale = in[1].data};
 }
 
 struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype)

@@ -14,7 +14,7 @@ struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w
 struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x,
                            enum ckpt_dtype dtype);
 
-/* c = a b^T with 8-bit operands; in: qa [.., K], its scales, qb [N, K], its scales. */
+/* c = a b^T with 8-bit operands; in: qa [.., K], its scale, qb [N, K], its scale. */
 struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype);
 
 #endif

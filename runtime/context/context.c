@@ -58,9 +58,12 @@ static int check_options(const struct ckpt_options *o)
     if (o->state && *o->state && strcmp(o->state, "fp32") && strcmp(o->state, "bf16") &&
         strcmp(o->state, "8bit"))
         return error_set(CKPT_EINVAL, "--state %s: there are 'fp32', 'bf16' and '8bit'", o->state);
+    if (o->matmul && !strcmp(o->matmul, "fp8-block"))
+        return error_set(CKPT_EINVAL, "--matmul fp8-block is gone: give fp8, which is faster and "
+                                      "whose losses are alike; --resume-changed continues states "
+                                      "of fp8-block");
     if (matmul_dtype_of(o->matmul) < 0)
-        return error_set(CKPT_EINVAL, "--matmul %s: there are 'bf16', 'fp8' and 'fp8-block'",
-                         o->matmul);
+        return error_set(CKPT_EINVAL, "--matmul %s: there are 'bf16' and 'fp8'", o->matmul);
     if (o->activations && *o->activations && strcmp(o->activations, "bf16") &&
         strcmp(o->activations, "8bit"))
         return error_set(CKPT_EINVAL, "--activations %s: there are 'bf16' and '8bit'",
@@ -153,19 +156,6 @@ static int open_device(ckpt *c)
 /* Ada, 8.9, was the first to multiply 8-bit floating-point values. */
 enum { FP8_CAPABILITY = 89 };
 
-/* Scales by block: our products use instructions that only Hopper has. */
-enum { FP8_BLOCK_CAPABILITY = 90 };
-
-static int check_blocks(const struct device *d)
-{
-    if (d->capability != FP8_BLOCK_CAPABILITY)
-        return error_set(CKPT_EDEVICE,
-                         "--matmul fp8-block: %s has compute capability %d.%d, and block scales "
-                         "need 9.0; fp8 has a scale per tensor",
-                         d->name, d->capability / 10, d->capability % 10);
-    return 0;
-}
-
 static int check_fp8(const ckpt *c)
 {
     const struct device *d = c->memory.device;
@@ -177,7 +167,7 @@ static int check_fp8(const ckpt *c)
                          "8.9 or more; use bf16",
                          matmul_dtype_name(c->programs.matmul), d->name, d->capability / 10,
                          d->capability % 10);
-    return c->programs.matmul == MATMUL_FP8_BLOCK ? check_blocks(d) : 0;
+    return 0;
 }
 
 /* Stops the device first: no operation on a tier may be in flight when the tiers are closed. */

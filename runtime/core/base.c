@@ -76,12 +76,11 @@ int64_t ckpt_dtype_size(enum ckpt_dtype dtype)
     return dtype_is_fp8(dtype) ? 1 : dtype == CKPT_BF16 ? 2 : 4;
 }
 
-static const char *const matmul_names[] = {
-    [MATMUL_BF16] = "bf16", [MATMUL_FP8] = "fp8", [MATMUL_FP8_BLOCK] = "fp8-block"};
+static const char *const matmul_names[] = {[MATMUL_BF16] = "bf16", [MATMUL_FP8] = "fp8"};
 
 int matmul_dtype_of(const char *name)
 {
-    for (int i = 0; name && *name && i <= MATMUL_FP8_BLOCK; i++)
+    for (int i = 0; name && *name && i <= MATMUL_FP8; i++)
         if (!strcmp(name, matmul_names[i]))
             return i;
     return name && *name ? -1 : MATMUL_BF16;

@@ -14,12 +14,9 @@
 
 /* --matmul: dtype of the operands of linear layers.  matmul_dtype_of: NULL and "" are bf16; returns
  * -1 for an unknown name. */
-enum matmul_dtype { MATMUL_BF16, MATMUL_FP8, MATMUL_FP8_BLOCK };
+enum matmul_dtype { MATMUL_BF16, MATMUL_FP8 };
 int matmul_dtype_of(const char *name);
 const char *matmul_dtype_name(enum matmul_dtype dtype);
-
-/* Scales by block (--matmul fp8-block): consecutive elements along an axis that share a scale. */
-enum { FP8_BLOCK = 128 };
 
 /* The exponent of each dtype's largest value, which is 1.75 times this power of two. */
 enum { FP8_E4M3_TOP = 8, FP8_E5M2_TOP = 15 };

@@ -59,9 +59,7 @@ static const struct ckpt_option library_table[] = {
         "master weights and with stochastic rounding (8bit: AdamW, SGD and Lion) (default fp32)"),
     ROW("matmul", STRING, matmul, "DTYPE",
         "operands of large linear layers in bf16 models: bf16; fp8: 8 bits with a scale per "
-        "tensor, on GPUs from compute capability 8.9; fp8-block: 8 bits with a scale per 128 "
-        "values, and per 128 x 128 of a weight, on compute capability 9.0; both run on the CPU, "
-        "slowly (default bf16)"),
+        "tensor, on GPUs from compute capability 8.9 and, slowly, on the CPU (default bf16)"),
     ROW("activations", STRING, activations, "DTYPE",
         "activations of bf16 models kept for the backward pass: bf16; 8bit: 8-bit codes with a "
         "scale per 128 values, where gradients tolerate it (default bf16)"),

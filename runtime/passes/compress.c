@@ -44,7 +44,6 @@ static const struct {
     {&op_linear_dw, 1},
     {&op_conv_dw, 1},
     {&op_gelu_dx, 1},
-    {&op_to_fp8_blocks, 1},
     {&op_silu_dx, 1},
     {&op_mul, 0},
     {&op_mul, 1},

@@ -9,20 +9,10 @@
 #include "ops.h"
 #include "passes/passes.h"
 
-/* Whether no op reads the results of a GELU op or its gradient any more. */
+/* Whether no op reads the result of a GELU any more. */
 static bool is_unread(const ckpt_tape *t, const struct op *o, const int32_t *reads)
 {
-    if ((o->def != &op_gelu && o->def != &op_gelu_dx) || o->accumulate != ACCUMULATE_NEVER)
-        return false;
-    for (int k = 0; k < o->n_out; k++)
-        if (reads[op_out(t, o, k)])
-            return false;
-    return true;
-}
-
-static bool makes_copies(const struct op *o)
-{
-    return o->def == &op_to_fp8 || o->def == &op_to_fp8_blocks;
+    return o->def == &op_gelu && o->accumulate == ACCUMULATE_NEVER && !reads[op_out(t, o, 0)];
 }
 
 /* Counts the reads of each tensor: all, or those by ops that make copies in the forward pass. */
@@ -35,7 +25,7 @@ static int32_t *count_reads(ckpt_tape *t, bool all)
         for (int k = 0; k < t->ops.data[i].n_in; k++) {
             const int32_t x = op_in(t, &t->ops.data[i], k);
             const struct op *o = &t->ops.data[i];
-            if (x > 0 && (all || (makes_copies(o) && o->phase == PHASE_FORWARD)))
+            if (x > 0 && (all || (o->def == &op_to_fp8 && o->phase == PHASE_FORWARD)))
                 reads[x]++;
         }
     return reads;
@@ -53,8 +43,7 @@ static bool fuse_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
 }
 
 /* If x is the result of a modulated norm, makes op i round from the input and the statistics of the
- * norm.  The norm still runs for its statistics and, with one scale per tensor, for the largest
- * magnitude. */
+ * norm.  The norm still runs for its statistics and for the largest magnitude. */
 static bool fuse_norm(ckpt_tape *t, int32_t i, const struct op *norm)
 {
     struct fp8_vector v;
@@ -84,7 +73,7 @@ static void fuse_sources(ckpt_tape *t)
     int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
     for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
-        if (!makes_copies(o) || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
+        if (o->def != &op_to_fp8 || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
             continue;
         const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
         if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && fp8_reads(t, y) &&
@@ -95,7 +84,7 @@ static void fuse_sources(ckpt_tape *t)
     free(copies);
 }
 
-/* Removes GELU ops and their gradients that are computed while rounding only. */
+/* Removes GELU ops that are computed while rounding only. */
 static void remove_unread(ckpt_tape *t)
 {
     int32_t *reads = count_reads(t, true);

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The price of --matmul fp8 and fp8-block, --activations 8bit or --state 8bit in training: a small
+# The price of --matmul fp8, --activations 8bit or --state 8bit in training: a small
 # STDiT3 on the included clip and a small GPT-2 on the included text learn in bf16, from a few seeds,
 # without and with the mode.  Seeds show the difference between runs by chance alone.  Prints the mean
 # loss of the last tenth of the steps.  On the CPU a run has one thread.
 #
-# usage: [MODE=matmul|activations|state] [MODES="bf16 fp8 fp8-block"] [SEEDS="42 43 44"] [LOGS=DIR]
+# usage: [MODE=matmul|activations|state] [MODES="bf16 fp8"] [SEEDS="42 43 44"] [LOGS=DIR]
 #        bench-fp8.sh [STEPS [stdit|lm]]
 # MODES: the modes to run (default: all).  LOGS: keeps the logs there, for loss_curves.py.
 # CKPT_DEVICE=cuda runs it on a GPU.
@@ -15,7 +15,7 @@ stdit=${STDIT_TRAIN:-./stdit-train} lm=${LM_TRAIN:-./lm-train}
 data=${srcdir:-.}/examples/data docs=${srcdir:-.}/doc
 steps=${1:-2000} models=${2:-stdit lm} mode=${MODE:-matmul}
 case $mode in
-matmul) narrow="fp8 fp8-block" ;;
+matmul) narrow=fp8 ;;
 activations) narrow=8bit ;;
 state) narrow="fp32 8bit" ;;
 *) echo "bench-fp8.sh: MODE=$mode: known are matmul, activations and state" >&2; exit 2 ;;

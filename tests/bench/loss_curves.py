@@ -20,7 +20,6 @@ TITLES = {"lm": "GPT-2, 3 layers of width 128", "stdit": "STDiT3, width 128, one
 COLORS = {
     "bf16": "#aaaaaa",
     "--matmul fp8": "#d55e00",
-    "--matmul fp8-block": "#e69f00",
     "--state bf16": "#56b4e9",
     "--state 8bit": "#0072b2",
     "--activations 8bit": "#009e73",

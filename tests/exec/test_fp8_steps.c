@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --matmul fp8 and fp8-block: which layers use 8 bits; that budgets, tiers, threads and resuming
+ * --matmul fp8: which layers use 8 bits; that budgets, tiers, threads and resuming
  * change no bit, also if copies are recomputed; that gradients are close to bf16's and a model
  * learns; non-finite values, gradients of gradients, and files of runs with other products.
  * test_fp8 tests conversions and single ops.  "make check-gpu" runs it on the GPU.
@@ -111,9 +111,7 @@ static void expect_products(struct net n, const char *matmul, bool trains, int f
     assert_int_equal(count(p, &op_linear_fp8), forward);
     assert_int_equal(count(p, &op_linear_fp8_dx), dx);
     assert_int_equal(count(p, &op_linear_fp8_dw), dw);
-    const bool blocks = matmul && !strcmp(matmul, "fp8-block");
-    assert_int_equal(count(p, blocks ? &op_to_fp8_blocks : &op_to_fp8), copies);
-    assert_int_equal(count(p, blocks ? &op_to_fp8 : &op_to_fp8_blocks), 0);
+    assert_int_equal(count(p, &op_to_fp8), copies);
     assert_int_equal(count(p, &op_linear), WEIGHTS + n.frozen_first - forward);
     ckpt_close(c);
 }
@@ -127,18 +125,12 @@ static void test_layers(void **state)
     expect_products((struct net){.rows = 64, .dtype = CKPT_BF16}, "fp8", false, 1, 0, 0, 2);
     expect_products((struct net){.rows = 63, .dtype = CKPT_BF16}, "fp8", true, 0, 0, 0, 0);
     expect_products((struct net){.rows = 64, .dtype = CKPT_F32}, "fp8", false, 0, 0, 0, 0);
-    for (int k = 0; k < 2; k++) {
-        const char *matmul = k ? "fp8-block" : "fp8";
-        /* The frozen layer has no gradient of its weight, so the copy of h is made again for the
-         * other one's: h, two weights, two gradients, h. */
-        expect_products((struct net){.rows = 64, .dtype = CKPT_BF16, .frozen_first = true}, matmul,
-                        true, 2, 2, 1, 6);
-        /* 134 rows, no multiple of 4. */
-        expect_products((struct net){.rows = 67, .dtype = CKPT_BF16}, matmul, true, 1, 1, 1, 3);
-    }
-    expect_products((struct net){.rows = 66, .dtype = CKPT_BF16}, "fp8-block", true, 1, 1, 1, 3);
-    expect_products((struct net){.rows = 66, .dtype = CKPT_BF16}, "fp8-block", false, 1, 0, 0, 2);
-    expect_products((struct net){.rows = 64, .dtype = CKPT_F32}, "fp8-block", false, 0, 0, 0, 0);
+    /* The frozen layer has no gradient of its weight, so the copy of h is made again for the other
+     * one's: h, two weights, two gradients, h. */
+    expect_products((struct net){.rows = 64, .dtype = CKPT_BF16, .frozen_first = true}, "fp8", true,
+                    2, 2, 1, 6);
+    /* 134 rows, no multiple of 4. */
+    expect_products((struct net){.rows = 67, .dtype = CKPT_BF16}, "fp8", true, 1, 1, 1, 3);
 }
 
 /* Outputs without an address: nothing reads them before they are recomputed, if at all. */
@@ -180,19 +172,17 @@ static ckpt_tensor record_norm(ckpt_tape *t, int64_t batch, void *user)
     return mean_square(t, ckpt_linear(t, y, n->w[LAST], CKPT_NONE));
 }
 
-/* The norm's result is not read; its statistics are read, and with one scale per tensor its largest
- * magnitude. */
+/* The norm's result is not read; its statistics and its largest magnitude are. */
 static void test_norm(void **state)
 {
     (void)state;
     const size_t bytes = 2 * 64 * 128 * sizeof(float);
     float *x = malloc(bytes);
     ckpt_fill_normal(1, 2, 3, x, (int64_t)bytes / 4);
-    for (int k = 0; k < 4; k++) {
-        const bool trains = k < 2, blocks = k & 1;
+    for (int trains = 0; trains < 2; trains++) {
         struct net n = {.rows = 64, .dtype = CKPT_BF16};
         struct ckpt_adamw a = CKPT_ADAMW_INIT;
-        ckpt *c = open_fp8(blocks ? "fp8-block" : "fp8");
+        ckpt *c = open_fp8("fp8");
         ckpt_program *p;
         make_net(&n, c);
         if (ckpt_compile(c, record_norm, &n, trains ? ckpt_adamw(c, &a) : NULL, 2, &p))
@@ -207,47 +197,40 @@ static void test_norm(void **state)
     free(x);
 }
 
-/* GELU is computed only within the conversion to 8-bit copies; its gradient only with block scales.
- */
+/* GELU is computed only within the conversion to 8-bit copies. */
 static void test_gelu(void **state)
 {
+    struct net n = {.rows = 64, .dtype = CKPT_BF16};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt *c = open_fp8("fp8");
+    ckpt_program *p;
     (void)state;
-    for (int k = 0; k < 2; k++) {
-        struct net n = {.rows = 64, .dtype = CKPT_BF16};
-        struct ckpt_adamw a = CKPT_ADAMW_INIT;
-        ckpt *c = open_fp8(k ? "fp8-block" : "fp8");
-        ckpt_program *p;
-        make_net(&n, c);
-        if (ckpt_compile(c, record_gelu, &n, ckpt_adamw(c, &a), 2, &p))
-            fail_msg("%s", ckpt_error(c));
-        assert_int_equal(count(p, &op_linear_fp8), 2);
-        assert_int_equal(count(p, &op_gelu), 0);
-        assert_int_equal(count(p, &op_gelu_dx), !k);
-        ckpt_close(c);
-    }
+    make_net(&n, c);
+    if (ckpt_compile(c, record_gelu, &n, ckpt_adamw(c, &a), 2, &p))
+        fail_msg("%s", ckpt_error(c));
+    assert_int_equal(count(p, &op_linear_fp8), 2);
+    assert_int_equal(count(p, &op_gelu), 0);
+    assert_int_equal(count(p, &op_gelu_dx), 1);
+    ckpt_close(c);
 }
 
 static void test_option(void **state)
 {
     (void)state;
-    modes_expect_refused("--matmul", "fp4",
-                         "--matmul fp4: there are 'bf16', 'fp8' and 'fp8-block'");
+    modes_expect_refused("--matmul", "fp4", "--matmul fp4: there are 'bf16' and 'fp8'");
+    modes_expect_refused("--matmul", "fp8-block",
+                         "--matmul fp8-block is gone: give fp8, which is faster and whose losses "
+                         "are alike; --resume-changed continues states of fp8-block");
 }
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
-static const char *const modes[] = {"fp8", "fp8-block"};
-
-enum { MODES = sizeof modes / sizeof *modes };
-
 static void expect_budgets(int64_t micro, enum ckpt_dtype grad_dtype)
 {
-    for (int k = 0; k < MODES; k++) {
-        struct ckpt_options o = modes_options();
-        o.matmul = modes[k];
-        o.micro_batch = micro;
-        modes_expect_budgets(&o, grad_dtype);
-    }
+    struct ckpt_options o = modes_options();
+    o.matmul = "fp8";
+    o.micro_batch = micro;
+    modes_expect_budgets(&o, grad_dtype);
 }
 
 static void test_budgets(void **state)
@@ -281,12 +264,10 @@ static const char path[] = "test_fp8_steps.tmp.safetensors";
 static void test_tiers(void **state)
 {
     (void)state;
-    for (int k = 0; k < MODES; k++) {
-        struct small wide = make(1, modes[k]), narrow = make(3, modes[k]);
-        narrow.options.state = "bf16";
-        modes_expect_tiers(wide);
-        modes_expect_tiers(narrow);
-    }
+    struct small wide = make(1, "fp8"), narrow = make(3, "fp8");
+    narrow.options.state = "bf16";
+    modes_expect_tiers(wide);
+    modes_expect_tiers(narrow);
 }
 
 /* If copies are made twice, each run writes the copies that are read before the other run.
@@ -312,19 +293,18 @@ static void test_spared(void **state)
     }
 }
 
-/* A bf16 model gets different numbers in each mode. */
+/* A bf16 model gets different numbers. */
 static void test_other_bits(void **state)
 {
-    struct small half[3];
+    struct small half[2];
     (void)state;
-    for (int k = 0; k < 3; k++) {
-        half[k] = make(1, k ? modes[k - 1] : NULL);
+    for (int k = 0; k < 2; k++) {
+        half[k] = make(1, k ? "fp8" : NULL);
         small_run(&half[k], 2);
     }
-    const size_t bytes = (size_t)half[0].numel * sizeof *half[0].state;
-    for (int k = 0; k < 3; k++)
-        assert_memory_not_equal(half[k].state, half[(k + 1) % 3].state, bytes);
-    for (int k = 0; k < 3; k++)
+    assert_memory_not_equal(half[0].state, half[1].state,
+                            (size_t)half[0].numel * sizeof *half[0].state);
+    for (int k = 0; k < 2; k++)
         free(half[k].state);
 }
 
@@ -333,35 +313,29 @@ static void test_other_bits(void **state)
 /* Compares gradients of all parameters after a step with bf16's. */
 static void test_gradients(void **state)
 {
-    static const double least[] = {0.99, 0.995};
     struct ckpt_options o = modes_options();
     struct ckpt_adamw a = tiny_adamw();
     struct tiny_result fp8, bf16;
     char message[1024];
     (void)state;
     assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &bf16, message), 0);
-    for (int k = 0; k < MODES; k++) {
-        o.matmul = modes[k];
-        assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &fp8, message), 0);
-        const double near = modes_cosine(fp8.gradients, bf16.gradients, bf16.numel);
-        print_message("%s: cosine of all gradients with those of bf16 %.5f, loss %.6f and %.6f\n",
-                      modes[k], near, (double)fp8.loss[0], (double)bf16.loss[0]);
-        assert_true(near > least[k] && near < 1);
-        assert_true(fabs((double)(fp8.loss[0] - bf16.loss[0])) < 1e-2 * (double)bf16.loss[0]);
-        tiny_result_free(&fp8);
-    }
+    o.matmul = "fp8";
+    assert_int_equal(tiny_train(modes_tiny, &o, &a, 1, &fp8, message), 0);
+    const double near = modes_cosine(fp8.gradients, bf16.gradients, bf16.numel);
+    print_message("cosine of all gradients with those of bf16 %.5f, loss %.6f and %.6f\n", near,
+                  (double)fp8.loss[0], (double)bf16.loss[0]);
+    assert_true(near > 0.99 && near < 1);
+    assert_true(fabs((double)(fp8.loss[0] - bf16.loss[0])) < 1e-2 * (double)bf16.loss[0]);
+    tiny_result_free(&fp8);
     tiny_result_free(&bf16);
 }
 
 static void test_learning(void **state)
 {
     (void)state;
-    const double wide = modes_learn(make(1, "bf16"), 60);
-    for (int k = 0; k < MODES; k++) {
-        const double narrow = modes_learn(make(1, modes[k]), 60);
-        print_message("loss %g with products of bf16, %g of %s\n", wide, narrow, modes[k]);
-        assert_true(fabs(narrow - wide) < 0.05 * wide);
-    }
+    const double wide = modes_learn(make(1, "bf16"), 60), narrow = modes_learn(make(1, "fp8"), 60);
+    print_message("loss %g with products of bf16, %g of fp8\n", wide, narrow);
+    assert_true(fabs(narrow - wide) < 0.05 * wide);
 }
 
 /* ---- non-finite values ----------------------------------------------------------------------- */
@@ -390,18 +364,15 @@ static int step_with(struct small *r, float value, char *sentence, size_t size)
 /* The message names the op that rounded the value: its scale is the first non-finite result. */
 static void test_not_finite(void **state)
 {
-    static const char *const op[] = {"to_fp8", "to_fp8_blocks"};
     char sentence[1024];
     (void)state;
-    for (int k = 0; k < MODES; k++) {
-        struct small r = make(1, modes[k]);
-        assert_int_equal(step_with(&r, NAN, sentence, sizeof sentence), CKPT_ENAN);
-        print_message("%s\n", sentence);
-        assert_non_null(strstr(sentence, op[k]));
-        assert_int_equal(step_with(&r, -INFINITY, sentence, sizeof sentence), CKPT_ENAN);
-        assert_non_null(strstr(sentence, op[k]));
-        assert_int_equal(step_with(&r, 0x1p60f, sentence, sizeof sentence), 0);
-    }
+    struct small r = make(1, "fp8");
+    assert_int_equal(step_with(&r, NAN, sentence, sizeof sentence), CKPT_ENAN);
+    print_message("%s\n", sentence);
+    assert_non_null(strstr(sentence, "to_fp8"));
+    assert_int_equal(step_with(&r, -INFINITY, sentence, sizeof sentence), CKPT_ENAN);
+    assert_non_null(strstr(sentence, "to_fp8"));
+    assert_int_equal(step_with(&r, 0x1p60f, sentence, sizeof sentence), 0);
 }
 
 /* Weights that are all zero have codes, products and gradients of zero. */
@@ -410,19 +381,17 @@ static void test_zeros(void **state)
     const int64_t n = WIDTH * WIDTH;
     float *w = calloc((size_t)n, sizeof *w), loss;
     (void)state;
-    for (int k = 0; k < MODES; k++) {
-        struct small r = make(1, modes[k]);
-        ckpt *c;
-        ckpt_program *p;
-        small_open(&r, &c, &p);
-        for (int i = 0; i < SMALL_PARAMS; i++)
-            if (i == 0 || i == 3)
-                assert_int_equal(ckpt_param_set(c, r.param[i], CKPT_VALUE, w, n), 0);
-        small_feed(p, &r, 0);
-        assert_int_equal(ckpt_step(p, &loss), 0);
-        assert_true(isfinite(loss));
-        ckpt_close(c);
-    }
+    struct small r = make(1, "fp8");
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&r, &c, &p);
+    for (int i = 0; i < SMALL_PARAMS; i++)
+        if (i == 0 || i == 3)
+            assert_int_equal(ckpt_param_set(c, r.param[i], CKPT_VALUE, w, n), 0);
+    small_feed(p, &r, 0);
+    assert_int_equal(ckpt_step(p, &loss), 0);
+    assert_true(isfinite(loss));
+    ckpt_close(c);
     free(w);
 }
 
@@ -446,11 +415,11 @@ static void test_penalty(void **state)
 {
     struct net n = {.rows = 64, .dtype = CKPT_BF16};
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
-    float *x = malloc((size_t)(2 * 64 * 128) * sizeof *x), loss[1 + MODES];
+    float *x = malloc((size_t)(2 * 64 * 128) * sizeof *x), loss[2];
     (void)state;
     ckpt_fill_normal(1, 2, 3, x, 2 * 64 * 128);
-    for (int k = 0; k <= MODES; k++) {
-        ckpt *c = open_fp8(k ? modes[k - 1] : "bf16");
+    for (int k = 0; k < 2; k++) {
+        ckpt *c = open_fp8(k ? "fp8" : "bf16");
         ckpt_program *p;
         make_net(&n, c);
         if (ckpt_compile(c, record_penalty, &n, ckpt_adamw(c, &a), 2, &p))
@@ -462,11 +431,8 @@ static void test_penalty(void **state)
             fail_msg("%s", ckpt_error(c));
         ckpt_close(c);
     }
-    for (int k = 1; k <= MODES; k++) {
-        print_message("penalty and loss %g, of %s %g\n", (double)loss[0], modes[k - 1],
-                      (double)loss[k]);
-        assert_true(fabs((double)(loss[k] - loss[0])) < 0.05 * fabs((double)loss[0]));
-    }
+    print_message("penalty and loss %g, of fp8 %g\n", (double)loss[0], (double)loss[1]);
+    assert_true(fabs((double)(loss[1] - loss[0])) < 0.05 * fabs((double)loss[0]));
     free(x);
 }
 
@@ -474,11 +440,10 @@ static void test_penalty(void **state)
 
 static void test_table(void **state)
 {
-    static const char *const notes[] = {"(--matmul fp8)", "(--matmul fp8-block)"};
     char table[4096];
     (void)state;
-    for (int k = 0; k <= MODES; k++) {
-        struct small r = make(1, k ? modes[k - 1] : NULL);
+    for (int k = 0; k < 2; k++) {
+        struct small r = make(1, k ? "fp8" : NULL);
         ckpt *c;
         ckpt_program *p;
         small_open(&r, &c, &p);
@@ -486,8 +451,7 @@ static void test_table(void **state)
         ckpt_plan_print(p, f);
         fclose(f);
         ckpt_close(c);
-        for (int i = 0; i < MODES; i++)
-            assert_int_equal(strstr(table, notes[i]) != NULL, k == i + 1);
+        assert_int_equal(strstr(table, "(--matmul fp8)") != NULL, k);
     }
     print_message("%s", table);
     assert_non_null(strstr(table, "4 of 5 linear layers"));
@@ -499,10 +463,7 @@ static void test_resume(void **state)
     static const struct {
         const char *saved, *run, *sentence;
     } rows[] = {{NULL, "fp8", "ckpt.matmul bf16, this run has fp8"},
-                {"fp8", NULL, "ckpt.matmul fp8, this run has bf16"},
-                {"fp8", "fp8-block", "ckpt.matmul fp8, this run has fp8-block"},
-                {"fp8-block", "fp8", "ckpt.matmul fp8-block, this run has fp8"},
-                {"fp8-block", "bf16", "ckpt.matmul fp8-block, this run has bf16"}};
+                {"fp8", NULL, "ckpt.matmul fp8, this run has bf16"}};
     (void)state;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         struct small r = make(1, rows[k].saved);

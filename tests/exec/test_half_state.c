@@ -222,7 +222,6 @@ static void test_fp32_model(void **state)
          "--state bf16 would change nothing: no parameter that is trained is bf16"},
         {"8bit", NULL, NULL, "--state 8bit would change nothing"},
         {NULL, "fp8", NULL, "--matmul fp8 would change nothing: no parameter is bf16"},
-        {NULL, "fp8-block", NULL, "--matmul fp8-block would change nothing"},
         {NULL, NULL, "8bit", "--activations 8bit would change nothing: no activation is bf16"},
     };
     (void)state;

@@ -579,6 +579,29 @@ static void test_notes(void **state)
     ckpt_close(c);
 }
 
+/* A state of a run with --matmul fp8-block, which is gone, continues with fp8 if that is allowed.
+ */
+static void test_gone_products(void **state)
+{
+    (void)state;
+    struct small r = small_make(CKPT_BF16, WIDTH, 1, true);
+    struct asked a = {.allow = true};
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_state_note(c, "then.matmul", "fp8-block"), 0);
+    small_train(&r, c, p, 0, 1);
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    ckpt_close(c);
+    tamper("ckpt.run.then.matmul", "ckpt.run.ckpt.matmul");
+    r.options.matmul = "fp8";
+    refuse(r, path, CKPT_EINVAL, WORDS(path, "ckpt.matmul fp8-block, this run has fp8"));
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &a), 0);
+    small_train(&r, c, p, 1, 2);
+    ckpt_close(c);
+}
+
 /* A state of version 0.1, without checksums and notes, is read, and a message says so. */
 static void test_without_checksums(void **state)
 {
@@ -627,13 +650,13 @@ static void test_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_budgets),     IN_DIRECTORY(test_two_programs),
-        IN_DIRECTORY(test_random_step), IN_DIRECTORY(test_back),
-        IN_DIRECTORY(test_failed_save), IN_DIRECTORY(test_other_runs),
-        IN_DIRECTORY(test_damaged),     IN_DIRECTORY(test_counts),
-        IN_DIRECTORY(test_flips),       IN_DIRECTORY(test_torn),
-        IN_DIRECTORY(test_notes),       IN_DIRECTORY(test_without_checksums),
-        IN_DIRECTORY(test_weights),
+        IN_DIRECTORY(test_budgets),       IN_DIRECTORY(test_two_programs),
+        IN_DIRECTORY(test_random_step),   IN_DIRECTORY(test_back),
+        IN_DIRECTORY(test_failed_save),   IN_DIRECTORY(test_other_runs),
+        IN_DIRECTORY(test_damaged),       IN_DIRECTORY(test_counts),
+        IN_DIRECTORY(test_flips),         IN_DIRECTORY(test_torn),
+        IN_DIRECTORY(test_notes),         IN_DIRECTORY(test_without_checksums),
+        IN_DIRECTORY(test_gone_products), IN_DIRECTORY(test_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

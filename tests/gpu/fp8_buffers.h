@@ -109,12 +109,8 @@ static int run(ckpt_kernel kernel, struct cuda_libs *libs, const void *attr, int
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* With block scales, `scale` belongs to the copy by rows; with one scale per tensor kind is 0. */
-enum { TOKENS = 1, WEIGHTS = 2 };
-
 struct copies {
-    int kind;
-    struct buffer scale, by_rows, column_scale, by_columns;
+    struct buffer scale, by_rows, by_columns;
 };
 
 /* Selects a kind of fill by the number of rows, so that tests use both kinds. */
@@ -125,25 +121,16 @@ static int fill_of(int64_t rows)
 
 static struct to_fp8_attr attr_of(const struct copies *c, int64_t rows, int which)
 {
-    return (struct to_fp8_attr){.dtype = c->by_rows.desc.dtype,
-                                .copies = which,
-                                .fill = c->kind == TOKENS    ? FP8_LINE
-                                        : c->kind == WEIGHTS ? FP8_SIDE
-                                                             : fill_of(rows),
-                                .square = c->kind == WEIGHTS};
+    return (struct to_fp8_attr){
+        .dtype = c->by_rows.desc.dtype, .copies = which, .fill = fill_of(rows)};
 }
 
-static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype, int kind)
+static struct copies make_copies(const struct ckpt_desc *x, enum ckpt_dtype dtype)
 {
     const int64_t rows = x->shape[0], cols = x->shape[1];
-    struct copies c = {.kind = kind, .by_rows = make(dtype, 2, rows, cols)};
+    struct copies c = {.scale = make(CKPT_F32, 0, 0, 0), .by_rows = make(dtype, 2, rows, cols)};
     const struct to_fp8_attr attr = attr_of(&c, rows, 0);
-    const int64_t pitch = fp8_pitch(rows, &attr);
-    const struct ckpt_desc by_rows = fp8_scales(rows, cols, attr.square),
-                           by_columns = fp8_scales(cols, pitch, attr.square);
-    c.by_columns = make(dtype, 2, cols, pitch);
-    c.scale = make(CKPT_F32, kind ? 2 : 0, by_rows.shape[0], by_rows.shape[1]);
-    c.column_scale = make(CKPT_F32, 2, by_columns.shape[0], by_columns.shape[1]);
+    c.by_columns = make(dtype, 2, cols, fp8_pitch(rows, &attr));
     return c;
 }
 
@@ -151,7 +138,6 @@ static void drop_copies(struct copies *c)
 {
     drop(&c->scale);
     drop(&c->by_rows);
-    drop(&c->column_scale);
     drop(&c->by_columns);
 }
 
@@ -171,23 +157,15 @@ static int round_to(const struct buffer *x, const struct buffer *most, const str
     const struct to_fp8_attr attr = attr_of(c, x->desc.shape[0], which);
     if (!found.host)
         found = make(CKPT_F32, 0, 0, 0);
-    if (!most && !c->kind && find_largest(x, most = &found, FP8_OPERAND, libs))
+    if (!most && find_largest(x, most = &found, FP8_OPERAND, libs))
         return 1;
-    const struct buffer *operand[6] = {x, most, &c->scale};
-    int n = c->kind ? 1 : 3, n_in = c->kind ? 1 : 2;
-    if (which & FP8_ROWS) {
-        operand[n] = &c->scale;
-        n += c->kind != 0;
+    const struct buffer *operand[5] = {x, most, &c->scale};
+    int n = 3;
+    if (which & FP8_ROWS)
         operand[n++] = &c->by_rows;
-    }
-    if (which & FP8_COLUMNS) {
-        operand[n] = &c->column_scale;
-        n += c->kind != 0;
+    if (which & FP8_COLUMNS)
         operand[n++] = &c->by_columns;
-    }
-    ckpt_kernel kernel = c->kind ? (libs ? cuda_to_fp8_blocks : cpu_to_fp8_blocks)
-                                 : (libs ? cuda_to_fp8 : cpu_to_fp8);
-    return run(kernel, libs, &attr, n_in, n - n_in, operand, false);
+    return run(libs ? cuda_to_fp8 : cpu_to_fp8, libs, &attr, 2, n - 2, operand, false);
 }
 
 static void fill_copies(const struct buffer *x, const struct buffer *most, const struct copies *c,
@@ -206,33 +184,23 @@ static bool same(const struct buffer *b)
     return ok;
 }
 
-/* The largest relative error (root mean square) over runs of n adjacent elements. */
-static double worst_error(const struct buffer *b, int64_t n)
-{
-    const int64_t all = desc_numel(&b->desc);
-    const size_t bytes = (size_t)desc_bytes(&b->desc);
-    void *got = malloc(bytes);
-    float *x = malloc((size_t)all * sizeof *x), *y = malloc((size_t)all * sizeof *y);
-    double worst = 0;
-    must(got && x && y && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
-    cpu_load(x, b->host, b->desc.dtype, all);
-    cpu_load(y, got, b->desc.dtype, all);
-    for (int64_t first = 0; first < all; first += n) {
-        double square = 0, norm = 0;
-        for (int64_t i = first; i < first + n; i++) {
-            square += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
-            norm += (double)x[i] * (double)x[i];
-        }
-        const double error = sqrt(square / norm);
-        worst = error > worst || isnan(error) ? error : worst;
-    }
-    free(got), free(x), free(y);
-    return worst;
-}
-
+/* The relative error, a root mean square. */
 static double error_of(const struct buffer *b)
 {
-    return worst_error(b, desc_numel(&b->desc));
+    const int64_t n = desc_numel(&b->desc);
+    const size_t bytes = (size_t)desc_bytes(&b->desc);
+    void *got = malloc(bytes);
+    float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+    double square = 0, norm = 0;
+    must(got && x && y && !cudaMemcpy(got, b->device, bytes, cudaMemcpyDeviceToHost), "a copy");
+    cpu_load(x, b->host, b->desc.dtype, n);
+    cpu_load(y, got, b->desc.dtype, n);
+    for (int64_t i = 0; i < n; i++) {
+        square += (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
+        norm += (double)x[i] * (double)x[i];
+    }
+    free(got), free(x), free(y);
+    return sqrt(square / norm);
 }
 
 #endif

@@ -4,9 +4,8 @@
  * after the transposed rows; for sizes that fill no tile, zeros, huge values, infinity and NaN,
  * whichever op computes the largest magnitude.  Products are close to the CPU's, with a bias, with
  * an addend and accumulated, and have the same bits twice; the error of 14-bit sums stays below the
- * rounding error of 8 bits.  All of this is tested with one scale per tensor, and with one per
- * block.  "test_gpu_fp8 times [ROWS K N]" prints times of a large model's layers in 8 bits and in
- * bf16, "test_gpu_fp8 errors" prints the error of sums by their length.
+ * rounding error of 8 bits.  "test_gpu_fp8 times [ROWS K N]" prints times of a large model's layers
+ * in 8 bits and in bf16, "test_gpu_fp8 errors" prints the error of sums by their length.
  */
 #include "fp8_buffers.h"
 
@@ -43,7 +42,7 @@ static void check_copies(const struct buffer *x, const char *what, struct cuda_l
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 6; i++) {
             const int which = FP8_ROWS + i % 3;
-            struct copies c = make_copies(&x->desc, dtypes[k], 0);
+            struct copies c = make_copies(&x->desc, dtypes[k]);
             struct buffer most = largest_of(x);
             fill_copies(x, NULL, &c, NULL, which);
             fill_copies(x, i < 3 ? NULL : &most, &c, libs, which);
@@ -59,28 +58,6 @@ static void check_copies(const struct buffer *x, const char *what, struct cuda_l
         }
 }
 
-/* Makes all NaNs equal: one code and one scale. */
-static void check_block_copies(const struct buffer *x, const char *what, struct cuda_libs *libs)
-{
-    if (x->desc.dtype != CKPT_BF16)
-        return;
-    for (int kind = TOKENS; kind <= WEIGHTS; kind++)
-        for (int which = FP8_ROWS; which <= (FP8_ROWS | FP8_COLUMNS); which++) {
-            struct copies c = make_copies(&x->desc, CKPT_F8E4M3, kind);
-            fill_copies(x, NULL, &c, NULL, which);
-            fill_copies(x, NULL, &c, libs, which);
-            bool ok = (!(which & FP8_ROWS) || (same(&c.scale) && same(&c.by_rows))) &&
-                      (!(which & FP8_COLUMNS) || (same(&c.column_scale) && same(&c.by_columns)));
-            if (!ok)
-                printf("FAIL copies %d of %s %lld x %lld in blocks of %s: other bits than the "
-                       "CPU's\n",
-                       which, what, (long long)x->desc.shape[0], (long long)x->desc.shape[1],
-                       kind == TOKENS ? "1 x 128" : "128 x 128");
-            failures += !ok;
-            drop_copies(&c);
-        }
-}
-
 static void test_copies(struct cuda_libs *libs)
 {
     static const int64_t sizes[][2] = {{1, 16},    {16, 16},   {17, 32},    {127, 144},
@@ -92,7 +69,6 @@ static void test_copies(struct cuda_libs *libs)
                 struct buffer x = draw((enum ckpt_dtype)dtype, 2, sizes[i][0], sizes[i][1], 3,
                                        ldexpf(1.f, 60 * e));
                 check_copies(&x, dtype_name(x.desc.dtype), libs);
-                check_block_copies(&x, dtype_name(x.desc.dtype), libs);
                 drop(&x);
             }
     for (size_t i = 0; i < sizeof extreme / sizeof *extreme; i++) {
@@ -100,7 +76,6 @@ static void test_copies(struct cuda_libs *libs)
         cpu_store((uint16_t *)x.host + 31000, &extreme[i], CKPT_BF16, 1);
         send(&x);
         check_copies(&x, "an extreme value in", libs);
-        check_block_copies(&x, "an extreme value in", libs);
         drop(&x);
     }
 }
@@ -110,37 +85,20 @@ static void test_copies(struct cuda_libs *libs)
 struct factors {
     int64_t rows, cols, inner;
     struct buffer a, b, bias, addend, y, wide;
-    struct copies qa, qb, qt; /* b as weights, and as what has a row for each token */
+    struct copies qa, qb;
 };
 
-/* Multiplies one of 4,099 values by a million, so that some rows have such a value and others do
- * not. */
-static void plant(struct buffer *b)
-{
-    uint16_t *x = b->host;
-    float value;
-    for (int64_t i = 77; i < desc_numel(&b->desc); i += 4099) {
-        cpu_load(&value, x + i, CKPT_BF16, 1);
-        value *= 0x1p20f;
-        cpu_store(x + i, &value, CKPT_BF16, 1);
-    }
-    send(b);
-}
-
-static struct factors make_product(int64_t rows, int64_t cols, int64_t inner, bool blocks)
+static struct factors make_product(int64_t rows, int64_t cols, int64_t inner)
 {
     struct factors p = {.rows = rows, .cols = cols, .inner = inner};
     p.a = draw(CKPT_BF16, 2, rows, inner, 1, 1e-3f);
     p.b = draw(CKPT_BF16, 2, cols, inner, 2, 3.f);
-    if (blocks)
-        plant(&p.a);
     p.bias = draw(CKPT_BF16, 1, cols, 0, 3, 0.1f);
     p.addend = draw(CKPT_BF16, 2, rows, cols, 4, 0.1f);
     p.y = make(CKPT_BF16, 2, rows, cols);
     p.wide = make(CKPT_F32, 2, rows, cols);
-    p.qa = make_copies(&p.a.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
-    p.qb = make_copies(&p.b.desc, CKPT_F8E4M3, blocks ? WEIGHTS : 0);
-    p.qt = make_copies(&p.b.desc, CKPT_F8E4M3, blocks ? TOKENS : 0);
+    p.qa = make_copies(&p.a.desc, CKPT_F8E5M2);
+    p.qb = make_copies(&p.b.desc, CKPT_F8E4M3);
     return p;
 }
 
@@ -151,7 +109,6 @@ static void drop_product(struct factors *p)
         drop(all[i]);
     drop_copies(&p->qa);
     drop_copies(&p->qb);
-    drop_copies(&p->qt);
 }
 
 /* Runs the product on both, and once more on the GPU with the four operands at `at`. */
@@ -174,25 +131,22 @@ static void check_product(const struct factors *p, struct cuda_libs *libs, ckpt_
             }
         must(!cudaMemcpy(k ? second : first, out->device, bytes, cudaMemcpyDeviceToHost), what);
     }
-    const double error = worst_error(out, p->qa.kind ? p->cols : p->rows * p->cols);
+    const double error = error_of(out);
     const double limit = out->desc.dtype == CKPT_F32 ? 2e-3 : 5e-3;
     bool ok = error < limit && !memcmp(first, second, bytes);
-    printf("%s %s%s, %lld x %lld x %lld: relative error %.2e\n", ok ? "ok  " : "FAIL", what,
-           p->qa.kind ? " in blocks" : "", (long long)p->rows, (long long)p->inner,
-           (long long)p->cols, error);
+    printf("%s %s, %lld x %lld x %lld: relative error %.2e\n", ok ? "ok  " : "FAIL", what,
+           (long long)p->rows, (long long)p->inner, (long long)p->cols, error);
     failures += !ok;
     free(first);
     free(second);
 }
 
-static void test_product(int64_t rows, int64_t cols, int64_t inner, bool blocks,
-                         struct cuda_libs *libs)
+static void test_product(int64_t rows, int64_t cols, int64_t inner, struct cuda_libs *libs)
 {
-    struct factors p = make_product(rows, cols, inner, blocks);
+    struct factors p = make_product(rows, cols, inner);
     for (int k = 0; k < 2; k++) {
         fill_copies(&p.a, NULL, &p.qa, k ? libs : NULL, FP8_ROWS);
         fill_copies(&p.b, NULL, &p.qb, k ? libs : NULL, FP8_ROWS);
-        fill_copies(&p.b, NULL, &p.qt, k ? libs : NULL, FP8_ROWS);
     }
     const struct buffer *q[] = {&p.qa.by_rows, &p.qa.scale, &p.qb.by_rows, &p.qb.scale};
     for (int k = 0; k < 4; k++) {
@@ -209,7 +163,7 @@ static void test_product(int64_t rows, int64_t cols, int64_t inner, bool blocks,
                       k ? "linear_fp8_dx that adds" : "linear_fp8_dx");
     }
     for (int k = 0; k < 2; k++) {
-        const struct buffer *in[] = {q[0], q[1], &p.qt.by_rows, &p.qt.scale, k ? &p.wide : &p.y};
+        const struct buffer *in[] = {q[0], q[1], q[2], q[3], k ? &p.wide : &p.y};
         check_product(&p, libs, cpu_linear_fp8_dw, cuda_linear_fp8_dw, in, 4, k,
                       k ? "linear_fp8_dw" : "linear_fp8_dw in bf16");
     }
@@ -226,7 +180,7 @@ static double sum_error(int64_t inner, bool positive, enum ckpt_dtype dtype, boo
     enum { SIDE = 256 };
     struct buffer a = draw(CKPT_BF16, 2, SIDE, inner, 1, 1.f);
     struct buffer b = draw(CKPT_BF16, 2, SIDE, inner, 2, 1.f), y = make(CKPT_F32, 2, SIDE, SIDE);
-    struct copies qa = make_copies(&a.desc, dtype, 0), qb = make_copies(&b.desc, CKPT_F8E4M3, 0);
+    struct copies qa = make_copies(&a.desc, dtype), qb = make_copies(&b.desc, CKPT_F8E4M3);
     uint16_t *values = a.host, *others = b.host;
     for (int64_t i = 0; i < SIDE * inner && positive; i++)
         values[i] &= 0x7fff, others[i] &= i % 4 ? 0x7fff : 0xffff;
@@ -292,24 +246,17 @@ static void print_errors(void)
 
 /* ---- all tests ------------------------------------------------------------------------------- */
 
-static void test_products(bool has_blocks)
+static void test_products(void)
 {
     /* The last one has tiles enough for our own kernels. */
     static const int64_t sizes[][3] = {{128, 128, 128},  {300, 160, 272},   {1003, 1152, 144},
                                        {144, 272, 2064}, {2056, 384, 1152}, {5103, 144, 2320}};
-    /* Of single rows, ends of tiles and of blocks, and sums that are cut into parts. */
-    static const int64_t block_sizes[][3] = {{1, 144, 272}, {129, 136, 144}, {640, 640, 8192}};
     for (int measuring = 0; measuring < 2; measuring++) {
         struct cuda_libs *libs;
         must(!cuda_libs_open(&libs), "libs");
         cuda_libs_set_measuring(libs, measuring, NULL, 0);
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            test_product(sizes[i][0], sizes[i][1], sizes[i][2], false, libs);
-            if (has_blocks && !measuring)
-                test_product(sizes[i][0], sizes[i][1], sizes[i][2], true, libs);
-        }
-        for (size_t i = 0; i < 3 && has_blocks && !measuring; i++)
-            test_product(block_sizes[i][0], block_sizes[i][1], block_sizes[i][2], true, libs);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            test_product(sizes[i][0], sizes[i][1], sizes[i][2], libs);
         if (!measuring) {
             test_copies(libs);
             test_sums(libs);
@@ -369,11 +316,10 @@ static int run_part(const struct layer *l, enum part part, struct cuda_libs *lib
                    &l->qx.scale, &l->qw.by_rows, &l->qw.scale, &l->y);
     case FP8_DX:
         return RUN(cuda_linear_fp8_dx, 5, 1, &l->qdy.by_rows, &l->qdy.scale, &l->qw.by_columns,
-                   l->qw.kind ? &l->qw.column_scale : &l->qw.scale, NULL, &l->dx);
+                   &l->qw.scale, NULL, &l->dx);
     default:
-        return RUN(cuda_linear_fp8_dw, 4, 1, &l->qdy.by_columns,
-                   l->qdy.kind ? &l->qdy.column_scale : &l->qdy.scale, &l->qx.by_columns,
-                   l->qx.kind ? &l->qx.column_scale : &l->qx.scale, &l->dw);
+        return RUN(cuda_linear_fp8_dw, 4, 1, &l->qdy.by_columns, &l->qdy.scale, &l->qx.by_columns,
+                   &l->qx.scale, &l->dw);
     }
 }
 
@@ -399,24 +345,23 @@ static double milliseconds(const struct layer *l, enum part part, struct cuda_li
  * tensor, and one byte for each of two copies; 0: the part is not a copy. */
 static double copy_bytes(const struct layer *l, enum part part)
 {
-    const double alone = l->qw.kind ? 4. : 6.;
     switch (part) {
     case COPY_X:
         return 4. * (double)desc_numel(&l->x.desc);
     case COPY_DY:
         return 4. * (double)desc_numel(&l->dy.desc);
     case COPY_W:
-        return alone * (double)desc_numel(&l->w.desc);
+        return 6. * (double)desc_numel(&l->w.desc);
     case ALONE_X:
-        return alone * (double)desc_numel(&l->x.desc);
+        return 6. * (double)desc_numel(&l->x.desc);
     case ALONE_DY:
-        return alone * (double)desc_numel(&l->dy.desc);
+        return 6. * (double)desc_numel(&l->dy.desc);
     default:
         return 0;
     }
 }
 
-static void print_layer(int64_t rows, int64_t K, int64_t N, bool blocks)
+static void print_layer(int64_t rows, int64_t K, int64_t N)
 {
     static const char *const names[PARTS] = {
         "linear",     "linear_dx",     "linear_dw",     "to_fp8 x", "to_fp8 w", "to_fp8 dy",
@@ -432,9 +377,9 @@ static void print_layer(int64_t rows, int64_t K, int64_t N, bool blocks)
     l.dw = make(CKPT_F32, 2, N, K);
     l.most_x = largest_of(&l.x);
     l.most_dy = largest_of(&l.dy);
-    l.qx = make_copies(&l.x.desc, CKPT_F8E4M3, blocks ? TOKENS : 0);
-    l.qw = make_copies(&l.w.desc, CKPT_F8E4M3, blocks ? WEIGHTS : 0);
-    l.qdy = make_copies(&l.dy.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
+    l.qx = make_copies(&l.x.desc, CKPT_F8E4M3);
+    l.qw = make_copies(&l.w.desc, CKPT_F8E4M3);
+    l.qdy = make_copies(&l.dy.desc, CKPT_F8E5M2);
     for (int m = 0; m < 2; m++) {
         must(!cuda_libs_open(&libs[m]), "libs");
         cuda_libs_set_measuring(libs[m], m, NULL, 0);
@@ -453,10 +398,10 @@ static void print_layer(int64_t rows, int64_t K, int64_t N, bool blocks)
                names[i], (long long)rows, (long long)K, (long long)N, ms[0], ms[1],
                work / ms[1] * (copies ? 1e-6 : 1e-9), copies ? "GB/s" : "TFLOP/s");
     }
-    printf("layer          %6lld x %4lld x %4lld  bf16 %.4f ms, 8 bits%s %.4f ms, %.2f times as "
-           "fast (measured algorithms: %.4f, %.4f, %.2f)\n\n",
-           (long long)rows, (long long)K, (long long)N, sum[0][0], blocks ? " in blocks" : "",
-           sum[1][0], sum[0][0] / sum[1][0], sum[0][1], sum[1][1], sum[0][1] / sum[1][1]);
+    printf("layer          %6lld x %4lld x %4lld  bf16 %.4f ms, 8 bits %.4f ms, %.2f times as fast "
+           "(measured algorithms: %.4f, %.4f, %.2f)\n\n",
+           (long long)rows, (long long)K, (long long)N, sum[0][0], sum[1][0], sum[0][0] / sum[1][0],
+           sum[0][1], sum[1][1], sum[0][1] / sum[1][1]);
     struct buffer *all[] = {&l.x, &l.w, &l.dy, &l.y, &l.dx, &l.dw, &l.most_x, &l.most_dy};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         drop(all[i]);
@@ -479,16 +424,13 @@ int main(int argc, char **argv)
         printf("no GPU that multiplies 8-bit values here\n");
         return 77;
     }
-    const bool has_blocks = 10 * prop.major + prop.minor == 90;
     if (argc > 4 && !strcmp(argv[1], "times")) {
-        for (int blocks = 0; blocks <= has_blocks; blocks++)
-            print_layer(atoll(argv[2]), atoll(argv[3]), atoll(argv[4]), blocks);
+        print_layer(atoll(argv[2]), atoll(argv[3]), atoll(argv[4]));
         return 0;
     }
     if (argc > 1 && !strcmp(argv[1], "times")) {
         for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-            for (int blocks = 0; blocks <= has_blocks; blocks++)
-                print_layer(layers[i][0], layers[i][1], layers[i][2], blocks);
+            print_layer(layers[i][0], layers[i][1], layers[i][2]);
         return 0;
     }
     if (blas_open(1)) { /* no CPU device does */
@@ -499,6 +441,6 @@ int main(int argc, char **argv)
         print_errors();
         return 0;
     }
-    test_products(has_blocks);
+    test_products();
     return test_result();
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit copies that compute the preceding op on the fly, on a GPU: GELU, its gradient or a
- * modulated norm, with a scale for each tensor or each block.  Codes, scales, largest magnitudes
- * and statistics have the same bits as from two separate ops.  Sums over the rows of an operand can
- * be computed with its copies, and must not change the copies' bits.
+ * 8-bit copies that compute the preceding op on the fly, on a GPU: GELU or a modulated norm. Codes,
+ * scales, largest magnitudes and statistics have the same bits as from two separate ops.  Sums over
+ * the rows of an operand can be computed with its copies, and must not change the copies' bits.
  */
 #include "fp8_buffers.h"
 
@@ -20,55 +19,9 @@ static bool same_pairs(struct buffer *const (*pair)[2], int n)
     return ok;
 }
 
-/* Copies of y, and of the modulated norm of x, with block scales: they must be the same, also
- * without the copies by rows, or without their scales. */
-static bool same_norm_blocks(struct cuda_libs *libs, const struct buffer *x, const struct buffer *y,
-                             const struct buffer *shift, const struct buffer *scale,
-                             const struct buffer *stats)
-{
-    struct buffer flat = *y;
-    struct copies q[2];
-    flat.desc.ndim = 2;
-    flat.desc.shape[0] = y->desc.shape[0] * y->desc.shape[1];
-    flat.desc.shape[1] = y->desc.shape[2];
-    desc_dense(&flat.desc);
-    for (int i = 0; i < 2; i++)
-        q[i] = make_copies(&flat.desc, CKPT_F8E4M3, TOKENS);
-    struct to_fp8_attr attr = attr_of(&q[1], flat.desc.shape[0], FP8_ROWS | FP8_COLUMNS);
-    attr.source = FP8_NORM_MODULATE;
-    fill_copies(&flat, NULL, &q[0], libs, FP8_ROWS | FP8_COLUMNS);
-    const struct buffer *one[] = {x,
-                                  NULL,
-                                  shift,
-                                  scale,
-                                  stats,
-                                  &q[1].scale,
-                                  &q[1].by_rows,
-                                  &q[1].column_scale,
-                                  &q[1].by_columns};
-    must(!run(cuda_to_fp8_blocks, libs, &attr, FP8_FROM_INPUTS, 4, one, false), "to_fp8_blocks");
-    struct buffer *const pairs[][2] = {{&q[0].scale, &q[1].scale},
-                                       {&q[0].by_rows, &q[1].by_rows},
-                                       {&q[0].column_scale, &q[1].column_scale},
-                                       {&q[0].by_columns, &q[1].by_columns}};
-    bool ok = same_pairs(pairs, 4);
-    for (int gone = 0; gone < 4; gone++) {
-        const struct buffer *some[9];
-        memcpy(some, one, sizeof some);
-        some[FP8_FROM_INPUTS + gone] = NULL;
-        for (int i = 0; i < 4; i++)
-            cudaMemset(pairs[i][1]->device, 0xa5, (size_t)desc_bytes(&pairs[i][1]->desc));
-        must(!run(cuda_to_fp8_blocks, libs, &attr, FP8_FROM_INPUTS, 4, some, false), "spared");
-        for (int i = 0; i < 4; i++)
-            ok &= i == gone || same_pairs(pairs + i, 1);
-    }
-    for (int i = 0; i < 2; i++)
-        drop_copies(&q[i]);
-    return ok;
-}
-
-/* The same for a modulated norm, which outputs only statistics and the largest magnitude.  Its
- * shift and scale are rows of a table, one per sequence; its rows are short and long. */
+/* Copies of a modulated norm, stored or computed on the fly, when it outputs only statistics and
+ * the largest magnitude.  Its shift and scale are rows of a table, one per sequence; its rows are
+ * short and long. */
 static void test_norm(struct cuda_libs *libs)
 {
     static const int64_t widths[] = {128, 272, 1152};
@@ -85,7 +38,7 @@ static void test_norm(struct cuda_libs *libs)
                                       .shape = {SEQUENCES, LENGTH, c},
                                       .stride = {LENGTH * c, c, 1}};
         for (int i = 0; i < 2; i++) {
-            q[i] = make_copies(&y.desc, CKPT_F8E4M3, 0);
+            q[i] = make_copies(&y.desc, CKPT_F8E4M3);
             most[i] = make(CKPT_F32, 0, 0, 0);
             stats[i] = make(CKPT_F32, 2, ROWS, 2);
             stats[i].desc.ndim = 3;
@@ -117,8 +70,7 @@ static void test_norm(struct cuda_libs *libs)
                                            {&q[0].scale, &q[1].scale},
                                            {&q[0].by_rows, &q[1].by_rows},
                                            {&q[0].by_columns, &q[1].by_columns}};
-        const bool ok =
-            same_pairs(pairs, 5) && same_norm_blocks(libs, &x, &y, &shift, &scale, &stats[1]);
+        const bool ok = same_pairs(pairs, 5);
         printf("%s copies of a modulated norm of %lld made on the way\n", ok ? "ok  " : "FAIL",
                (long long)c);
         failures += !ok;
@@ -136,8 +88,7 @@ static void test_gelu(struct cuda_libs *libs)
     for (int k = 0; k < 4; k++) {
         struct buffer x = draw(CKPT_BF16, 2, ROWS, COLS, 1, k ? 1.f : 1e-3f);
         struct buffer y = make(CKPT_BF16, 2, ROWS, COLS), most[2];
-        struct copies c[2] = {make_copies(&x.desc, CKPT_F8E4M3, 0),
-                              make_copies(&x.desc, CKPT_F8E4M3, 0)};
+        struct copies c[2] = {make_copies(&x.desc, CKPT_F8E4M3), make_copies(&x.desc, CKPT_F8E4M3)};
         struct to_fp8_attr attr = attr_of(c, ROWS, FP8_ROWS | FP8_COLUMNS);
         for (int i = 0; k == 2 && i < 1 << 16; i++) /* values above 2^7 would leave the others 0 */
             ((uint16_t *)x.host)[i] = (uint16_t)((i & 0x7fff) > 0x4300 ? 0 : i);
@@ -160,7 +111,7 @@ static void test_gelu(struct cuda_libs *libs)
                                            {&c[0].by_columns, &c[1].by_columns},
                                            {&c[0].scale, &c[1].scale}};
         const bool ok = same_pairs(pairs, 4);
-        printf("%s copies with one scale of gelu made on the way\n", ok ? "ok  " : "FAIL");
+        printf("%s copies of gelu made on the way\n", ok ? "ok  " : "FAIL");
         failures += !ok;
         for (int i = 0; i < 2; i++)
             drop_copies(&c[i]), drop(&most[i]);
@@ -168,60 +119,19 @@ static void test_gelu(struct cuda_libs *libs)
     }
 }
 
-/* Copies of GELU's result and gradient, stored or computed on the fly, are equal; sums are equal up
- * to their order. */
-static void test_sources(struct cuda_libs *libs)
-{
-    enum { ROWS = 300, COLS = 272 };
-    struct buffer x = draw(CKPT_BF16, 2, ROWS, COLS, 1, 1.f), y = make(CKPT_BF16, 2, ROWS, COLS);
-    struct buffer u = draw(CKPT_BF16, 2, ROWS, COLS, 2, 2.f), sums = make(CKPT_F32, 1, COLS, 0);
-    for (int source = FP8_GELU; source <= FP8_GELU_DX; source++) {
-        const bool dx = source == FP8_GELU_DX;
-        struct copies two = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
-        const struct buffer *plain[] = {&x, dx ? &u : &y, dx ? &y : &sums, &sums};
-        must(!run_extra(dx ? cuda_gelu_dx : cuda_gelu, libs, NULL, 1 + dx, 1 + dx, plain,
-                        dx ? EXTRA_SUMS : 0, false) &&
-                 !cudaMemcpy(sums.host, sums.device, COLS * 4, cudaMemcpyDeviceToHost),
-             "GELU");
-        fill_copies(&y, NULL, &two, libs, FP8_ROWS | FP8_COLUMNS);
-        struct copies one = make_copies(&x.desc, CKPT_F8E4M3, TOKENS);
-        struct to_fp8_attr attr = attr_of(&one, ROWS, FP8_ROWS | FP8_COLUMNS);
-        const struct buffer *in[] = {
-            &x, &u, &one.scale, &one.by_rows, &one.column_scale, &one.by_columns, &sums};
-        attr.source = source;
-        must(!run_extra(cuda_to_fp8_blocks, libs, &attr, 2, 4 + dx, in, dx ? EXTRA_SUMS : 0, false),
-             "to_fp8_blocks");
-        struct buffer *got[] = {&one.scale, &one.by_rows, &one.column_scale, &one.by_columns};
-        const struct buffer *want[] = {&two.scale, &two.by_rows, &two.column_scale,
-                                       &two.by_columns};
-        bool ok = !dx || error_of(&sums) < 1e-5;
-        for (int i = 0; i < 4; i++) {
-            must(!cudaMemcpy(got[i]->host, want[i]->device, (size_t)desc_bytes(&want[i]->desc),
-                             cudaMemcpyDeviceToHost),
-                 "a copy");
-            ok &= same(got[i]);
-        }
-        printf("%s copies of %s made on the way\n", ok ? "ok  " : "FAIL", dx ? "gelu_dx" : "gelu");
-        failures += !ok;
-        drop_copies(&one), drop_copies(&two);
-    }
-    drop(&x), drop(&y), drop(&u), drop(&sums);
-}
-
 /* Copies of dy: the largest magnitude is the maximum of three parts.  Sizes end within a tile or at
  * its end.  Sums are equal to the CPU's up to their order. */
 static void test_sums(struct cuda_libs *libs)
 {
     static const int64_t sizes[][2] = {{1, 16}, {300, 272}, {256, 128}, {4, 1152}, {2600, 3456}};
-    for (int k = 0; k < 10; k++) {
-        const int64_t rows = sizes[k / 2][0], cols = sizes[k / 2][1];
-        const bool blocks = k % 2;
+    for (int k = 0; k < 5; k++) {
+        const int64_t rows = sizes[k][0], cols = sizes[k][1];
         struct buffer x = draw(CKPT_BF16, 2, rows, cols, 1, 1.f), sums = make(CKPT_F32, 1, cols, 0);
         struct buffer part[3] = {make(CKPT_F32, 0, 0, 0), make(CKPT_F32, 0, 0, 0),
                                  make(CKPT_F32, 0, 0, 0)};
         struct copies c[2];
         for (int i = 0; i < 2; i++)
-            c[i] = make_copies(&x.desc, blocks ? CKPT_F8E4M3 : CKPT_F8E5M2, blocks ? TOKENS : 0);
+            c[i] = make_copies(&x.desc, CKPT_F8E5M2);
         const struct buffer *plain[] = {&x, &sums};
         must(!run(cpu_column_sum, NULL, NULL, 1, 1, plain, false), "column_sum");
         fill_copies(&x, NULL, &c[0], libs, FP8_ROWS | FP8_COLUMNS);
@@ -233,19 +143,14 @@ static void test_sums(struct cuda_libs *libs)
             &x,       &part[0], NULL,        NULL,          NULL,
             &part[1], &part[2], &c[1].scale, &c[1].by_rows, &c[1].by_columns,
             &sums};
-        const struct buffer *block[] = {
-            &x, NULL, &c[1].scale, &c[1].by_rows, &c[1].column_scale, &c[1].by_columns, &sums};
-        must(blocks ? !run_extra(cuda_to_fp8_blocks, libs, &attr, 2, 5, block, EXTRA_SUMS, false)
-                    : !run_extra(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS + 2, 4, one, EXTRA_SUMS,
-                                 false),
+        must(!run_extra(cuda_to_fp8, libs, &attr, FP8_FROM_INPUTS + 2, 4, one, EXTRA_SUMS, false),
              "to_fp8 with sums");
         struct buffer *const pairs[][2] = {{&c[0].by_rows, &c[1].by_rows},
                                            {&c[0].by_columns, &c[1].by_columns},
-                                           {&c[0].scale, &c[1].scale},
-                                           {&c[0].column_scale, &c[1].column_scale}};
-        const bool ok = same_pairs(pairs, blocks ? 4 : 3) && error_of(&sums) < 1e-5;
-        printf("%s sums of %lld x %lld with their copies, %s\n", ok ? "ok  " : "FAIL",
-               (long long)rows, (long long)cols, blocks ? "blocks" : "one scale");
+                                           {&c[0].scale, &c[1].scale}};
+        const bool ok = same_pairs(pairs, 3) && error_of(&sums) < 1e-5;
+        printf("%s sums of %lld x %lld with their copies\n", ok ? "ok  " : "FAIL", (long long)rows,
+               (long long)cols);
         failures += !ok;
         for (int i = 0; i < 2; i++)
             drop_copies(&c[i]);
@@ -268,7 +173,6 @@ int main(void)
     must(!cuda_libs_open(&libs), "libs");
     test_gelu(libs);
     test_norm(libs);
-    test_sources(libs);
     test_sums(libs);
     cuda_libs_close(libs);
     return test_result();

@@ -56,7 +56,7 @@ for micro in 1 2 4; do
     one "$work/split" --batch 8 --micro-batch $micro
     close "$work/whole" "$work/split" "--micro-batch $micro"
 done
-for more in "--matmul fp8" "--matmul fp8-block" "--activations 8bit" "--state bf16 --grad-dtype bf16" \
+for more in "--matmul fp8" "--activations 8bit" "--state bf16 --grad-dtype bf16" \
     "--state 8bit --grad-dtype bf16"; do
     wide="--batch 8 --dtype bf16 --hidden 128 --mlp 256 $more"
     one "$work/rounded" $wide

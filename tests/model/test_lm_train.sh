@@ -318,7 +318,7 @@ refuses 2 "give adamw, sgd, lion, adafactor or muon" "$train" --optimizer adam
 refuses 1 "there are 'fp32', 'bf16' and '8bit'" "$train" $small --data "$book" --state fp16
 refuses 1 "muon keeps no state in 8 bits" "$train" $small --data "$book" --dtype bf16 --state 8bit --optimizer muon
 refuses 2 "add --dtype bf16" "$train" --grad-dtype bf16
-for mode in "state bf16" "state 8bit" "matmul fp8" "matmul fp8-block" "activations 8bit"; do
+for mode in "state bf16" "state 8bit" "matmul fp8" "activations 8bit"; do
     # shellcheck disable=SC2086
     refuses 1 "would change nothing: .*--dtype bf16" "$train" $small --data "$book" --$mode
 done

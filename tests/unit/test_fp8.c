@@ -3,9 +3,108 @@
  * 8-bit values: every code and every rounding against tables that ml_dtypes made, and a search of
  * the nearest value in double; the power of two of a tensor by its definition; the copies of a
  * tensor, both ways round; products against double of what the codes stand for; zeros, one huge
- * value, infinity and NaN.  Scales for each block are test_fp8_blocks'.
+ * value, infinity and NaN; and what rounding costs a product.
  */
-#include "fp8_copies.h"
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "core/fp8.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/blas.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/gemm.h"
+#include "shapes/linear.h"
+#include "fp8.h"
+#include "fp8_reference.h"
+
+static const struct format {
+    enum ckpt_dtype dtype;
+    const uint32_t *values, *first;
+    uint8_t largest;
+} formats[] = {
+    {CKPT_F8E4M3, e4m3_values, e4m3_first, 0x7e},
+    {CKPT_F8E5M2, e5m2_values, e5m2_first, 0x7b},
+};
+
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static float value_of(const struct format *f, uint8_t code)
+{
+    float x;
+    cpu_load(&x, &code, f->dtype, 1);
+    return x;
+}
+
+static uint8_t code_of(const struct format *f, float x)
+{
+    uint8_t code;
+    cpu_store(&code, &x, f->dtype, 1);
+    return code;
+}
+
+struct copies {
+    int64_t rows, cols, pitch;
+    float scale;
+    uint8_t *by_rows, *by_columns;
+};
+
+static struct copies copy(const float *x, int64_t rows, int64_t cols, enum ckpt_dtype from,
+                          enum ckpt_dtype to, int which)
+{
+    const struct to_fp8_attr attr = {
+        .dtype = to, .copies = which, .fill = rows % 3 ? FP8_LINE : FP8_SIDE};
+    struct copies c = {.rows = rows, .cols = cols, .pitch = fp8_pitch(rows, &attr)};
+    uint16_t *half = malloc((size_t)(rows * cols) * 2);
+    uint32_t most;
+    struct ckpt_view in[] = {
+        {.data = half, .desc = {.dtype = from, .ndim = 2, .shape = {rows, cols}}}, {.data = &most}};
+    struct ckpt_view out[3] = {{.data = &c.scale}};
+    int n = 1;
+    ckpt_to_bf16(x, half, rows * cols);
+    if (from == CKPT_F32)
+        in[0].data = (void *)(uintptr_t)x;
+    c.by_rows = malloc((size_t)(rows * cols));
+    c.by_columns = malloc((size_t)(c.pitch * cols));
+    memset(c.by_columns, 0xff, (size_t)(c.pitch * cols));
+    if (which & FP8_ROWS)
+        out[n++].data = c.by_rows;
+    if (which & FP8_COLUMNS)
+        out[n++].data = c.by_columns;
+    const struct to_fp8_largest_attr largest = {FP8_OPERAND};
+    struct ckpt_kernel_args
+        a = {.n_in = 2, .n_out = n, .in = in, .out = out, .attr = &attr, .threads = 1},
+        before = {.n_in = 1, .n_out = 1, .in = in, .out = in + 1, .attr = &largest, .threads = 1};
+    assert_int_equal(cpu_to_fp8_largest(&before), 0);
+    assert_int_equal(cpu_to_fp8(&a), 0);
+    free(half);
+    return c;
+}
+
+static void free_copies(struct copies *c)
+{
+    free(c->by_rows);
+    free(c->by_columns);
+}
+
+static float *normal(uint32_t stream, int64_t n, float scale)
+{
+    float *x = malloc((size_t)n * sizeof *x);
+    ckpt_fill_normal(5, 0, stream, x, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = bf16_load(bf16_round(x[i] * scale));
+    return x;
+}
+
+static double dequantised(const struct copies *c, const struct format *f, int64_t i, int64_t j)
+{
+    return (double)value_of(f, c->by_rows[i * c->cols + j]) * (double)c->scale;
+}
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -345,6 +444,87 @@ static void test_file(void **state)
     remove(path);
 }
 
+/* ---- what it costs ----------------------------------------------------------------------------
+ */
+
+enum values {
+    NORMAL,   /* of one deviation */
+    SPREAD,   /* rows whose deviations lie between 1 and 2^-20 */
+    OUTLIERS, /* one of 128 values a million times as large */
+    VALUES
+};
+
+static float *draw_values(uint32_t stream, int64_t rows, int64_t cols, enum values kind)
+{
+    float *x = normal(stream, rows * cols, 1.f);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            if (kind == SPREAD)
+                x[i * cols + j] *= ldexpf(1.f, -20 * (int)i / (int)(rows - 1));
+            if (kind == OUTLIERS && i % 8 == 3 && j % 512 == 77)
+                x[i * cols + j] *= 0x1p20f;
+        }
+    return x;
+}
+
+/* The relative error of a b^T against the product of the unrounded operands, the root of the mean
+ * over rows of its square.  a is rounded to format fa, b to e4m3. */
+static double price(const struct format *fa, int64_t inner, enum values kind)
+{
+    enum { SIDE = 32 };
+    float *a = draw_values(11, SIDE, inner, kind), *b = normal(12, SIDE * inner, 1.f);
+    struct copies qa = copy(a, SIDE, inner, CKPT_BF16, fa->dtype, FP8_ROWS);
+    struct copies qb = copy(b, SIDE, inner, CKPT_BF16, CKPT_F8E4M3, FP8_ROWS);
+    double error = 0;
+    for (int64_t i = 0; i < SIDE; i++) {
+        double norm = 0, square = 0;
+        for (int64_t j = 0; j < SIDE; j++) {
+            double exact = 0, rounded = 0;
+            for (int64_t k = 0; k < inner; k++) {
+                exact += (double)a[i * inner + k] * (double)b[j * inner + k];
+                rounded += dequantised(&qa, fa, i, k) * dequantised(&qb, &formats[0], j, k);
+            }
+            norm += exact * exact;
+            square += (rounded - exact) * (rounded - exact);
+        }
+        error += square / norm / SIDE;
+    }
+    free(a), free(b);
+    free_copies(&qa);
+    free_copies(&qb);
+    return sqrt(error);
+}
+
+/* For normal values, as in doc/numerics.md: at most half an ulp, 2^-4 and 2^-3, for each factor. */
+static void test_price(void **state)
+{
+    (void)state;
+    for (int64_t inner = 128; inner <= 4096; inner *= 32) {
+        const double forward = price(&formats[0], inner, NORMAL);
+        const double backward = price(&formats[1], inner, NORMAL);
+        print_message("summed over %lld: relative error of y %.4f, of dx and dw %.4f\n",
+                      (long long)inner, forward, backward);
+        assert_true(forward > 0.03 && forward < 0.045);
+        assert_true(backward > 0.05 && backward < 0.075);
+    }
+}
+
+/* Values that differ much in size lose e4m3's range, but not e5m2's. */
+static void test_price_of_sizes(void **state)
+{
+    static const char *const names[] = {
+        [SPREAD] = "rows between 1 and 2^-20", [OUTLIERS] = "a large one of 4,096 values"};
+    (void)state;
+    for (enum values kind = SPREAD; kind < VALUES; kind++) {
+        const double forward = price(&formats[0], 4096, kind);
+        const double backward = price(&formats[1], 4096, kind);
+        print_message("%s: relative error of y %.4f, of dx and dw %.4f\n", names[kind], forward,
+                      backward);
+        assert_true(forward > 0.3 && forward < 1);
+        assert_true(backward > 0.05 && backward < 0.075);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_power),    cmocka_unit_test(test_copies),
         cmocka_unit_test(test_extremes), cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_products), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_price),    cmocka_unit_test(test_price_of_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

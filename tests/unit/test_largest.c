@@ -143,12 +143,12 @@ struct run {
  * or besides GELU and norms are done on the way. */
 enum way { ALONE, LEFT, ON_THE_WAY, WAYS };
 
-static struct run record(model of, enum way way, enum matmul_dtype matmul)
+static struct run record(model of, enum way way)
 {
     struct run r = {0};
     struct tape_env env = {.calls = &ops_calls,
                            .backend = CKPT_ON_CPU,
-                           .matmul = matmul,
+                           .matmul = MATMUL_FP8,
                            .threads = 1,
                            .params = &r.params,
                            .without = way == ALONE ? 1u << REWRITE_LARGEST : 0,
@@ -264,16 +264,16 @@ static bool is_nowhere(const ckpt_tape *t, const ckpt_tape *other, int32_t stora
 }
 
 /* nowhere: results that are done on the way. */
-static void check_same_bytes(model of, enum matmul_dtype matmul, int nowhere_at_all)
+static void check_same_bytes(model of, int nowhere_at_all)
 {
-    struct run alone = record(of, ALONE, matmul);
+    struct run alone = record(of, ALONE);
     assert_int_equal(blas_open(1), 0);
     run_all(&alone);
     for (enum way way = LEFT; way < WAYS; way++) {
-        struct run other = record(of, way, matmul);
+        struct run other = record(of, way);
         int nowhere = 0;
         run_all(&other);
-        if (way == LEFT && matmul == MATMUL_FP8)
+        if (way == LEFT)
             assert_true(other.t->n_ops < alone.t->n_ops);
         for (int32_t s = 0; s < alone.n_storages; s++) {
             const bool gone = way == ON_THE_WAY && is_nowhere(alone.t, other.t, s);
@@ -292,10 +292,8 @@ static void check_same_bytes(model of, enum matmul_dtype matmul, int nowhere_at_
 static void test_same_bytes(void **state)
 {
     (void)state;
-    check_same_bytes(chain, MATMUL_FP8, 3 + 1); /* sums that are nobody's gradient here */
-    check_same_bytes(attended, MATMUL_FP8, 0);
-    check_same_bytes(chain, MATMUL_FP8_BLOCK, 3 + 3);
-    check_same_bytes(attended, MATMUL_FP8_BLOCK, 0);
+    check_same_bytes(chain, 3 + 1); /* sums that are nobody's gradient here */
+    check_same_bytes(attended, 0);
 }
 
 static float largest_of(const struct run *r, int32_t x)
@@ -316,7 +314,7 @@ struct found {
 
 static struct found check_largest(model of)
 {
-    struct run r = record(of, LEFT, MATMUL_FP8);
+    struct run r = record(of, LEFT);
     struct found n = {0};
     assert_int_equal(blas_open(1), 0);
     run_all(&r);
@@ -355,17 +353,17 @@ static void test_largest(void **state)
 }
 
 /* How many ops that round sum the rows of what they do; each as a sum in double has it. */
-static int check_sums(model of, enum matmul_dtype matmul)
+static int check_sums(model of)
 {
-    struct run r = record(of, ALONE, matmul);
+    struct run r = record(of, ALONE);
     int n = 0;
     assert_int_equal(blas_open(1), 0);
     run_all(&r);
     for (int32_t i = 0; i < r.t->n_ops; i++) {
         const struct op *o = &r.t->ops.data[i];
         assert_true(o->def != &op_column_sum);
-        if ((o->def != &op_to_fp8 && o->def != &op_to_fp8_blocks) ||
-            !extra_has(o->extra, EXTRA_SUMS) || ((const struct to_fp8_attr *)o->attr)->source)
+        if (o->def != &op_to_fp8 || !extra_has(o->extra, EXTRA_SUMS) ||
+            ((const struct to_fp8_attr *)o->attr)->source)
             continue;
         struct ckpt_view x = view_of(&r, op_in(r.t, o, FP8_FROM));
         const float *sum = view_of(&r, op_out(r.t, o, o->n_out - 1)).data;
@@ -391,10 +389,8 @@ static int check_sums(model of, enum matmul_dtype matmul)
 static void test_sums(void **state)
 {
     (void)state;
-    for (enum matmul_dtype matmul = MATMUL_FP8; matmul <= MATMUL_FP8_BLOCK; matmul++) {
-        assert_int_equal(check_sums(attended, matmul), 10);
-        assert_int_equal(check_sums(chain, matmul), 0);
-    }
+    assert_int_equal(check_sums(attended), 10);
+    assert_int_equal(check_sums(chain), 0);
 }
 
 /* Extra outputs are the last ones of a call, in whatever order they were asked for. */
@@ -420,7 +416,7 @@ static void test_outputs(void **state)
 {
     (void)state;
     for (enum way way = ALONE; way <= LEFT; way++) {
-        struct run r = record(chain, way, MATMUL_FP8);
+        struct run r = record(chain, way);
         int n = 0;
         for (int32_t i = 0; i < r.t->n_ops; i++) {
             const struct op *o = &r.t->ops.data[i];

@@ -15,7 +15,7 @@
 #include "workspace.h"
 
 enum {
-    BLOCK = FP8_BLOCK,
+    BLOCK = 128, /* columns, and rows, of a block of copies */
     BLOCK_ROWS = 64,
     PARTS = 512 /* partial maxima, divided among threads */
 };
@@ -43,23 +43,13 @@ CKPT_CLONES static uint32_t largest_in_row(const float *x, int64_t n)
     return largest_bits;
 }
 
-/* Loads n bf16 values from `at` on, as the source op would have stored them.  x: its operands. */
-static void load_source(enum fp8_source source, const struct ckpt_view *x, int64_t at, int64_t n,
-                        float *value)
+/* Loads n bf16 values of GELU of x from `at` on, as the op would have stored them. */
+static void load_gelu(const struct ckpt_view *x, int64_t at, int64_t n, float *value)
 {
     const float *from[2] = {value, NULL};
-    float other[BLOCK];
     uint16_t half[BLOCK];
-    cpu_load(value, (const uint16_t *)x[0].data + at, CKPT_BF16, n);
-    if (source == FP8_OPERAND)
-        return;
-    if (source == FP8_GELU_DX) {
-        cpu_load(other, (const uint16_t *)x[1].data + at, CKPT_BF16, n);
-        from[1] = other;
-        map_gelu_dx(value, from, n, NULL);
-    } else {
-        map_gelu(value, from, n, NULL);
-    }
+    cpu_load(value, (const uint16_t *)x->data + at, CKPT_BF16, n);
+    map_gelu(value, from, n, NULL);
     cpu_store(half, value, CKPT_BF16, n);
     cpu_load(value, half, CKPT_BF16, n);
 }
@@ -76,7 +66,7 @@ static uint32_t largest_in_part(const struct ckpt_view *x, enum fp8_source sourc
                    : largest_in_row((const float *)x->data + begin, end - begin);
     for (int64_t at = begin; at < end; at += BLOCK) {
         const int64_t n = min_i64(BLOCK, end - at);
-        load_source(source, x, at, n, value);
+        load_gelu(x, at, n, value);
         const uint32_t here = largest_in_row(value, n);
         largest_bits = here > largest_bits ? here : largest_bits;
     }
@@ -213,8 +203,8 @@ static void load_values(const struct copying *c, int64_t row, int64_t col, int64
 {
     const struct ckpt_view *x = c->x;
     const int64_t at = row * c->cols + col;
-    if (c->source == FP8_GELU || c->source == FP8_GELU_DX) {
-        load_source(c->source, x, at, n, value);
+    if (c->source == FP8_GELU) {
+        load_gelu(x, at, n, value);
         return;
     }
     cpu_load(value, (const char *)x->data + at * ckpt_dtype_size(x->desc.dtype), x->desc.dtype, n);
@@ -294,158 +284,6 @@ int cpu_to_fp8(const struct ckpt_kernel_args *a)
             fp8_is_odd(largest_bits) ? NAN : float_of_bits(fp8_power_bits(-k));
     copy_all(&c);
     return write_sums(a, &a->in[0]);
-}
-
-/* ---- copies with block scales ---------------------------------------------------------------- */
-
-/* A tile of at most BLOCK x BLOCK elements, with the layout of its scales. */
-struct tile {
-    const struct copying *from;
-    int64_t rows, cols, pitch, row, col, n_rows, n_cols;
-    bool square;
-    float *row_scale, *column_scale;
-    int64_t row_ld, column_ld; /* pitch of the rows of scales */
-    uint8_t *by_rows, *by_columns;
-    float *sums; /* column sums of each row of tiles, or NULL */
-};
-
-struct powers {
-    float up, down; /* factors of values and of codes; both NaN if a value is infinite or NaN */
-};
-
-static struct powers powers_of(uint32_t largest_bits)
-{
-    const int k = fp8_is_odd(largest_bits) ? 0 : fp8_exponent(largest_bits, FP8_E4M3_TOP);
-    if (fp8_is_odd(largest_bits))
-        return (struct powers){NAN, NAN};
-    return (struct powers){float_of_bits(fp8_power_bits(k)), float_of_bits(fp8_power_bits(-k))};
-}
-
-/* Rounds n rows of x to rows of dst, padded with zeros up to `filled`, and writes the scale of each
- * row.  whole: the largest magnitude of the block, NULL: per row.  dst and scale may be NULL. */
-static void round_rows(float (*x)[BLOCK], int64_t n, int64_t length, int64_t filled,
-                       const uint32_t *whole, uint8_t *dst, int64_t ld, float *scale)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const struct powers p = powers_of(whole ? *whole : largest_in_row(x[i], length));
-        multiply_fp8_input(x[i], p.up, length);
-        if (dst) {
-            cpu_store(dst + i * ld, x[i], CKPT_F8E4M3, length);
-            memset(dst + i * ld + length, 0, (size_t)(filled - length));
-        }
-        if (scale)
-            scale[i] = p.down;
-    }
-}
-
-static void write_block_scales(const struct tile *t, uint32_t largest_bits)
-{
-    const float down = powers_of(largest_bits).down;
-    const int64_t i = t->row / BLOCK, j = t->col / BLOCK;
-    /* The last block also writes the padding of its row of scales. */
-    for (int64_t k = j; t->row_scale && k < (t->col + BLOCK < t->cols ? j + 1 : t->row_ld); k++)
-        t->row_scale[i * t->row_ld + k] = k == j ? down : 0.f;
-    for (int64_t k = i; t->column_scale && k < (t->row + BLOCK < t->rows ? i + 1 : t->column_ld);
-         k++)
-        t->column_scale[j * t->column_ld + k] = k == i ? down : 0.f;
-}
-
-/* Writes the padding of a row of scales after the last rows. */
-static void pad_row_scales(const struct tile *t)
-{
-    float *scale = t->row_scale + t->col / BLOCK * t->row_ld;
-    for (int64_t i = t->row + t->n_rows; t->row + t->n_rows == t->rows && i < t->row_ld; i++)
-        scale[i] = 0.f;
-}
-
-static void sum_tile(const struct tile *t, float (*value)[BLOCK])
-{
-    float *sum = t->sums + t->row / BLOCK * t->cols + t->col;
-    for (int64_t j = 0; j < t->n_cols; j++)
-        sum[j] = 0.f;
-    for (int64_t i = 0; i < t->n_rows; i++)
-        for (int64_t j = 0; j < t->n_cols; j++)
-            sum[j] += value[i][j];
-}
-
-/* Adds the sums of the rows of tiles in order. */
-static void add_sums(const struct tile *t, int64_t down, float *sum)
-{
-    memset(sum, 0, (size_t)t->cols * sizeof *sum);
-    for (int64_t i = 0; i < down; i++)
-        for (int64_t j = 0; j < t->cols; j++)
-            sum[j] += t->sums[i * t->cols + j];
-}
-
-static void round_tile(const struct tile *t)
-{
-    float value[BLOCK][BLOCK], transposed[BLOCK][BLOCK];
-    uint32_t largest_bits = 0;
-    for (int64_t i = 0; i < t->n_rows; i++) {
-        load_values(t->from, t->row + i, t->col, t->n_cols, value[i]);
-        for (int64_t j = 0; j < t->n_cols; j++)
-            transposed[j][i] = value[i][j];
-        if (t->square) {
-            const uint32_t row = largest_in_row(value[i], t->n_cols);
-            largest_bits = row > largest_bits ? row : largest_bits;
-        }
-    }
-    const uint32_t *whole = t->square ? &largest_bits : NULL;
-    if (t->sums)
-        sum_tile(t, value);
-    if (t->square)
-        write_block_scales(t, largest_bits);
-    uint8_t *rows = t->by_rows ? t->by_rows + t->row * t->cols + t->col : NULL;
-    uint8_t *columns = t->by_columns ? t->by_columns + t->col * t->pitch + t->row : NULL;
-    float *row_scale = NULL, *column_scale = NULL;
-    if (t->row_scale && !whole) {
-        row_scale = t->row_scale + t->col / BLOCK * t->row_ld + t->row;
-        pad_row_scales(t);
-    }
-    if (t->column_scale && !whole)
-        column_scale = t->column_scale + t->row / BLOCK * t->column_ld + t->col;
-    round_rows(value, t->n_rows, t->n_cols, t->n_cols, whole, rows, t->cols, row_scale);
-    round_rows(transposed, t->n_cols, t->n_rows, min_i64(BLOCK, t->pitch - t->row), whole, columns,
-               t->pitch, column_scale);
-}
-
-int cpu_to_fp8_blocks(const struct ckpt_kernel_args *a)
-{
-    const struct to_fp8_attr *attr = a->attr;
-    const struct ckpt_desc *x = &a->in[0].desc;
-    struct copying from = {
-        .x = &a->in[0], .source = (enum fp8_source)attr->source, .cols = x->shape[x->ndim - 1]};
-    struct tile all = {.from = &from,
-                       .rows = linear_rows(x),
-                       .cols = x->shape[x->ndim - 1],
-                       .square = attr->square,
-                       .sums = attr->source && extra_output(a, EXTRA_SUMS) ? a->workspace : NULL};
-    int n = 0;
-    find_vectors(a, &from);
-    all.pitch = fp8_pitch(all.rows, attr);
-    if (attr->copies & FP8_ROWS) {
-        all.row_ld = fp8_scales(all.rows, all.cols, all.square).shape[1];
-        all.row_scale = a->out[n++].data;
-        all.by_rows = a->out[n++].data;
-    }
-    if (attr->copies & FP8_COLUMNS) {
-        all.column_ld = fp8_scales(all.cols, all.pitch, all.square).shape[1];
-        all.column_scale = a->out[n++].data;
-        all.by_columns = a->out[n++].data;
-    }
-    const int64_t down = (all.rows + BLOCK - 1) / BLOCK, across = (all.cols + BLOCK - 1) / BLOCK;
-#pragma omp parallel for schedule(static) if (all.rows * all.cols > 32768)
-    for (int64_t i = 0; i < down * across; i++) {
-        struct tile t = all;
-        t.row = i / across * BLOCK;
-        t.col = i % across * BLOCK;
-        t.n_rows = min_i64(BLOCK, t.rows - t.row);
-        t.n_cols = min_i64(BLOCK, t.cols - t.col);
-        round_tile(&t);
-    }
-    if (all.sums)
-        add_sums(&all, down, extra_output(a, EXTRA_SUMS));
-    return attr->source ? CKPT_OK : write_sums(a, &a->in[0]);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

@@ -8,7 +8,6 @@
  * the number of threads.
  */
 #include "blas.h"
-#include "core/fp8.h"
 #include "cpu.h"
 #include "gemm.h"
 
@@ -89,25 +88,6 @@ CKPT_CLONES static void scale_values(float *x, float scale, int64_t n)
         x[i] *= scale;
 }
 
-/* Scales a stored block.  With block scales its columns are the summed axis. */
-static void scale_block(const struct gemm_operand *m, int64_t row, int64_t col, int64_t n_rows,
-                        int64_t n_cols, float *x)
-{
-    if (m->scaling == SCALE_ALL) {
-        scale_values(x, *m->scale, n_rows * n_cols);
-        return;
-    }
-    for (int64_t i = row; i < row + n_rows; i++)
-        for (int64_t k = col, n; k < col + n_cols; k += n, x += n) {
-            const int64_t at = k / FP8_BLOCK;
-            n = min_i64((at + 1) * FP8_BLOCK, col + n_cols) - k;
-            scale_values(x,
-                         m->scaling == SCALE_ROWS ? m->scale[at * m->scale_ld + i]
-                                                  : m->scale[i / FP8_BLOCK * m->scale_ld + at],
-                         n);
-        }
-}
-
 /* The stored block n_rows x n_cols at (row, col) of a matrix with pitch ld, as fp32. */
 static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t row, int64_t col,
                              int64_t n_rows, int64_t n_cols, float *scratch)
@@ -119,7 +99,7 @@ static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t r
     for (int64_t i = 0; i < n_rows; i++)
         cpu_load(scratch + i * n_cols, src + i * ld * size, m->dtype, n_cols);
     if (m->scale)
-        scale_block(m, row, col, n_rows, n_cols, scratch);
+        scale_values(scratch, *m->scale, n_rows * n_cols);
     return (struct block){scratch, n_cols};
 }
 

@@ -90,14 +90,9 @@ static int64_t linear_dx_gated_bytes(const struct ckpt_call *call)
     return linear_dx_bytes(call) + (call->n_out > 2 ? 0 : linear_gated_scratch(&call->out[0]));
 }
 
-/* The column sums: those of each tile of rows, or the scratch of column_sum. */
 static int64_t to_fp8_bytes(const struct ckpt_call *call)
 {
-    const struct ckpt_desc *x = &call->in[0];
-    const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK;
-    if (!extra_has(call->extra, EXTRA_SUMS))
-        return 0;
-    return max_i64(sums_bytes(x), down * columns_of(x) * (int64_t)sizeof(float));
+    return extra_has(call->extra, EXTRA_SUMS) ? sums_bytes(&call->in[0]) : 0;
 }
 
 static int64_t matmul_bytes(const struct ckpt_call *call)

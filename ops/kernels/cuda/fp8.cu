@@ -6,10 +6,6 @@
  * rows and write 16-byte pieces of the transposed copy.  Both can apply GELU, the second also a
  * modulated norm.
  *
- * With a scale per block (to_fp8_blocks) scales follow from the rows, the columns, or all of a
- * tile, which is in registers: there is one kernel and one read.  The copies then have different
- * codes.  This kernel can also apply GELU or its gradient, and sum the latter's columns.
- *
  * The first kernel goes from the end to the beginning, the second the other way round: what was
  * read or written last is still in the L2 cache.
  */
@@ -41,17 +37,13 @@ enum {
 /* Blocks that fill a large GPU. */
 enum { PARTS = 512 };
 
-/* Computes the values that the fused op would have stored: from n elements x and, for a gradient,
- * `other`. */
-template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T *x, const T *other)
+/* Computes the values that the fused op would have stored. */
+template <int SOURCE, int N, typename T> __device__ __forceinline__ void apply(T *x)
 {
 #pragma unroll
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++)
         if constexpr (SOURCE == FP8_GELU)
             x[i] = from_float<T>(expr_gelu(to_float(x[i]), 0.f, 0.f));
-        if constexpr (SOURCE == FP8_GELU_DX)
-            x[i] = from_float<T>(expr_gelu_dx(to_float(x[i]), to_float(other[i])));
-    }
 }
 
 /* n is a multiple of RUN, as all row lengths are. */
@@ -65,7 +57,7 @@ __global__ void __launch_bounds__(THREADS) find_largest(const T *x, int64_t n, u
 #pragma unroll 8
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += stride) {
         vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(last - i);
-        apply<SOURCE, N>(v.at, v.at);
+        apply<SOURCE, N>(v.at);
         amax.see(v);
     }
     leave_largest(to, amax);
@@ -127,9 +119,9 @@ template <typename T> struct run {
             raw[i] = __ldcs(reinterpret_cast<const uint4 *>(p) + i);
     }
 
-    template <int SOURCE> __device__ __forceinline__ void apply_source(const run &other)
+    template <int SOURCE> __device__ __forceinline__ void apply_source()
     {
-        apply<SOURCE, RUN>(reinterpret_cast<T *>(raw), reinterpret_cast<const T *>(other.raw));
+        apply<SOURCE, RUN>(reinterpret_cast<T *>(raw));
     }
 
     template <__nv_fp8_interpretation_t KIND>
@@ -310,251 +302,13 @@ __global__ void __launch_bounds__(THREADS, 2)
             if (m.has(c, i))
                 normalise(v[i], norm, m.row + i * STEP, m.col);
         } else {
-            v[i].template apply_source<SOURCE>(v[i]);
+            v[i].template apply_source<SOURCE>();
         }
     store_rows<T, KIND>(v, c, m, power_of<KIND>(c), tile);
     if (!c.by_columns)
         return;
     __syncthreads();
     store_columns(c, row, col, tile);
-}
-
-/* ---- copies with a scale per block ----------------------------------------------------------- */
-
-static_assert((int)TILE == (int)FP8_BLOCK, "a tile has a scale, or each of its rows and columns");
-
-struct block_copies {
-    copies c;
-    float *row_scale, *column_scale;
-    int64_t row_ld, column_ld; /* floats from one row of scales to the next */
-};
-
-struct powers {
-    float up, down; /* the factors of values and of codes; both NaN if a value is infinite or NaN */
-};
-
-__device__ __forceinline__ powers powers_of(uint32_t amax)
-{
-    const bool odd = fp8_is_odd(amax);
-    const int k = odd ? 0 : fp8_exponent(amax, FP8_E4M3_TOP);
-    const uint32_t nan = 0x7fc00000u;
-    return {__uint_as_float(odd ? nan : fp8_power_bits(k)),
-            __uint_as_float(odd ? nan : fp8_power_bits(-k))};
-}
-
-enum {
-    PAIRS = RUN / 2,              /* words of two bf16 elements in a run */
-    ROW_OF_PAIRS = ACROSS * PAIRS /* such words in a row of a tile */
-};
-
-/* The magnitudes of two elements of a run. */
-__device__ __forceinline__ uint32_t magnitudes(const run<bf16> &x, int pair)
-{
-    return reinterpret_cast<const uint32_t *>(x.raw)[pair] & 0x7fff7fffu;
-}
-
-__device__ __forceinline__ uint32_t of_pair(uint32_t pair)
-{
-    return max(pair & 0xffffu, pair >> 16) << 16;
-}
-
-/* The largest magnitude of a row, whose runs are in eight adjacent lanes. */
-__device__ __forceinline__ uint32_t largest_of_row(const run<bf16> &x)
-{
-    uint32_t amax = 0;
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++)
-        amax = larger_pair(amax, magnitudes(x, i));
-#pragma unroll
-    for (int lane = 1; lane < ACROSS; lane *= 2)
-        amax = larger_pair(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
-    return of_pair(amax);
-}
-
-/* Writes the largest magnitude of each column of a tile to `amax`, in pairs. */
-__device__ __forceinline__ void largest_of_columns(const run<bf16> (&x)[RUNS], uint32_t *part,
-                                                   uint32_t *amax)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++) {
-        uint32_t v = magnitudes(x[0], i);
-#pragma unroll
-        for (int k = 1; k < RUNS; k++)
-            v = larger_pair(v, magnitudes(x[k], i));
-#pragma unroll
-        for (int other = ACROSS; other < 32; other *= 2)
-            v = larger_pair(v, __shfl_xor_sync(0xffffffffu, v, other));
-        if (lane < ACROSS)
-            part[threadIdx.x / 32 * ROW_OF_PAIRS + lane * PAIRS + i] = v;
-    }
-    __syncthreads();
-    if (threadIdx.x < ROW_OF_PAIRS) {
-        uint32_t v = 0;
-#pragma unroll
-        for (int k = 0; k < WARPS; k++)
-            v = larger_pair(v, part[k * ROW_OF_PAIRS + threadIdx.x]);
-        amax[threadIdx.x] = v;
-    }
-    __syncthreads();
-}
-
-/* The codes of a run whose elements have a factor each. */
-__device__ __forceinline__ void codes_of(const run<bf16> &x, uint32_t (&word)[RUN / GROUP],
-                                         const float (&power)[RUN])
-{
-    const bf16 *v = reinterpret_cast<const bf16 *>(x.raw);
-#pragma unroll
-    for (int i = 0; i < RUN / GROUP; i++) {
-        float y[GROUP];
-#pragma unroll
-        for (int k = 0; k < GROUP; k++)
-            y[k] = to_float(v[i * GROUP + k]) * power[i * GROUP + k];
-        word[i] = encode<__NV_E4M3>(y, 1.f);
-    }
-}
-
-/* Writes codes to the row copy; each row has its factor. */
-__device__ __forceinline__ void store_block_rows(const run<bf16> (&x)[RUNS], const block_copies &b,
-                                                 const mine &m, const float (&power)[RUNS])
-{
-#pragma unroll
-    for (int i = 0; i < RUNS; i++) {
-        uint32_t w[RUN / GROUP];
-        if (!m.has(b.c, i))
-            continue;
-        x[i].template codes<__NV_E4M3>(w, power[i]);
-        *reinterpret_cast<uint4 *>(b.c.by_rows + m.at(b.c, i)) = make_uint4(w[0], w[1], w[2], w[3]);
-    }
-}
-
-/* Writes codes for the transposed copy to shared memory; each column has its factor. */
-__device__ __forceinline__ void keep_columns(const run<bf16> (&x)[RUNS], const block_copies &b,
-                                             const mine &m, const float (&power)[RUN],
-                                             uint32_t *tile)
-{
-    const int word = threadIdx.x % ACROSS * (RUN / GROUP);
-#pragma unroll
-    for (int i = 0; i < RUNS; i++) {
-        uint32_t w[RUN / GROUP] = {};
-        if (m.has(b.c, i))
-            codes_of(x[i], w, power);
-#pragma unroll
-        for (int k = 0; k < RUN / GROUP; k++)
-            tile[tile_index((int)threadIdx.x / ACROSS + i * STEP, word + k)] = w[k];
-    }
-}
-
-/* Writes the scale of a tile for both copies; the last tile also clears the padding of its row of
- * scales. */
-__device__ __forceinline__ void store_tile_scale(const block_copies &b, int64_t row, int64_t col,
-                                                 float down)
-{
-    const int64_t i = row / TILE, j = col / TILE;
-    const int64_t right = col + TILE < b.c.cols ? j + 1 : b.row_ld;
-    const int64_t below = row + TILE < b.c.rows ? i + 1 : b.column_ld;
-    const int64_t k = threadIdx.x;
-    if (b.row_scale && j + k < right)
-        b.row_scale[i * b.row_ld + j + k] = k ? 0.f : down;
-    if (b.column_scale && i + k < below)
-        b.column_scale[j * b.column_ld + i + k] = k ? 0.f : down;
-}
-
-__global__ void __launch_bounds__(THREADS, 2)
-    make_square_copies(const bf16 *x, const block_copies b)
-{
-    __shared__ uint32_t tile[TILE * WORDS], all;
-    const int64_t down = blockIdx.x / (uint32_t)b.c.across, row = down * TILE;
-    const int64_t col = (blockIdx.x - down * b.c.across) * TILE;
-    const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
-    run<bf16> v[RUNS] = {};
-    uint32_t amax = 0;
-#pragma unroll
-    for (int i = 0; i < RUNS; i++)
-        if (m.has(b.c, i))
-            v[i].load(x + m.at(b.c, i));
-#pragma unroll
-    for (int i = 0; i < RUNS; i++)
-        amax = max(amax, largest_of_row(v[i]));
-    amax = block_largest(amax);
-    if (threadIdx.x == 0)
-        all = amax;
-    __syncthreads();
-    const powers p = powers_of(all);
-    store_tile_scale(b, row, col, p.down);
-    store_rows<bf16, __NV_E4M3>(v, b.c, m, p.up, tile);
-    if (!b.c.by_columns)
-        return;
-    __syncthreads();
-    store_columns(b.c, row, col, tile);
-}
-
-template <int SOURCE, bool SUMS>
-__global__ void __launch_bounds__(THREADS, 2)
-    make_block_copies(const bf16 *x, const bf16 *other, const block_copies b, const modulation norm)
-{
-    __shared__ alignas(16) uint32_t tile[TILE * WORDS];
-    __shared__ uint32_t amax[ROW_OF_PAIRS];
-    __shared__ alignas(16) float column_up[TILE];
-    static_assert(WARPS * ROW_OF_PAIRS <= TILE * WORDS, "the parts of columns fit in the tile");
-    const int64_t down = blockIdx.x / (uint32_t)b.c.across, row = down * TILE;
-    const int64_t col = (blockIdx.x - down * b.c.across) * TILE;
-    const mine m = {row + threadIdx.x / ACROSS, col + threadIdx.x % ACROSS * RUN};
-    run<bf16> v[RUNS] = {};
-#pragma unroll
-    for (int i = 0; i < RUNS; i++)
-        if (m.has(b.c, i))
-            v[i].load(x + m.at(b.c, i));
-    if constexpr (SOURCE == FP8_NORM_MODULATE) {
-#pragma unroll
-        for (int i = 0; i < RUNS; i++)
-            if (m.has(b.c, i))
-                normalise(v[i], norm, m.row + i * STEP, m.col);
-    } else if constexpr (SOURCE != FP8_OPERAND) {
-        run<bf16> u[RUNS] = {};
-#pragma unroll
-        for (int i = 0; i < RUNS; i++)
-            if (SOURCE == FP8_GELU_DX && m.has(b.c, i))
-                u[i].load(other + m.at(b.c, i));
-#pragma unroll
-        for (int i = 0; i < RUNS; i++)
-            v[i].template apply_source<SOURCE>(u[i]);
-    }
-    if constexpr (SUMS)
-        sum_columns(v, b.c, down, col, reinterpret_cast<float *>(tile));
-    if (b.c.by_rows || b.row_scale) {
-        float up[RUNS];
-#pragma unroll
-        for (int i = 0; i < RUNS; i++) {
-            const powers p = powers_of(largest_of_row(v[i]));
-            up[i] = p.up;
-            if (b.row_scale && threadIdx.x % ACROSS == 0 && m.row + i * STEP < b.row_ld)
-                b.row_scale[col / TILE * b.row_ld + m.row + i * STEP] =
-                    m.has(b.c, i) ? p.down : 0.f;
-        }
-        if (b.c.by_rows)
-            store_block_rows(v, b, m, up);
-    }
-    if (!b.c.by_columns && !b.column_scale)
-        return;
-    largest_of_columns(v, tile, amax);
-    if (threadIdx.x < TILE) {
-        const uint32_t pair = amax[threadIdx.x / 2];
-        const powers p = powers_of(threadIdx.x % 2 ? pair & 0xffff0000u : pair << 16);
-        column_up[threadIdx.x] = p.up;
-        if (b.column_scale && col + threadIdx.x < b.c.cols)
-            b.column_scale[row / TILE * b.column_ld + col + threadIdx.x] = p.down;
-    }
-    if (!b.c.by_columns)
-        return;
-    __syncthreads();
-    float up[RUN];
-#pragma unroll
-    for (int i = 0; i < RUN; i++)
-        up[i] = column_up[threadIdx.x % ACROSS * RUN + i];
-    keep_columns(v, b, m, up, tile);
-    __syncthreads();
-    store_columns(b.c, row, col, tile);
 }
 
 unsigned tiles_of(const copies &c)
@@ -568,15 +322,6 @@ void launch(const struct ckpt_kernel_args *a, const copies &c, const modulation 
     const unsigned grid = tiles_of(c);
     make_copies<T, KIND, SOURCE, SUMS>
         <<<grid, THREADS, 0, stream_of(a)>>>(static_cast<const T *>(a->in[0].data), c, norm);
-}
-
-template <int SOURCE, bool SUMS>
-void launch_blocks(const struct ckpt_kernel_args *a, const block_copies &b,
-                   const modulation &norm = {})
-{
-    make_block_copies<SOURCE, SUMS><<<tiles_of(b.c), THREADS, 0, stream_of(a)>>>(
-        static_cast<const bf16 *>(a->in[0].data), static_cast<const bf16 *>(a->in[1].data), b,
-        norm);
 }
 
 /* Adds the column sums of the rows of tiles. */
@@ -658,43 +403,5 @@ int cuda_to_fp8(const struct ckpt_kernel_args *a)
         e4m3 ? launch<float, __NV_E4M3>(a, c) : launch<float, __NV_E5M2>(a, c);
     if (c.sums)
         add_sums(a, c);
-    return launched();
-}
-
-int cuda_to_fp8_blocks(const struct ckpt_kernel_args *a)
-{
-    const struct to_fp8_attr *attr = static_cast<const struct to_fp8_attr *>(a->attr);
-    const struct ckpt_desc *x = &a->in[0].desc;
-    block_copies b = {};
-    int n = 0;
-    b.c.cols = x->shape[x->ndim - 1];
-    b.c.rows = desc_numel(x) / b.c.cols;
-    b.c.pitch = fp8_pitch(b.c.rows, attr);
-    b.c.across = (b.c.cols + TILE - 1) / TILE;
-    if (attr->copies & FP8_ROWS) {
-        b.row_ld = fp8_scales(b.c.rows, b.c.cols, attr->square).shape[1];
-        b.row_scale = static_cast<float *>(a->out[n++].data);
-        b.c.by_rows = static_cast<uint8_t *>(a->out[n++].data);
-    }
-    if (attr->copies & FP8_COLUMNS) {
-        b.column_ld = fp8_scales(b.c.cols, b.c.pitch, attr->square).shape[1];
-        b.column_scale = static_cast<float *>(a->out[n++].data);
-        b.c.by_columns = static_cast<uint8_t *>(a->out[n++].data);
-    }
-    if (extra_output(a, EXTRA_SUMS))
-        b.c.sums = static_cast<float *>(a->workspace);
-    if (attr->square)
-        make_square_copies<<<tiles_of(b.c), THREADS, 0, stream_of(a)>>>(
-            static_cast<const bf16 *>(a->in[0].data), b);
-    else if (attr->source == FP8_GELU)
-        launch_blocks<FP8_GELU, false>(a, b);
-    else if (attr->source == FP8_NORM_MODULATE)
-        launch_blocks<FP8_NORM_MODULATE, false>(a, b, modulation_of(a));
-    else if (attr->source == FP8_GELU_DX)
-        b.c.sums ? launch_blocks<FP8_GELU_DX, true>(a, b) : launch_blocks<FP8_GELU_DX, false>(a, b);
-    else
-        b.c.sums ? launch_blocks<FP8_OPERAND, true>(a, b) : launch_blocks<FP8_OPERAND, false>(a, b);
-    if (b.c.sums)
-        add_sums(a, b.c);
     return launched();
 }

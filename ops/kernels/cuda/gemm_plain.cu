@@ -243,13 +243,11 @@ bool is_bf16(const struct gemm *g)
     return g->a.dtype == CKPT_BF16 && g->b.dtype == CKPT_BF16;
 }
 
-/* Are both operands 8-bit, K-major, with one scale each, and may the sums stay in the
- * accumulators? */
+/* Are both operands 8-bit and K-major, and may the sums stay in the accumulators? */
 bool is_fp8(const struct gemm *g)
 {
     return (g->a.dtype == CKPT_F8E4M3 || g->a.dtype == CKPT_F8E5M2) && g->b.dtype == CKPT_F8E4M3 &&
-           g->b.transposed && g->a.scaling == SCALE_ALL && g->b.scaling == SCALE_ALL &&
-           g->a.scale && g->b.scale && g->short_sums && g->inner % 16 == 0;
+           g->b.transposed && g->a.scale && g->b.scale && g->short_sums && g->inner % 16 == 0;
 }
 
 } // namespace

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: y = x w^T + b and the gradients of x and w, as products by cuBLASLt of the
  * operands or of their 8-bit copies.  Products with GELU or a gate in their epilogue, on Hopper,
- * and products of copies with a scale per block use libckpt's kernels. */
+ * use libckpt's kernels. */
 #include "attr.h"
-#include "kernels/cuda/block_product.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_gated.h"
 #include "kernels/cuda/gemm_gelu.h"
@@ -124,17 +123,12 @@ int cuda_linear_dx_gated(const struct ckpt_kernel_args *a)
 
 /* ---- of 8-bit copies ------------------------------------------------------------------------- */
 
-static int run_copies(const struct ckpt_kernel_args *a, const struct gemm *g)
-{
-    return g->a.scaling == SCALE_ALL ? cuda_gemm(a, g) : cuda_block_product(a, g);
-}
-
 /* The product for y or dx, which sums over channels. */
 static struct gemm channel_gemm(const struct ckpt_view *in, const struct ckpt_kernel_args *a)
 {
     struct gemm g = fp8_gemm(in, a->out[0].desc.dtype);
     g.c = a->out[0].data;
-    g.short_sums = g.a.scaling == SCALE_ALL && g.inner <= FP8_SHORT_SUMS;
+    g.short_sums = g.inner <= FP8_SHORT_SUMS;
     return g;
 }
 
@@ -165,7 +159,7 @@ static int run_before_gelu(const struct ckpt_kernel_args *a, const struct gemm *
         .fp8 = {.scale = {g->a.scale, g->b.scale}, .largest = a->out[1].data}};
     if (cuda_gemm_gelu_takes(g->rows, g->inner, g->cols))
         return cuda_gemm_gelu(&own, a->stream);
-    const int rc = run_copies(a, g);
+    const int rc = cuda_gemm(a, g);
     return rc ? rc : find_gelu(a);
 }
 
@@ -174,14 +168,14 @@ int cuda_linear_fp8(const struct ckpt_kernel_args *a)
     struct gemm g = channel_gemm(a->in + FP8_QX, a);
     g.bias = a->in[FP8_BIAS].data;
     g.addend = a->in[FP8_ADDEND].data;
-    return a->extra ? run_before_gelu(a, &g) : run_copies(a, &g);
+    return a->extra ? run_before_gelu(a, &g) : cuda_gemm(a, &g);
 }
 
 int cuda_linear_fp8_dx(const struct ckpt_kernel_args *a)
 {
     struct gemm g = channel_gemm(a->in, a);
     g.addend = a->in[4].data;
-    return run_copies(a, &g);
+    return cuda_gemm(a, &g);
 }
 
 int cuda_linear_fp8_dx_gelu(const struct ckpt_kernel_args *a)
@@ -211,5 +205,5 @@ int cuda_linear_fp8_dw(const struct ckpt_kernel_args *a)
     struct gemm g = fp8_gemm(a->in, a->out[0].desc.dtype);
     g.c = a->out[0].data;
     g.accumulate = a->accumulate;
-    return run_copies(a, &g);
+    return cuda_gemm(a, &g);
 }

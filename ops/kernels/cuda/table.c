@@ -87,7 +87,7 @@ static int64_t linear_fp8_dx_gelu_bytes(const struct ckpt_call *call)
 static int64_t to_fp8_bytes(const struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0];
-    const int64_t down = (linear_rows(x) + FP8_BLOCK - 1) / FP8_BLOCK, cols = columns_of(x);
+    const int64_t down = (linear_rows(x) + FP8_LINE - 1) / FP8_LINE, cols = columns_of(x);
     if (!has_sums(call))
         return 0;
     return max_i64(sums_bytes(x),

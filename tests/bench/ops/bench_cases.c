@@ -600,8 +600,6 @@ const struct bench_case bench_cases[] = {
     {"frozen weights", bench_record_frozen},
     {"linear, 8 bits, chain", bench_record_fp8_chain},
     {"linear, 8 bits, gelu", bench_record_fp8_gelu},
-    {"linear, 8 bits, blocks", bench_record_fp8_blocks},
-    {"linear, 8 bits, blocks, chain", bench_record_fp8_blocks_chain},
     {"activations in 8 bits", bench_record_int8},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},

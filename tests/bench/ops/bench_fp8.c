@@ -18,14 +18,6 @@ ckpt_tensor bench_record_fp8(ckpt_tape *t, enum ckpt_dtype dtype, const struct b
                       operand(t, dtype, SHAPE(z->rows, MLP)));
 }
 
-/* As with --matmul fp8-block. */
-ckpt_tensor bench_record_fp8_blocks(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z)
-{
-    t->env.matmul = MATMUL_FP8_BLOCK;
-    return bench_record_fp8(t, dtype, z);
-}
-
 static ckpt_tensor layer_fp8(ckpt_tape *t, ckpt_tensor x, bool bias)
 {
     return fp8_linear(t, x, operand(t, CKPT_BF16, SHAPE(WIDTH, WIDTH)),
@@ -34,14 +26,13 @@ static ckpt_tensor layer_fp8(ckpt_tape *t, ckpt_tensor x, bool bias)
 
 /* Such layers after every op that outputs the largest magnitude of its result (extra.c), and
  * with gradients that do. */
-static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z,
-                                enum matmul_dtype matmul)
+ckpt_tensor bench_record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     ckpt_tensor x, row[2], one[2];
     if (dtype != CKPT_BF16)
         return CKPT_NONE;
     t->trains = true;
-    t->env.matmul = matmul;
+    t->env.matmul = MATMUL_FP8;
     const ckpt_tensor start = operand(t, dtype, SHAPE(2, z->rows / 2, WIDTH));
     x = layer_fp8(t, start, true);
     for (int i = 0; i < 2; i++) {
@@ -57,17 +48,6 @@ static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     x = layer_fp8(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), true);
     x = layer_fp8(t, ckpt_rms_norm(t, x, one[0], 1e-6f), true);
     return layer_fp8(t, ckpt_gated_residual(t, start, row[0], x), false);
-}
-
-ckpt_tensor bench_record_fp8_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    return record_chain(t, dtype, z, MATMUL_FP8);
-}
-
-ckpt_tensor bench_record_fp8_blocks_chain(ckpt_tape *t, enum ckpt_dtype dtype,
-                                          const struct bench_sizes *z)
-{
-    return record_chain(t, dtype, z, MATMUL_FP8_BLOCK);
 }
 
 /* Codes of [rows, cols], and their scale. */
