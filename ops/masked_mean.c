@@ -45,13 +45,8 @@ ckpt_tensor ckpt_masked_mean(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask)
     OPS_CALL(t);
     const struct ckpt_desc d = ckpt_desc_of(t, x), m = ckpt_desc_of(t, mask);
     if (!spreads_to(&m, &d) || d.dtype == CKPT_I32) {
-        char of_x[128], of_mask[128];
-        desc_format(of_x, sizeof of_x, &d);
-        desc_format(of_mask, sizeof of_mask, &m);
-        ckpt_tape_fail(t, CKPT_ESHAPE,
-                       "masked_mean: x must be a float tensor and the mask broadcast to its shape; "
-                       "got %s, %s",
-                       of_x, of_mask);
+        ops_refuse(t, 2, (ckpt_tensor[]){x, mask},
+                   "x must be a float tensor and the mask broadcast to its shape");
         return CKPT_NONE;
     }
     mask = ckpt_stop_gradient(t, mask);

@@ -93,6 +93,11 @@ void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 /* The column sums of x. */
 struct ckpt_desc column_sum_desc(const struct ckpt_desc *x);
 
+/* `scale` times the sum of all elements of x, an fp32 scalar.  Rows of the last axes are summed
+ * first, in fp32, and then in double: their sums are fused with what makes x, which need not be
+ * written then, as it must for one long sum. */
+ckpt_tensor ops_total(ckpt_tape *t, ckpt_tensor x, double scale);
+
 /* sum / count for single values; sum, which is 0 then, if count is 0. */
 ckpt_tensor ops_over_count(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor count);
 

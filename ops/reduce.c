@@ -34,6 +34,30 @@ ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask)
     return record_sum(t, x, mask, (float)(1 / n));
 }
 
+/* Rows that fusion takes whole: they end where another axis would make them longer than this. */
+enum { TOTAL_ROW = 8192 };
+
+/* The last axes that make a row; the first axis, the batch, has no part in the choice. */
+static unsigned row_axes(const struct ckpt_desc *d)
+{
+    unsigned mask = 0;
+    int64_t length = 1;
+    for (int i = d->ndim - 1; i > 0 && (!mask || length * d->shape[i] <= TOTAL_ROW); i--) {
+        mask |= 1u << i;
+        length *= d->shape[i];
+    }
+    return mask;
+}
+
+ckpt_tensor ops_total(ckpt_tape *t, ckpt_tensor x, double scale)
+{
+    const struct ckpt_desc d = ckpt_desc_of(t, x);
+    const unsigned rows = row_axes(&d);
+    if (rows)
+        x = ckpt_sum(t, x, rows);
+    return ckpt_reshape(t, record_sum(t, x, CKPT_ALL_AXES, (float)scale), 0, NULL);
+}
+
 static int shape_sum(struct ckpt_call *call)
 {
     const struct sum_attr *attr = call->attr;

@@ -267,6 +267,7 @@ bool expr_adjoint(const struct expr *e, int k, enum ckpt_dtype dtype, struct exp
     expr_init(d, name, e->n_in + 2);
     memcpy(d->operand, e->operand, EXPR_INPUTS);
     d->operand[e->n_in] = d->operand[e->n_in + 1] = EXPR_FLOAT;
+    d->exact = e->exact;
     int wanted = copy_nodes(&r, k), last = e->n_nodes - 1;
     if (wanted < 0)
         return false;

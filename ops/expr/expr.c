@@ -397,6 +397,12 @@ static void cost_expr(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = expr_flops(call->attr) * (double)desc_numel(&walk);
 }
 
+/* Whether the program is the gradient of the result, operand k, itself. */
+static bool is_gradient(const struct expr *d, const int *used, int k)
+{
+    return d->n_nodes == 1 && d->node[0].code == EXPR_INPUT && used[d->node[0].arg[0]] == k;
+}
+
 /* dx gets the dtype of the operand, or, if it is then summed to the operand's shape, of the
  * gradient. */
 static ckpt_tensor record_adjoint(struct ckpt_grad *g, struct expr *d, int k, const int *used)
@@ -411,6 +417,8 @@ static ckpt_tensor record_adjoint(struct ckpt_grad *g, struct expr *d, int k, co
     d->ndim = y.ndim;
     for (int i = 0; i < y.ndim; i++)
         d->shape[i] = y.shape[i];
+    if (same && is_gradient(d, used, e->n_in) && ckpt_desc_of(g->tape, g->dout[0]).dtype == x.dtype)
+        return g->dout[0];
     ckpt_tensor dx = expr_record(g->tape, d, in);
     return same ? dx : ops_sum_to(g->tape, dx, &x);
 }

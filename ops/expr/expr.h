@@ -144,6 +144,7 @@ struct expr {
     uint8_t largest; /* 1: output 1 is the largest magnitude of the result */
     uint8_t second;  /* above 0: output 1 has the shape of output 0 and is the value of node
                       * second - 1 */
+    uint8_t exact;   /* 1: the gradient reads the operands themselves, never 8-bit codes of them */
     struct expr_node node[EXPR_NODES];
 };
 

@@ -11,7 +11,6 @@
 #include "perceptual.h"
 #include "quantize.h"
 #include "shapes/linear.h"
-#include "vae_loss.h"
 
 static inline int64_t columns_of(const struct ckpt_desc *x)
 {
@@ -75,11 +74,6 @@ static inline int64_t distance_bytes(const struct ckpt_call *call)
 static inline int64_t quantize_bytes(const struct ckpt_call *call)
 {
     return chunk_bytes(quantize_chunks(desc_numel(&call->out[1])));
-}
-
-static inline int64_t vae_loss_bytes(const struct ckpt_call *call)
-{
-    return chunk_bytes(vae_loss_chunks(desc_numel(&call->in[0])));
 }
 
 #endif

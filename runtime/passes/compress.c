@@ -93,6 +93,8 @@ static bool has_bounded_slope(const struct expr_node *n, const bool *depends)
 static bool expr_tolerates_codes(const struct expr *e, int operand)
 {
     bool depends[EXPR_NODES] = {false};
+    if (e->exact)
+        return false;
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         const int arguments = expr_arguments(n->code);

@@ -213,8 +213,6 @@ static enum growth growth_of(const struct coupling *u, const struct op *o)
     if (o->def == &op_cross_entropy)
         return ((const struct cross_entropy_attr *)o->attr)->reduction == CKPT_REDUCE_SUM ? SUM
                                                                                           : MEAN;
-    if (o->def == &op_mse)
-        return MEAN;
     if (!p)
         return ANY;
     if (o->def == &op_sum)

@@ -22,6 +22,7 @@ int expr_append(struct expr_merged *j, const ckpt_tape *t, const struct op *o, c
                 int32_t replaced, int value)
 {
     int to[EXPR_NODES];
+    j->e.exact |= e->exact;
     for (int i = 0; i < e->n_nodes && j->fits; i++) {
         const struct expr_node *n = &e->node[i];
         int arguments = expr_arguments(n->code);

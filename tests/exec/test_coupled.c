@@ -256,6 +256,16 @@ static ckpt_tensor balance(ckpt_tape *t, const struct parts *p)
     return ckpt_sum(t, ckpt_mul(t, share, ckpt_mean(t, of, 1)), CKPT_ALL_AXES);
 }
 
+static ckpt_tensor distance(ckpt_tape *t, const struct parts *p)
+{
+    return ckpt_l1(t, p->h, p->square);
+}
+
+static ckpt_tensor divergence(ckpt_tape *t, const struct parts *p)
+{
+    return ckpt_kl_normal(t, p->h, p->square);
+}
+
 static ckpt_tensor noted(ckpt_tape *t, const struct parts *p)
 {
     ckpt_couple_samples(t, "experts have a capacity");
@@ -269,6 +279,8 @@ static const struct {
     const char *reason; /* NULL: none */
 } cases[] = {{"plain", plain, NULL},
              {"combination", combination, NULL},
+             {"distance", distance, NULL},
+             {"divergence", divergence, NULL},
              {"sum over n", sum_over_n, NULL},
              {"sum by n", sum_by_n, NULL},
              {"ratios", ratios, NULL},

@@ -66,8 +66,7 @@ static void check_output(enum ckpt_dtype dtype, int64_t micro)
     assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
     assert_int_equal(ckpt_step(p, NULL), CKPT_ENAN);
     assert_non_null(strstr(ckpt_error(c), "step 1: the output 'y'"));
-    assert_non_null(
-        strstr(ckpt_error(c), dtype == CKPT_BF16 ? "mul+cast in head" : "mul in head"));
+    assert_non_null(strstr(ckpt_error(c), dtype == CKPT_BF16 ? "mul+cast in head" : "mul in head"));
     x[3][2] = INFINITY;
     assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
     assert_int_equal(ckpt_submit(p), 0);
@@ -277,12 +276,49 @@ static void test_update_with_tiers(void **state)
     }
 }
 
+static ckpt_tensor record_hidden(ckpt_tape *t, int64_t batch, void *user)
+{
+    const ckpt_tensor *w = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, 1, 3});
+    ckpt_tensor y = ckpt_input(t, "y", CKPT_F32, 3, (int64_t[]){batch, 1, 3});
+    ckpt_tensor mask = ckpt_input(t, "mask", CKPT_I32, 2, (int64_t[]){batch, 3});
+    return ckpt_mse(t, ckpt_mul(t, x, *w), y, mask);
+}
+
+/* A frame that is masked adds nothing to the loss or its gradient, whatever its values; nor does a
+ * sample without frames. */
+static void test_hidden_frames(void **state)
+{
+    static const float x[2][3] = {{1, 2, 3}, {4, 5, 6}}, y[2][3] = {{0, NAN, 1}, {NAN, INFINITY}};
+    static const int32_t mask[2][3] = {{1, 0, 7}};
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    const int64_t one = 1;
+    ckpt_program *p;
+    ckpt *c;
+    float loss;
+    (void)state;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    ckpt_tensor w = ckpt_param(c, "w", CKPT_F32, 1, &one, CKPT_ONES, true);
+    assert_int_equal(ckpt_compile(c, record_hidden, &w, ckpt_adamw(c, &a), 2, &p), 0);
+    assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+    assert_int_equal(ckpt_feed(p, "y", y, sizeof y), 0);
+    assert_int_equal(ckpt_feed(p, "mask", mask, sizeof mask), 0);
+    assert_int_equal(ckpt_step(p, &loss), 0);
+    assert_true(loss == (1 + 4) / 2.f / 2);
+    ckpt_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outputs_are_finite), cmocka_unit_test(test_nan_has_no_sign),
-        cmocka_unit_test(test_rates),              cmocka_unit_test(test_files_are_finite),
-        cmocka_unit_test(test_update),             cmocka_unit_test(test_update_with_tiers),
+        cmocka_unit_test(test_outputs_are_finite),
+        cmocka_unit_test(test_nan_has_no_sign),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_files_are_finite),
+        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_update_with_tiers),
+        cmocka_unit_test(test_hidden_frames),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,12 +229,6 @@ static int64_t sum_bytes(const struct ckpt_call *call)
     return cpu_reduce_workspace(&call->in[0], &call->out[0]);
 }
 
-static int64_t mse_bytes(const struct ckpt_call *call)
-{
-    const struct ckpt_desc *pred = &call->in[0];
-    return chunk_bytes(pred->shape[0] * mse_chunks(pred));
-}
-
 /* All tensors use the same scratch in turn. */
 static int64_t sum_squares_bytes(const struct ckpt_call *call)
 {

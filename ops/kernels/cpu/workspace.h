@@ -22,14 +22,6 @@ int64_t cpu_group_norm_workspace(const struct group_norm_shape *s);
 int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s);
 int64_t cpu_group_norm_apply_workspace(const struct group_norm_shape *s);
 
-#define MSE_CHUNK 16384 /* elements per partial sum of mse */
-
-/* Number of chunks in one sample of pred [B, ...]. */
-static inline int64_t mse_chunks(const struct ckpt_desc *pred)
-{
-    return (desc_numel(pred) / pred->shape[0] + MSE_CHUNK - 1) / MSE_CHUNK;
-}
-
 /* matmul: with at least 8 products, threads take whole products, each with its own slot of
  * workspace; fewer products are split among threads. */
 static inline int64_t matmul_slots(int64_t products)

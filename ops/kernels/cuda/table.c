@@ -220,11 +220,6 @@ static int64_t sum_bytes(const struct ckpt_call *call)
     return cuda_reduce_workspace(&call->in[0], &call->out[0]);
 }
 
-static int64_t mse_bytes(const struct ckpt_call *call)
-{
-    return cuda_mse_workspace(&call->in[0]);
-}
-
 static int64_t pack_bytes(const struct ckpt_call *call)
 {
     return cuda_pack_workspace(desc_numel(&call->in[1]));

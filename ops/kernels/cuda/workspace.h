@@ -71,21 +71,6 @@ static inline int64_t cuda_gelu_sums_workspace(int64_t rows, int64_t cols)
     return (rows + CUDA_EPILOGUE_ROWS - 1) / CUDA_EPILOGUE_ROWS * cols * (int64_t)sizeof(float);
 }
 
-/* ---- losses --------------------------------------------------------------------------------- */
-
-#define CUDA_MSE_CHUNK 2048 /* elements of one partial sum */
-
-/* The number of chunks in one sample of pred [B, ...]. */
-static inline int64_t cuda_mse_chunks(const struct ckpt_desc *pred)
-{
-    return (desc_numel(pred) / pred->shape[0] + CUDA_MSE_CHUNK - 1) / CUDA_MSE_CHUNK;
-}
-
-static inline int64_t cuda_mse_workspace(const struct ckpt_desc *pred)
-{
-    return pred->shape[0] * cuda_mse_chunks(pred) * (int64_t)sizeof(double);
-}
-
 /* ---- pack, unpack --------------------------------------------------------------------------- */
 
 #define CUDA_PACK_ROWS 32 /* rows counted by one block */
