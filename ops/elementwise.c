@@ -164,7 +164,7 @@ static int shape_accumulate_narrow(struct ckpt_call *call)
 }
 
 /* bf16 sum with stochastic rounding: its expectation is exact, so small addends are not lost.  The
- * random bits are a function of the seed, the update, the micro-step, the op's position on the tape
- * and the element. */
+ * random bits are a function of the seed, the update, the micro-step, the element, and the op's
+ * number, which differentiate.c gives it. */
 OPS_DEF(accumulate_narrow, .flags = CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
         .shape = shape_accumulate_narrow);

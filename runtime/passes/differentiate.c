@@ -158,22 +158,35 @@ static ckpt_tensor new_gradient(ckpt_tape *t, int32_t x)
     return tape_new_tensor(t, &d, STORAGE_TEMPORARY);
 }
 
-static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ckpt_tensor g,
-                                      bool own)
+/* Adds g to the sum of a parameter.  How a sum in bf16 is rounded follows from the parameter's name
+ * and the number of its earlier contributions, not from the ops of other parameters. */
+static ckpt_tensor add_to_sum(struct reverse *r, int32_t x, ckpt_tensor sum, ckpt_tensor g,
+                              enum accumulate mode)
 {
+    ckpt_tape *t = r->t;
+    ckpt_tensor out = tape_accumulate(t, sum, g, mode);
+    const char *name = t->env.params->data[tape_param_of(t, x)].name;
+    if (out.id)
+        t->ops.data[t->tensors.data[out.id].op].number =
+            (int32_t)(hash_mix(hash_text(name), r->done[x]++) >> 33);
+    return out;
+}
+
+static ckpt_tensor first_contribution(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
+{
+    ckpt_tape *t = r->t;
     enum accumulate mode = t->n_micro > 1 ? ACCUMULATE_LATER_MICRO : ACCUMULATE_NEVER;
     own = own && !sums_are_bf16(t, x);
     if (own && (mode == ACCUMULATE_NEVER || can_add(t, g))) {
         t->ops.data[t->tensors.data[g.id].op].accumulate = mode;
     } else {
-        ckpt_tensor sum = new_gradient(t, x);
-        g = tape_accumulate(t, sum, g, mode);
+        g = add_to_sum(r, x, new_gradient(t, x), g, mode);
     }
     if (t->error.code)
         return CKPT_NONE;
     struct storage *s = &t->storages.data[t->tensors.data[g.id].storage];
     s->kind = STORAGE_GRADIENT;
-    s->param = param;
+    s->param = tape_param_of(t, x);
     s->carried = t->n_micro > 1;
     return g;
 }
@@ -238,13 +251,13 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
         tape_rehome(t, g, (ckpt_tensor){.id = x}, &t->tensors.data[x].desc);
         sum = g;
     } else if (!sum.id) {
-        sum = first_contribution(t, x, param, g, own);
+        sum = first_contribution(r, x, g, own);
     } else if (own && !sums_are_bf16(t, x) && can_add_to(t, sum, g)) {
         tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);
         t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
         sum = g;
     } else {
-        sum = tape_accumulate(t, sum, g, ACCUMULATE_ALWAYS);
+        sum = add_to_sum(r, x, sum, g, ACCUMULATE_ALWAYS);
     }
     t->param_gradient[param] = sum.id;
 }

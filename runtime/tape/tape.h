@@ -88,7 +88,7 @@ struct op {
     int line;
     int first_line;    /* of several ops that were joined; 0: line */
     bool of_gradients; /* recorded by ckpt_gradients: without a rule the loss cannot depend on it */
-    int32_t number;    /* see struct ckpt_kernel_args */
+    int32_t number;    /* see struct ckpt_kernel_args; of a sum of a parameter: differentiate.c */
 };
 
 /* An input or constant: host bytes that a feed op copies to the device. */

@@ -105,6 +105,60 @@ static void test_sums(void **state)
     assert_int_equal(mixed.gradient_bytes, wide.gradient_bytes);
 }
 
+/* A layer below a frozen head, whose logits are computed all at once or in chunks of rows. */
+struct chunked {
+    ckpt_tensor w, head;
+    int64_t chunk;
+};
+
+static ckpt_tensor record_chunked(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct chunked *m = user;
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, WIDTH});
+    ckpt_tensor label = ckpt_input(t, "label", CKPT_I32, 1, &batch);
+    spec.chunk = m->chunk;
+    x = ckpt_linear(t, ckpt_cast(t, x, CKPT_BF16), m->w, CKPT_NONE);
+    return ckpt_linear_cross_entropy(t, x, m->head, CKPT_NONE, label, &spec);
+}
+
+static float *train_chunked(int64_t chunk)
+{
+    const int64_t shape[] = {WIDTH, WIDTH};
+    int32_t label[SMALL_BATCH];
+    struct small r = make(CKPT_BF16, "bf16");
+    struct chunked m = {.chunk = chunk};
+    ckpt *c;
+    ckpt_program *p;
+    r.options.micro_batch = SMALL_BATCH / 3;
+    r.adamw.ema_decay = 0.f;
+    r.adamw.grad_dtype = CKPT_BF16;
+    assert_int_equal(ckpt_open(&c, &r.options), 0);
+    m.w = ckpt_param(c, "w", CKPT_BF16, 2, shape, CKPT_XAVIER, true);
+    m.head = ckpt_param(c, "head", CKPT_BF16, 2, shape, CKPT_XAVIER, false);
+    if (ckpt_compile(c, record_chunked, &m, ckpt_adamw(c, &r.adamw), SMALL_BATCH, &p))
+        fail_msg("%s", ckpt_error(c));
+    for (int i = 0; i < SMALL_BATCH; i++)
+        label[i] = i;
+    for (int s = 0; s < 3; s++) {
+        small_feed(p, &r, s);
+        assert_int_equal(ckpt_feed(p, "label", label, sizeof label), 0);
+        assert_int_equal(ckpt_step(p, NULL), 0);
+    }
+    float *w = get(c, m.w, CKPT_VALUE, WIDTH * WIDTH);
+    ckpt_close(c);
+    return w;
+}
+
+/* Chunks of the loss add ops to the tape, on which the rounding of other sums does not depend. */
+static void test_sums_of_chunks(void **state)
+{
+    (void)state;
+    float *whole = train_chunked(0), *chunks = train_chunked(2);
+    assert_memory_equal(whole, chunks, WIDTH * WIDTH * sizeof *whole);
+    free(whole), free(chunks);
+}
+
 static void check_slots(const char *kept)
 {
     struct small r = make(CKPT_BF16, kept);
@@ -604,14 +658,15 @@ static void test_lora(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_slots),     cmocka_unit_test(test_set),
-        cmocka_unit_test(test_set_means), cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_default),   cmocka_unit_test(test_fp32_model),
-        cmocka_unit_test(test_seed),      cmocka_unit_test(test_option),
-        cmocka_unit_test(test_learning),  cmocka_unit_test(test_mishap),
-        cmocka_unit_test(test_broken),    cmocka_unit_test(test_file),
-        cmocka_unit_test(test_weights),   cmocka_unit_test(test_other_dtype),
-        cmocka_unit_test(test_groups),    cmocka_unit_test(test_lora)};
+        cmocka_unit_test(test_bytes),         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_slots),         cmocka_unit_test(test_set),
+        cmocka_unit_test(test_set_means),     cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_default),       cmocka_unit_test(test_fp32_model),
+        cmocka_unit_test(test_seed),          cmocka_unit_test(test_option),
+        cmocka_unit_test(test_learning),      cmocka_unit_test(test_mishap),
+        cmocka_unit_test(test_broken),        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_weights),       cmocka_unit_test(test_other_dtype),
+        cmocka_unit_test(test_groups),        cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_sums_of_chunks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
