@@ -7,21 +7,6 @@
 #include <stdlib.h>
 #include "plan/search/search.h"
 
-struct entry {
-    double price;
-    int32_t position, storage;
-};
-
-static int compare_entries(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    if (x->price != y->price)
-        return x->price < y->price ? -1 : 1;
-    if (x->position != y->position)
-        return x->position < y->position ? -1 : 1;
-    return (x->storage > y->storage) - (x->storage < y->storage);
-}
-
 /* Whether a storage is always freed in the forward pass: no other op reads it. */
 static bool drop_after_forward(const struct program *p, int32_t s)
 {
@@ -76,27 +61,27 @@ static double price(const struct program *p, const double *cost, int32_t s)
     return seconds / (double)max_i64(bytes, 1);
 }
 
-static int32_t collect(const struct program *p, const double *cost, struct entry *e)
+static int32_t collect(const struct program *p, const double *cost, struct place_key *e)
 {
     int32_t n = 0;
     for (int32_t s = 0; s < p->g->n_storages; s++)
         if (p->needed[s])
-            e[n++] = (struct entry){price(p, cost, s), p->position[s], s};
-    qsort(e, (size_t)n, sizeof(*e), compare_entries);
+            e[n++] = (struct place_key){price(p, cost, s), p->position[s], s};
+    qsort(e, (size_t)n, sizeof(*e), place_compare_keys);
     return n;
 }
 
 int order_build(const struct program *p, struct pool *m, struct order *o)
 {
     double *cost = chain_seconds(p, m);
-    struct entry *e = pool_array(m, p->g->n_storages, sizeof(*e));
+    struct place_key *e = pool_array(m, p->g->n_storages, sizeof(*e));
     *o = (struct order){pool_filled(m, p->g->n_storages, 0), 0, 0};
     if (m->failed)
         return CKPT_ENOMEM;
     o->n = collect(p, cost, e);
     for (int32_t i = 0; i < o->n; i++) {
-        o->storages[i] = e[i].storage;
-        o->bytes += p->g->storages[e[i].storage].bytes;
+        o->storages[i] = e[i].item;
+        o->bytes += p->g->storages[e[i].item].bytes;
     }
     return 0;
 }

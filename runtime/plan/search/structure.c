@@ -166,10 +166,8 @@ static uint64_t hash_ops(uint64_t h, const struct program *p, struct numbering *
         const struct graph_op *o = &p->g->ops[i];
         h = mix(mix(h, (uint64_t)o->n_reads << 32 | (uint32_t)o->n_writes), p->rerun[i]);
         h = mix_seconds(mix(h, (uint64_t)o->workspace), o->seconds);
-        for (int32_t j = 0; j < o->n_reads; j++)
-            h = mix_ref(h, p, k, b, p->g->refs[o->reads + j]);
-        for (int32_t j = 0; j < o->n_writes; j++)
-            h = mix_ref(h, p, k, b, p->g->refs[o->writes + j]);
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+            h = mix_ref(h, p, k, b, graph_ref(p->g, o, j));
     }
     return h;
 }
