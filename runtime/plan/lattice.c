@@ -415,7 +415,7 @@ int lattice_open(struct frontier *f, const struct machine *m, int64_t reserved,
     if (!l)
         return CKPT_ENOMEM;
     *l = (struct lattice){.frontier = f, .m = *m, .reserved = reserved, .apart = 1};
-    if (graph_has_crossings(f->p->g))
+    if (graph_crossings_end(f->p->g) > 0)
         l->apart = OFFLOAD_APART;
     l->m.costs = NULL; /* ops have their prices */
     l->m.n_costs = 0;

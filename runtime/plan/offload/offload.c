@@ -527,16 +527,7 @@ double offload_floor(const struct point *unplaced)
     return unplaced->seconds < INFINITY ? unplaced->seconds * (1 - TOLERANCE) : 0;
 }
 
-bool graph_has_crossings(const struct graph *g)
-{
-    for (int32_t s = 0; s < g->n_storages; s++)
-        if (g->storages[s].crosses)
-            return true;
-    return false;
-}
-
-/* The end of the addresses that other programs use for residences that wrap into the next step. */
-static int64_t crossings_end(const struct graph *g)
+int64_t graph_crossings_end(const struct graph *g)
 {
     int64_t end = 0;
     for (int32_t s = 0; s < g->n_storages; s++)
@@ -561,12 +552,11 @@ static int plan_from(struct offloader *x, const struct budgets *b, int64_t devic
 int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
                  const struct point *unplaced, double floor, struct plan **out, bool *apart)
 {
-    const struct graph *g = x->frontier->p->g;
+    const int64_t crossings = graph_crossings_end(x->frontier->p->g);
     struct plan *common = NULL;
-    bool crosses = graph_has_crossings(g);
     int rc = 0;
     floor = fmax(floor, offload_floor(unplaced));
-    if (crosses && crossings_end(g) <= device)
+    if (crossings > 0 && crossings <= device)
         rc = plan_from(x, b, device, unplaced, floor, true, &common);
     *apart = false;
     *out = common;
@@ -576,7 +566,7 @@ int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
     bool faster = !common || (*out && (*out)->seconds * OFFLOAD_APART < common->seconds);
     plan_free(faster ? common : *out);
     *out = faster ? *out : common;
-    *apart = faster && crosses;
+    *apart = faster && crossings > 0;
     return rc;
 }
 

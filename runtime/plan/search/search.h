@@ -305,8 +305,8 @@ double offload_floor(const struct point *unplaced);
 int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
                  const struct point *unplaced, double floor, struct plan **plan, bool *apart);
 #define OFFLOAD_APART 1.02
-/* Whether other programs have fixed such addresses. */
-bool graph_has_crossings(const struct graph *g);
+/* The end of the addresses that other programs have fixed for such copies; 0: none. */
+int64_t graph_crossings_end(const struct graph *g);
 
 /* A selection that needs few device bytes. */
 struct fewest {
