@@ -200,11 +200,6 @@ static void get_plan(struct lines *l, void *user)
     lines_last(l);
 }
 
-static int no_memory(struct error *error)
-{
-    return error_fail(error, CKPT_ENOMEM, "out of host memory");
-}
-
 /* From a file, or from text if path is NULL. */
 static int get_all(const struct graph *g, const char *path, char *text, size_t size,
                    struct plan **p, struct error *error)
@@ -212,7 +207,7 @@ static int get_all(const struct graph *g, const char *path, char *text, size_t s
     struct lines l;
     struct reader r = {.g = g, .p = *p = calloc(1, sizeof(*r.p))};
     if (!r.p)
-        return no_memory(error);
+        return error_fail(error, CKPT_ENOMEM, "out of host memory");
     int rc = path ? lines_read(&l, "plan file", path, error, get_plan, &r)
                   : lines_parse(&l, "plan", text, size, error, get_plan, &r);
     if (rc) {
@@ -245,7 +240,7 @@ int plan_read_pins(const char *path, struct pins *pins, struct error *error)
     struct lines l;
     int rc = lines_read(&l, "plan file", path, error, get_pins, &found);
     if (!rc && pins_add(pins, &found))
-        rc = no_memory(error);
+        rc = error_fail(error, CKPT_ENOMEM, "out of host memory");
     pins_free(&found);
     return rc;
 }

@@ -346,9 +346,8 @@ int graph_read(const char *path, struct graph **out, struct error *error)
     struct lines l;
     struct reader r = {.g = calloc(1, sizeof(*r.g))};
     *out = NULL;
-    if (!r.g) {
+    if (!r.g)
         return error_fail(error, CKPT_ENOMEM, "out of host memory");
-    }
     int rc = lines_read(&l, "graph file", path, error, get_graph, &r);
     free(r.seen);
     free(r.written);

@@ -16,11 +16,6 @@ void lines_put_name(FILE *f, const char *name)
     fputc('\n', f);
 }
 
-static int out_of_memory(struct error *error)
-{
-    return error_fail(error, CKPT_ENOMEM, "out of host memory");
-}
-
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
                 const void *user, struct error *error)
 {
@@ -80,7 +75,7 @@ int lines_parse(struct lines *l, const char *what, char *text, size_t size, stru
     *l = (struct lines){.what = what, .path = "in memory", .error = error};
     l->f = fmemopen(text, size, "r");
     if (!l->f)
-        return l->rc = out_of_memory(error);
+        return l->rc = error_fail(error, CKPT_ENOMEM, "out of host memory");
     return read_all(l, get, user);
 }
 

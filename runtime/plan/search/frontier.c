@@ -145,13 +145,6 @@ static int begin(struct frontier *f, const struct graph *g)
     return rc ? rc : keep_all(f);
 }
 
-/* No search: the only option keeps everything. */
-static int fill_first(struct frontier *f, const struct graph *g)
-{
-    int rc = begin(f, g);
-    return rc ? rc : frontier_overlap(f);
-}
-
 /*
  * The largest load below which the chain leaves something to find.  The chain frees a storage once.
  * If the tensors between its blocks fit, it finds all that the local search would; below that it
@@ -176,12 +169,10 @@ static int64_t most_for_anneal(const struct frontier *f)
     return f->p->g->n_ops > HUGE ? 0 : chain_end(f);
 }
 
-static int fill(struct frontier *f, const struct graph *g)
+static int search(struct frontier *f)
 {
-    const struct effort e = effort_for(g);
-    int rc = begin(f, g);
-    if (!rc)
-        rc = frontier_set_floor(f);
+    const struct effort e = effort_for(f->p->g);
+    int rc = frontier_set_floor(f);
     if (!rc)
         rc = frontier_families(f, e.families);
     if (!rc)
@@ -190,19 +181,20 @@ static int fill(struct frontier *f, const struct graph *g)
         rc = frontier_anneal(f, e.anneal, most_for_anneal(f));
     if (!rc)
         thin(f);
-    if (!rc)
-        rc = frontier_overlap(f);
     return rc;
 }
 
-static int build(const struct graph *g,
-                 int (*fill_frontier)(struct frontier *, const struct graph *),
-                 struct frontier **out)
+/* Without a search the only option keeps everything. */
+static int build(const struct graph *g, bool searched, struct frontier **out)
 {
     struct frontier *f = calloc(1, sizeof(*f));
     if (!f)
         return CKPT_ENOMEM;
-    int rc = fill_frontier(f, g);
+    int rc = begin(f, g);
+    if (!rc && searched)
+        rc = search(f);
+    if (!rc)
+        rc = frontier_overlap(f);
     if (rc) {
         frontier_free(f);
         return rc;
@@ -213,10 +205,10 @@ static int build(const struct graph *g,
 
 int frontier_build(const struct graph *g, struct frontier **f)
 {
-    return build(g, fill, f);
+    return build(g, true, f);
 }
 
 int frontier_build_first(const struct graph *g, struct frontier **f)
 {
-    return build(g, fill_first, f);
+    return build(g, false, f);
 }
