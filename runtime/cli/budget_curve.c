@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include "cli/cli.h"
 
-int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
-                     struct plan **plans)
+int cli_plan_at(const struct plan_job *job, int64_t budget, struct plan **p)
 {
-    return frontier_sweep(job->search, &job->machine, &job->budgets, job->machine.process, budgets,
-                          n, plans);
+    struct budgets b = job->budgets;
+    struct error error;
+    b.device = budget;
+    int rc = frontier_plan(job->search, &job->machine, &b, job->machine.process, p, &error);
+    return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
 void budget_curve_free(struct budget_curve *c)
@@ -29,7 +31,7 @@ static int add_point(const struct plan_job *job, struct budget_curve *c, int64_t
 {
     struct plan *p;
     int32_t i = c->n;
-    if (cli_plan_budgets(job, &budget, 1, &p))
+    if (cli_plan_at(job, budget, &p))
         return CKPT_ENOMEM;
     if (!p)
         return 0;

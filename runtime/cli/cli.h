@@ -81,10 +81,9 @@ int cli_read_job(struct plan_job *job);
 int cli_search(struct plan_job *job);
 void cli_free_job(struct plan_job *job);
 void cli_print_plan(const struct plan_job *job, FILE *f);
-/* Plans for n device budgets; each budget includes the memory of the process outside its arena.
- * Returns 0 or CKPT_ENOMEM. */
-int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
-                     struct plan **plans);
+/* Plans for a device budget, which includes the memory of the process outside its arena; *p is NULL
+ * if none fits.  Returns 0 or CKPT_ENOMEM. */
+int cli_plan_at(const struct plan_job *job, int64_t budget, struct plan **p);
 /* Points of the curve in ascending order of budgets: from the smallest feasible budget to the
  * smallest without slowdown, or to the capacity. */
 struct budget_curve {

@@ -162,15 +162,14 @@ static void print_neighbours(FILE *f, const struct plan_job *job)
 {
     const struct plan *p = job->plan;
     int64_t at = job->budgets.device == INT64_MAX ? peak_of(job, p) : job->budgets.device;
-    int64_t around[2] = {max_i64(at - GIB, 1), at > INT64_MAX - GIB ? INT64_MAX : at + GIB};
-    struct plan *plans[2] = {0};
-    if (cli_plan_budgets(job, around, 2, plans))
-        return;
-    if (at > GIB)
-        print_neighbour(f, p, plans[0], "with one GiB less", around[0]);
-    print_neighbour(f, p, plans[1], "with one GiB more", around[1]);
-    plan_free(plans[0]);
-    plan_free(plans[1]);
+    int64_t more = at > INT64_MAX - GIB ? INT64_MAX : at + GIB;
+    struct plan *other = NULL;
+    if (at > GIB && !cli_plan_at(job, at - GIB, &other))
+        print_neighbour(f, p, other, "with one GiB less", at - GIB);
+    plan_free(other);
+    if (!cli_plan_at(job, more, &other))
+        print_neighbour(f, p, other, "with one GiB more", more);
+    plan_free(other);
 }
 
 static void print_smallest(FILE *f, const struct plan_job *job)

@@ -333,22 +333,6 @@ int frontier_plan(struct frontier *f, const struct machine *m, const struct budg
     return rc == CKPT_ENOMEM || rc == CKPT_ESTOP ? plan_fail(error, rc) : rc;
 }
 
-int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
-              int64_t reserved, struct plan **p, struct error *error)
-{
-    struct frontier *f;
-    *p = NULL;
-    int rc = graph_check_seconds(g, error);
-    if (rc)
-        return rc;
-    rc = frontier_build(g, &f);
-    if (rc)
-        return plan_fail(error, rc);
-    rc = frontier_plan(f, m, b, reserved, p, error);
-    frontier_free(f);
-    return rc;
-}
-
 /* Whether the fastest option fits and no plan with these lower tiers can be faster. */
 static int is_unbeaten(struct frontier *f, const struct request *q, struct option *o, bool *is)
 {
@@ -409,20 +393,4 @@ int frontier_plan_free(struct frontier *f, const struct machine *m, const struct
         return rc;
     plan_free(*p);
     return frontier_plan(f, m, b, reserved, p, error);
-}
-
-int frontier_sweep(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, const int64_t *device, int32_t n, struct plan **plans)
-{
-    struct error error;
-    int rc = 0;
-    for (int32_t i = 0; i < n; i++)
-        plans[i] = NULL;
-    for (int32_t i = 0; i < n && !rc; i++) {
-        struct budgets here = *b;
-        here.device = device[i];
-        rc = frontier_plan(f, m, &here, reserved, &plans[i], &error);
-        rc = rc == CKPT_EBUDGET ? 0 : rc;
-    }
-    return rc;
 }

@@ -232,10 +232,6 @@ int frontier_plan(struct frontier *f, const struct machine *m, const struct budg
  * byte for byte the one that no budget gives. */
 int frontier_plan_free(struct frontier *f, const struct machine *m, const struct budgets *b,
                        int64_t reserved, struct plan **p, struct error *error);
-/* The plans for n device budgets, reserved bytes included; plans[i] is NULL where none fits.
- * Returns 0 or CKPT_ENOMEM. */
-int frontier_sweep(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, const int64_t *device, int32_t n, struct plan **plans);
 /*
  * Of a frontier that was not searched: the plan in which nothing runs again or leaves the device,
  * where it fits budgets b and no plan under them is faster; else *p is NULL and the search has to
@@ -253,9 +249,6 @@ int frontier_least(struct frontier *f, const struct machine *m, const struct bud
  * fits.  Returns 0 or CKPT_ENOMEM. */
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, double *seconds, struct error *error);
-/* Searches and plans. */
-int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
-              int64_t reserved, struct plan **p, struct error *error);
 void plan_free(struct plan *p);
 
 /* Whether a residence is the backing residence of a persistent storage: where it lives between

@@ -20,6 +20,7 @@
 #include "plan/audit.h"
 #include "plan/models.h"
 #include "plan/optima.h"
+#include "plan/plan_make.h"
 #include "bench_plan.h"
 
 static int misses;
@@ -364,7 +365,7 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
     for (int i = 0; i < POINTS; i++)
         device[i] = low - (high - low) / 50 + (high - low) / 95 * i;
     struct frontier *pf;
-    if (frontier_build(g, &pf) || frontier_sweep(pf, m, &b, 0, device, POINTS, plans))
+    if (frontier_build(g, &pf) || plan_sweep(pf, m, &b, device, POINTS, plans))
         fail(what, "no sweep");
     frontier_free(pf);
     for (int i = 0; i < POINTS; i++) {

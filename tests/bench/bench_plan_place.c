@@ -5,6 +5,7 @@
 #include <string.h>
 #include "cli/place_csv.h"
 #include "plan/models.h"
+#include "plan/plan_make.h"
 #include "bench_plan.h"
 
 struct worst {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "fuzz/fuzz.h"
 #include "plan/graph/graph_file.h"
+#include "plan/plan_make.h"
 
 static void plan_graph(const struct graph *g)
 {

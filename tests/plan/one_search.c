@@ -5,8 +5,8 @@
  * training.  A frontier does not depend on budgets, tiers or contexts (tests/plan/test_promises.c),
  * so the plans are the same.
  *
- * Programs linked with $(one_search) use these functions in place of those of plan/plan.h.  They
- * plan in one thread at a time.
+ * Programs linked with $(one_search) use these functions in place of those of plan/plan.h and of
+ * plan_make.h.  They plan in one thread at a time.
  */
 #include <stdlib.h>
 #include "plan/plan.h"

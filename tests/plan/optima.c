@@ -6,6 +6,7 @@
 #include <string.h>
 #include "models.h"
 #include "optima.h"
+#include "plan_make.h"
 
 /* The tolerance of the proof in seconds: solve.py asked for better plans by at least this. */
 #define PROOF 0.9e-3

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "graphs.h"
+#include "plan_make.h"
 #include "plan/one_search.h"
 
 #define UNIT   (INT64_C(1) << 22)
@@ -429,7 +430,7 @@ static void test_monotone(void **state)
     for (int i = 0; i < POINTS; i++)
         device[i] = least + (most - least) * i / (POINTS - 1);
     assert_int_equal(frontier_build(g, &pf), 0);
-    assert_int_equal(frontier_sweep(pf, &machine, &b, 0, device, POINTS, plans), 0);
+    assert_int_equal(plan_sweep(pf, &machine, &b, device, POINTS, plans), 0);
     frontier_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);

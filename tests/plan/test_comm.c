@@ -13,6 +13,7 @@
 #include "graphs.h"
 #include "models.h"
 #include "net.h"
+#include "plan_make.h"
 #include "plan/graph/graph_file.h"
 
 static char file[] = "test_comm.tmp-XXXXXX";

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "graphs.h"
+#include "plan_make.h"
 #include "plan/graph/graph_file.h"
 
 static char file[] = "test_graph_file.tmp-XXXXXX";

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "graphs.h"
 #include "models.h"
+#include "plan_make.h"
 #include "plan/one_search.h"
 #include "plan/search/bound.h"
 

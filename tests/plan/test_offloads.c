@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "graphs.h"
 #include "models.h"
+#include "plan_make.h"
 #include "plan/offload/transfer.h"
 #include "plan/one_search.h"
 #include "plan/plan_record.h"
@@ -175,7 +176,7 @@ static void test_sweep(void **state)
     for (int i = 0; i < 100; i++)
         device[i] = f.least + (f.most - f.least) * i / 99;
     assert_int_equal(frontier_build(f.g, &pf), 0);
-    assert_int_equal(frontier_sweep(pf, &machine, &f.p->budgets, 0, device, 100, plans), 0);
+    assert_int_equal(plan_sweep(pf, &machine, &f.p->budgets, device, 100, plans), 0);
     frontier_free(pf);
     for (int i = 0; i < 100; i++) {
         assert_non_null(plans[i]);

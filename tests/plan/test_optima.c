@@ -10,6 +10,7 @@
 #include "plan/graph/graph_file.h"
 #include "models.h"
 #include "optima.h"
+#include "plan_make.h"
 #include "plan/one_search.h"
 
 static const char *const names[] = {

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "plan/watch.h"
 #include "graphs.h"
+#include "plan_make.h"
 
 #define POINTS 100
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "models.h"
+#include "plan_make.h"
 #include "plan/search/comm_cost.h"
 #include "plan/scale/world.h"
 
