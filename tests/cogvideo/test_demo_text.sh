@@ -25,7 +25,7 @@ data=$work/demo/data drawn=$work/demo/drawn
 refuses 1 "did not draw its own clip" "$show" show "$work/x.png" "$data/meadow.safetensors" \
     "$data/night.safetensors" "$drawn/night/latents-1.safetensors" "$drawn/meadow/latents-1.safetensors"
 refuses 1 "as many drawn" "$show" show "$work/x.png" "$data/meadow.safetensors"
-refuses 1 "no clip of pixels" "$show" show "$work/x.png" "$work/demo/prompts.safetensors" \
+refuses 1 'no tensor "encoded_video"' "$show" show "$work/x.png" "$work/demo/prompts.safetensors" \
     "$drawn/night/latents-1.safetensors"
 refuses 1 "text_clips make" "$show" make
 
