@@ -57,11 +57,7 @@ static const char *find_fault(ckpt_tape *t, ckpt_tensor cache)
 /* Whether an op of this tape has the cache, or a view of it, as an operand. */
 static bool is_used(const ckpt_tape *t, ckpt_tensor cache)
 {
-    const int32_t storage = t->tensors.data[cache.id].storage;
-    for (int32_t i = 0; i < t->n_operands; i++)
-        if (t->operands.data[i] > 0 && t->tensors.data[t->operands.data[i]].storage == storage)
-            return true;
-    return false;
+    return !uses_is_alone(t, cache.id) || uses_count(t, cache.id);
 }
 
 ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_tensor x, ckpt_tensor at)

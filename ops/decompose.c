@@ -34,7 +34,7 @@ static ckpt_tensor finish(ckpt_tape *t, ckpt_tensor x, ckpt_tensor g)
         return CKPT_NONE;
     if (tape_param_of(t, x.id) < 0)
         g = ckpt_cast(t, g, ckpt_desc_of(t, x).dtype);
-    return g.id && tape_is_read(t, g) ? ops_record1(t, &op_copy, 1, &g, NULL, 0) : g;
+    return g.id && uses_count(t, g.id) ? ops_record1(t, &op_copy, 1, &g, NULL, 0) : g;
 }
 
 void ops_grad_decomposed(struct ckpt_grad *g, ops_decomposition decomposition)

@@ -136,11 +136,12 @@ static bool tolerates_codes(const struct op *o, int operand)
 
 /* ---- which storages -------------------------------------------------------------------------- */
 
-struct use {
+/* What is known of a storage. */
+struct candidate {
     int32_t writer;    /* last op of the forward pass that writes it, or -1 */
-    int32_t reader;    /* first op after the forward pass that reads it, or -1 */
-    int32_t writers;   /* number of ops that write it */
-    int64_t written;   /* number of values that all of them write */
+    int32_t writers;   /* number of tensors that are written to it */
+    int64_t written;   /* number of values of all of them */
+    bool read;         /* an op after the forward pass reads it */
     bool uncompressed; /* some reader needs the original */
     bool overwritten;  /* the backward pass writes it */
     bool compressed;   /* the backward pass reads a decoded copy */
@@ -150,34 +151,29 @@ struct use {
     int32_t copy_op;   /* the op for which `copy` was made */
 };
 
-static void record_reads(const ckpt_tape *t, struct use *use, int32_t i)
+static void note_reads(const ckpt_tape *t, struct candidate *c, int32_t x)
 {
-    const struct op *o = &t->ops.data[i];
-    for (int k = 0; k < o->n_in && o->phase != PHASE_FORWARD; k++) {
-        const int32_t x = op_in(t, o, k);
-        struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
-        if (!u)
+    for (int32_t u = uses_first(t, x); u >= 0; u = uses_next(t, u)) {
+        const struct op *o = &t->ops.data[uses_op(t, u)];
+        if (o->phase == PHASE_FORWARD || o->def->flags & CKPT_OP_VIEW)
             continue;
-        u->reader = u->reader < 0 ? i : u->reader;
-        u->uncompressed |= o->phase != PHASE_BACKWARD || !tolerates_codes(o, k);
+        c->read = true;
+        c->uncompressed |= o->phase != PHASE_BACKWARD || !tolerates_codes(o, uses_operand(t, u));
     }
 }
 
-static void record_writes(const ckpt_tape *t, struct use *use, int32_t i)
+static void note_write(const ckpt_tape *t, struct candidate *c, int32_t x)
 {
-    const struct op *o = &t->ops.data[i];
-    for (int k = 0; k < o->n_out; k++) {
-        const int32_t x = op_out(t, o, k);
-        struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
-        if (!u)
-            continue;
-        u->writer = o->phase == PHASE_FORWARD ? i : u->writer;
-        u->overwritten |= o->phase == PHASE_BACKWARD;
-        u->writers++;
-        u->written += desc_numel(&t->tensors.data[x].desc);
-        u->uncompressed |= o->phase != PHASE_FORWARD || o->accumulate != ACCUMULATE_NEVER ||
-                           (o->def->flags & CKPT_OP_INPLACE);
-    }
+    const int32_t i = t->tensors.data[x].op;
+    const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
+    if (!o || o->def->flags & CKPT_OP_VIEW)
+        return;
+    c->writer = o->phase == PHASE_FORWARD && i > c->writer ? i : c->writer;
+    c->overwritten |= o->phase == PHASE_BACKWARD;
+    c->writers++;
+    c->written += desc_numel(&t->tensors.data[x].desc);
+    c->uncompressed |= o->phase != PHASE_FORWARD || o->accumulate != ACCUMULATE_NEVER ||
+                       (o->def->flags & CKPT_OP_INPLACE);
 }
 
 /* Whether each step writes the storage anew, like an activation. */
@@ -186,28 +182,24 @@ static bool is_made(const struct storage *s)
     return s->kind == STORAGE_ACTIVATION && !s->carried && s->param < 0 && s->feed < 0;
 }
 
-static void init_uses(const ckpt_tape *t, struct use *use)
+static struct candidate note_storage(const ckpt_tape *t, int32_t s)
 {
-    for (int32_t s = 0; s < t->n_storages; s++)
-        use[s] = (struct use){
-            .writer = -1, .reader = -1, .uncompressed = !is_made(&t->storages.data[s])};
-    for (int32_t x = 1; x < t->n_tensors; x++)
-        use[t->tensors.data[x].storage].uncompressed |= t->tensors.data[x].desc.dtype != CKPT_BF16;
-    if (t->loss > 0)
-        use[t->tensors.data[t->loss].storage].uncompressed = true;
+    struct candidate c = {.writer = -1, .uncompressed = !is_made(&t->storages.data[s])};
+    for (int32_t x = uses_on(t, s); x; x = uses_older(t, x)) {
+        c.uncompressed |= t->tensors.data[x].desc.dtype != CKPT_BF16 || x == t->loss;
+        note_reads(t, &c, x);
+        note_write(t, &c, x);
+    }
+    return c;
 }
 
-static int find_uses(ckpt_tape *t, struct use **use)
+static int find_candidates(ckpt_tape *t, struct candidate **all)
 {
-    *use = malloc((size_t)(t->n_storages + 1) * sizeof **use);
-    if (!*use)
+    *all = malloc((size_t)(t->n_storages + 1) * sizeof **all);
+    if (!*all)
         return tape_fail(t, CKPT_ENOMEM, "no memory to compress activations");
-    init_uses(t, *use);
-    for (int32_t i = 0; i < t->n_ops; i++)
-        if (!(t->ops.data[i].def->flags & CKPT_OP_VIEW)) {
-            record_reads(t, *use, i);
-            record_writes(t, *use, i);
-        }
+    for (int32_t s = 0; s < t->n_storages; s++)
+        (*all)[s] = note_storage(t, s);
     return 0;
 }
 
@@ -231,15 +223,15 @@ static bool is_activation(const ckpt_tape *t, int32_t x)
 
 /* Whether a storage is compressed.  Its values must fill it: unwritten gaps would change the scales
  * of the blocks that contain them. */
-static bool is_compressed(const ckpt_tape *t, const struct use *u, int32_t storage)
+static bool is_compressed(const ckpt_tape *t, const struct candidate *u, int32_t storage)
 {
-    return !u->uncompressed && u->writer >= 0 && u->reader >= 0 &&
-           u->written == values_of(t, storage) && is_large(t, values_of(t, storage));
+    return !u->uncompressed && u->writer >= 0 && u->read && u->written == values_of(t, storage) &&
+           is_large(t, values_of(t, storage));
 }
 
 /* Whether the result of op i can be recomputed from codes of its large operands, of which there
  * must be one or two. */
-static bool can_recompute(const ckpt_tape *t, const struct use *use, int32_t i)
+static bool can_recompute(const ckpt_tape *t, const struct candidate *all, int32_t i)
 {
     const struct op *o = &t->ops.data[i];
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, o, 0)].desc;
@@ -248,11 +240,11 @@ static bool can_recompute(const ckpt_tape *t, const struct use *use, int32_t i)
         return false;
     for (int k = 0; k < o->n_in; k++) {
         const int32_t x = op_in(t, o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
-        if (s >= 0 && use[s].overwritten)
+        if (s >= 0 && all[s].overwritten)
             return false;
-        if (s < 0 || !(use[s].compressed || is_activation(t, x)))
+        if (s < 0 || !(all[s].compressed || is_activation(t, x)))
             continue;
-        if (!use[s].compressed || use[s].recomputed || !desc_is_dense(&t->tensors.data[x].desc) ||
+        if (!all[s].compressed || all[s].recomputed || !desc_is_dense(&t->tensors.data[x].desc) ||
             !may_recompute(o, k))
             return false;
         n++;
@@ -261,16 +253,16 @@ static bool can_recompute(const ckpt_tape *t, const struct use *use, int32_t i)
 }
 
 /* In tape order, so the operands of an op are decided before its result. */
-static void select_storages(const ckpt_tape *t, struct use *use)
+static void select_storages(const ckpt_tape *t, struct candidate *all)
 {
     for (int32_t s = 0; s < t->n_storages; s++)
-        use[s].compressed = is_compressed(t, &use[s], s);
+        all[s].compressed = is_compressed(t, &all[s], s);
     for (int32_t i = 0; i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
         const int32_t x = o->n_out ? op_out(t, o, 0) : 0;
-        struct use *u = x > 0 ? &use[t->tensors.data[x].storage] : NULL;
+        struct candidate *u = x > 0 ? &all[t->tensors.data[x].storage] : NULL;
         if (u && u->compressed && u->writer == i && u->writers == 1)
-            u->recomputed = can_recompute(t, use, i);
+            u->recomputed = can_recompute(t, all, i);
     }
 }
 
@@ -279,7 +271,7 @@ static void select_storages(const ckpt_tape *t, struct use *use)
 /* New ops are appended to the tape, then all ops are sorted by key. */
 struct compression {
     ckpt_tape *t;
-    struct use *use;
+    struct candidate *storages; /* per storage */
     struct {
         int64_t *data; /* per op: see tape_key() */
         int64_t capacity;
@@ -311,7 +303,7 @@ static int place_beside(struct compression *c, int32_t first, int32_t i, int sid
 static int encode(struct compression *c, int32_t storage)
 {
     ckpt_tape *t = c->t;
-    struct use *u = &c->use[storage];
+    struct candidate *u = &c->storages[storage];
     const int32_t first = t->n_ops;
     struct ckpt_desc d = {.dtype = CKPT_BF16, .ndim = 1, .shape = {values_of(t, storage)}};
     desc_dense(&d);
@@ -321,7 +313,7 @@ static int encode(struct compression *c, int32_t storage)
     return place_beside(c, first, u->writer, 1);
 }
 
-static bool can_reuse_copy(const struct use *u, int32_t i)
+static bool can_reuse_copy(const struct candidate *u, int32_t i)
 {
     return u->copy && i - u->copy_op <= REUSE_DISTANCE;
 }
@@ -330,7 +322,7 @@ static bool can_reuse_copy(const struct use *u, int32_t i)
 static int decode(struct compression *c, int32_t storage, int32_t i)
 {
     ckpt_tape *t = c->t;
-    struct use *u = &c->use[storage];
+    struct candidate *u = &c->storages[storage];
     const int32_t first = t->n_ops;
     if (can_reuse_copy(u, i))
         return 0;
@@ -345,7 +337,7 @@ static ckpt_tensor view_copy(struct compression *c, int32_t x)
 {
     ckpt_tape *t = c->t;
     const struct ckpt_desc d = t->tensors.data[x].desc;
-    const int32_t copy = c->use[t->tensors.data[x].storage].copy;
+    const int32_t copy = c->storages[t->tensors.data[x].storage].copy;
     return tape_view_tensor(t, tape_handle(t, copy), &d);
 }
 
@@ -354,7 +346,7 @@ static ckpt_tensor view_copy(struct compression *c, int32_t x)
 static int recompute(struct compression *c, int32_t storage, int32_t i)
 {
     ckpt_tape *t = c->t;
-    struct use *u = &c->use[storage];
+    struct candidate *u = &c->storages[storage];
     const struct op o = t->ops.data[u->writer];
     ckpt_tensor in[EXPR_INPUTS], out[MAX_RESULTS];
     if (can_reuse_copy(u, i))
@@ -362,7 +354,7 @@ static int recompute(struct compression *c, int32_t storage, int32_t i)
     int rc = 0;
     for (int k = 0; k < o.n_in && !rc; k++) {
         const int32_t x = op_in(t, &o, k), s = x > 0 ? t->tensors.data[x].storage : -1;
-        const bool coded = s >= 0 && c->use[s].compressed;
+        const bool coded = s >= 0 && c->storages[s].compressed;
         rc = coded ? decode(c, s, i) : 0;
         in[k] = coded && !rc ? view_copy(c, x) : x > 0 ? tape_handle(t, x) : CKPT_NONE;
     }
@@ -384,15 +376,16 @@ static int redirect(struct compression *c, int32_t i)
     ckpt_tape *t = c->t;
     int rc = 0;
     for (int k = 0; k < t->ops.data[i].n_in && !rc; k++) {
-        const int32_t at = t->ops.data[i].operands + k, x = t->operands.data[at];
+        const int32_t x = op_in(t, &t->ops.data[i], k);
         const int32_t storage = x > 0 ? t->tensors.data[x].storage : -1;
-        if (storage < 0 || !c->use[storage].compressed)
+        if (storage < 0 || !c->storages[storage].compressed)
             continue;
-        rc = (c->use[storage].recomputed ? recompute : decode)(c, storage, i);
+        rc = (c->storages[storage].recomputed ? recompute : decode)(c, storage, i);
         if (!rc) {
             const ckpt_tensor copy = view_copy(c, x);
-            t->operands.data[at] = copy.id;
             rc = t->error.code;
+            if (!rc)
+                tape_set_input(t, i, k, copy.id);
         }
     }
     return rc;
@@ -405,7 +398,7 @@ static int record_ops(struct compression *c, int32_t n_ops, int32_t n_storages)
     for (int32_t i = 0; i < n_ops && !rc; i++)
         rc = set_key(c, i, tape_key(i, 0));
     for (int32_t s = 0; s < n_storages && !rc; s++)
-        if (c->use[s].compressed && !c->use[s].recomputed)
+        if (c->storages[s].compressed && !c->storages[s].recomputed)
             rc = encode(c, s);
     for (int32_t i = 0; i < n_ops && !rc; i++)
         if (t->ops.data[i].phase == PHASE_BACKWARD && !(t->ops.data[i].def->flags & CKPT_OP_VIEW))
@@ -419,15 +412,15 @@ int pass_activations(const struct compilation *of)
     struct compression c = {.t = t};
     const enum phase phase = t->phase;
     const int32_t n_ops = t->n_ops, n_storages = t->n_storages;
-    int rc = find_uses(t, &c.use);
+    int rc = find_candidates(t, &c.storages);
     if (!rc)
-        select_storages(t, c.use);
+        select_storages(t, c.storages);
     if (!rc)
         rc = record_ops(&c, n_ops, n_storages);
     if (!rc && t->n_ops > n_ops)
         rc = tape_sort(t, c.keys.data);
     t->phase = phase;
-    free(c.use);
+    free(c.storages);
     free(c.keys.data);
     return rc;
 }

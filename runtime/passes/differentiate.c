@@ -82,7 +82,7 @@ static bool add_in_kernel(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g)
         before->desc.dtype != v->desc.dtype || !desc_is_dense(&before->desc) ||
         !tape_is_fresh(t, g))
         return false;
-    t->operands.data[o->operands + o->n_in - 1] = sum.id;
+    tape_set_input(t, v->op, o->n_in - 1, sum.id);
     return true;
 }
 
@@ -112,7 +112,7 @@ static bool is_used(const struct reverse *r, ckpt_tensor g)
     for (int32_t i = 0; i < r->n; i++)
         if (r->gradient[i] == g.id)
             return true;
-    return tape_is_read(t, g);
+    return uses_count(t, g.id) > 0;
 }
 
 /*
@@ -130,10 +130,7 @@ static bool is_own(const struct reverse *r, ckpt_tensor g, int32_t first_op)
     const struct op *o = &t->ops.data[v->op];
     if (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE) || o->accumulate != ACCUMULATE_NEVER)
         return false;
-    for (int32_t i = t->n_tensors - 1; i > g.id; i--)
-        if (t->tensors.data[i].storage == v->storage)
-            return false;
-    return true;
+    return uses_on(t, v->storage) == g.id;
 }
 
 static bool can_add(const ckpt_tape *t, ckpt_tensor g)
@@ -201,16 +198,14 @@ static bool is_bf16_gradient(const struct reverse *r, int32_t x)
            t->tensors.data[x].desc.dtype == CKPT_BF16;
 }
 
-/* Whether an op after the one that makes g reads the storage of x. */
+/* Whether the op that makes g, or a later one, has a tensor on the storage of x as an operand. */
 static bool is_read_behind(const ckpt_tape *t, ckpt_tensor g, int32_t x)
 {
-    const struct op *o = &t->ops.data[t->tensors.data[g.id].op];
-    for (int32_t i = t->n_operands - 1; i >= o->operands; i--) {
-        int32_t operand = t->operands.data[i];
-        if (operand > 0 && t->tensors.data[operand].storage == t->tensors.data[x].storage)
+    const int32_t from = t->tensors.data[g.id].op, storage = t->tensors.data[x].storage;
+    for (int32_t y = uses_on(t, storage); y; y = uses_older(t, y))
+        if (t->tensors.data[y].op >= from)
             return true;
-    }
-    return false;
+    return uses_last_reader(t, storage) >= from;
 }
 
 static bool has_master(const ckpt_tape *t, int32_t x)

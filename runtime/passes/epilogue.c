@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Epilogue fusion: GELU, gates and their gradients become part of adjacent matrix products.  This
- * file counts the reads of a complete tape, tests which ops can be fused, and rewrites them;
- * products.c applies the patterns in order.
+ * file tests which ops of a complete tape can be fused, and rewrites them; products.c applies the
+ * patterns in order.
  *
  * The tape alone determines what is fused, after differentiation.  Every value is rounded where it
  * was rounded before, so only the order of sums can change bits.  Fusion needs a device with such
  * kernels and products that are large enough (tape_env.epilogue_tiles).  Of 8-bit products only the
  * gradient of GELU is fused; the forward GELU is computed while its result is rounded (fp8.c).
  */
-#include <stdlib.h>
 #include "expr/expr.h"
 #include "kernels/kernel.h"
 #include "passes/epilogue.h"
@@ -69,119 +68,72 @@ int32_t epilogue_layer(const ckpt_tape *t, int32_t x)
     return o && can_have_epilogue(t, o, 3) ? t->tensors.data[x].op : -1;
 }
 
-int32_t epilogue_layer_dx(const struct epilogues *j, int32_t dx, int32_t readers)
+int32_t epilogue_layer_dx(const ckpt_tape *t, int32_t dx, int32_t readers)
 {
-    const struct op *o = epilogue_producer(j->t, dx, &op_linear_dx);
-    return o && can_have_epilogue(j->t, o, 2) && j->reads[dx].all == readers
-               ? j->t->tensors.data[dx].op
-               : -1;
+    const struct op *o = epilogue_producer(t, dx, &op_linear_dx);
+    return o && can_have_epilogue(t, o, 2) && uses_count(t, dx) == readers ? t->tensors.data[dx].op
+                                                                           : -1;
 }
 
-bool epilogue_can_redirect(const struct epilogues *j, int32_t x, int32_t i)
+int32_t epilogue_reader(const ckpt_tape *t, int32_t x, const struct ckpt_op_def *def)
 {
-    const struct reads *r = &j->reads[x];
-    return epilogue_is_plain(j->t, x) &&
-           j->backward[j->t->tensors.data[x].storage] == r->backward &&
-           (!r->backward || r->first > i);
+    int32_t last = -1;
+    for (int32_t u = uses_first(t, x); u >= 0; u = uses_next(t, u)) {
+        const struct op *o = &t->ops.data[uses_op(t, u)];
+        last = o->def == def && o->phase == PHASE_FORWARD ? uses_op(t, u) : last;
+    }
+    return last;
 }
 
-/* ---- reads ----------------------------------------------------------------------------------- */
-
-/* Adds n reads of x by op i (negative: removes them). */
-static void count_read(struct epilogues *j, int32_t i, int32_t x, int32_t n)
+int32_t epilogue_backward_read(const ckpt_tape *t, int32_t x)
 {
-    const int32_t backward = j->t->ops.data[i].phase != PHASE_FORWARD ? n : 0;
-    struct reads *r = &j->reads[x];
-    if (backward > 0 && (!r->backward || i < r->first))
-        r->first = i;
-    r->backward += backward;
-    r->all += n;
-    j->backward[j->t->tensors.data[x].storage] += backward;
+    int32_t u = uses_first(t, x);
+    while (u >= 0 && t->ops.data[uses_op(t, u)].phase == PHASE_FORWARD)
+        u = uses_next(t, u);
+    return u;
 }
 
-static void count_reads(struct epilogues *j, int32_t i, int32_t n)
+bool epilogue_can_redirect(const ckpt_tape *t, int32_t x, int32_t i)
 {
-    const struct op *o = &j->t->ops.data[i];
-    for (int k = 0; k < o->n_in; k++)
-        if (op_in(j->t, o, k) > 0)
-            count_read(j, i, op_in(j->t, o, k), n);
-}
-
-static void note_op(struct epilogues *j, int32_t i)
-{
-    const struct op *o = &j->t->ops.data[i];
-    count_reads(j, i, 1);
-    if (o->phase != PHASE_FORWARD)
-        return;
-    if (o->def == &op_gelu || o->def == &op_silu)
-        j->activation[op_in(j->t, o, 0)] = i;
-    if (o->def == &op_mul)
-        j->mul[op_in(j->t, o, 0)] = j->mul[op_in(j->t, o, 1)] = i;
-}
-
-/* A fusion adds at most one tensor. */
-bool epilogue_open(struct epilogues *j, ckpt_tape *t)
-{
-    *j = (struct epilogues){.t = t};
-    const size_t n = (size_t)t->n_tensors + (size_t)t->n_ops + 1;
-    j->reads = calloc(n, sizeof *j->reads);
-    j->activation = calloc(n, sizeof *j->activation);
-    j->mul = calloc(n, sizeof *j->mul);
-    j->backward = calloc((size_t)t->n_storages + (size_t)t->n_ops + 1, sizeof *j->backward);
-    if (!j->reads || !j->activation || !j->mul || !j->backward)
+    const int32_t first = epilogue_backward_read(t, x);
+    if (!epilogue_is_plain(t, x))
         return false;
-    for (int32_t i = 0; i < t->n_ops; i++)
-        note_op(j, i);
-    return true;
-}
-
-void epilogue_close(struct epilogues *j)
-{
-    free(j->reads);
-    free(j->activation);
-    free(j->mul);
-    free(j->backward);
+    for (int32_t y = uses_on(t, t->tensors.data[x].storage); y; y = uses_older(t, y))
+        if (y != x && epilogue_backward_read(t, y) >= 0)
+            return false;
+    return first < 0 || uses_op(t, first) > i;
 }
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-int epilogue_replace_op(struct epilogues *j, int32_t i, const struct ckpt_op_def *def,
-                        uint32_t extra, int n_in, const int32_t *in, int n_out, const int32_t *out)
+int epilogue_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, uint32_t extra,
+                        int n_in, const int32_t *in, int n_out, const int32_t *out)
 {
-    ckpt_tape *t = j->t;
     enum { MAX = 6 }; /* maximum number of operands and of results */
     struct ckpt_desc of_in[MAX], of_out[MAX];
     struct ckpt_call call;
     char message[CKPT_MESSAGE];
-    count_reads(j, i, -1);
     if (tape_replace_op(t, i, def, NULL, 0, n_in, in, n_out, out))
         return t->error.code;
     t->ops.data[i].extra = extra;
-    count_reads(j, i, 1);
     tape_call(t, &t->ops.data[i], &call, of_in, of_out);
     call.message = message;
     call.message_size = sizeof message;
     return def->shape(&call) ? tape_fail(t, CKPT_ESHAPE, "%s: %s", def->name, message) : CKPT_OK;
 }
 
-void epilogue_remove_op(struct epilogues *j, int32_t i, int32_t by)
+void epilogue_remove_op(ckpt_tape *t, int32_t i, int32_t by)
 {
-    tape_join_lines(&j->t->ops.data[i], &j->t->ops.data[by]);
-    count_reads(j, i, -1);
-    tape_remove_op(j->t, i);
+    tape_join_lines(&t->ops.data[i], &t->ops.data[by]);
+    tape_remove_op(t, i);
 }
 
-int32_t epilogue_redirect_reads(struct epilogues *j, int32_t x)
+int32_t epilogue_redirect_reads(ckpt_tape *t, int32_t x)
 {
-    ckpt_tape *t = j->t;
     struct ckpt_desc d = t->tensors.data[x].desc;
     const int32_t again = tape_new_tensor(t, &d, STORAGE_TEMPORARY).id;
-    for (int32_t i = j->reads[x].first; again && j->reads[x].backward > 0 && i < t->n_ops; i++)
-        for (int k = 0; k < t->ops.data[i].n_in; k++)
-            if (op_in(t, &t->ops.data[i], k) == x && t->ops.data[i].phase != PHASE_FORWARD) {
-                t->operands.data[t->ops.data[i].operands + k] = again;
-                count_read(j, i, x, -1);
-                count_read(j, i, again, 1);
-            }
+    for (int32_t u = epilogue_backward_read(t, x); again && u >= 0;
+         u = epilogue_backward_read(t, x))
+        tape_set_input(t, uses_op(t, u), uses_operand(t, u), again);
     return again;
 }

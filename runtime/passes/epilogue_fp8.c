@@ -20,13 +20,12 @@ bool epilogue_has_gelu_largest(const ckpt_tape *t, const struct op *o)
            has_kernel(t, op_in(t, o, FP8_QX), op_out(t, o, 0));
 }
 
-void epilogue_gelu_fp8_dx(struct epilogues *j, int32_t i)
+void epilogue_gelu_fp8_dx(ckpt_tape *t, int32_t i)
 {
-    ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i];
     const int32_t dy = op_in(t, o, 0), pre = op_in(t, o, 1);
     const struct op *p = epilogue_producer(t, dy, &op_linear_fp8_dx);
-    if (!p || (p->n_in > FP8_DX_PRE && op_in(t, p, FP8_DX_PRE) > 0) || j->reads[dy].all != 1 ||
+    if (!p || (p->n_in > FP8_DX_PRE && op_in(t, p, FP8_DX_PRE) > 0) || uses_count(t, dy) != 1 ||
         !epilogue_is_plain(t, pre) || !epilogue_is_plain(t, op_out(t, o, 0)) ||
         !has_kernel(t, op_in(t, p, 0), dy))
         return;
@@ -39,7 +38,7 @@ void epilogue_gelu_fp8_dx(struct epilogues *j, int32_t i)
     in[FP8_DX_PRE] = pre;
     for (int k = 0; k < o->n_out; k++)
         out[k] = op_out(t, o, k);
-    if (!epilogue_replace_op(j, product, &op_linear_fp8_dx_gelu, o->extra, FP8_DX_INPUTS, in,
+    if (!epilogue_replace_op(t, product, &op_linear_fp8_dx_gelu, o->extra, FP8_DX_INPUTS, in,
                              o->n_out, out))
-        epilogue_remove_op(j, i, product);
+        epilogue_remove_op(t, i, product);
 }

@@ -19,31 +19,26 @@ struct gate {
 /* The first op after `after`, other than `but`, that reads x, or -1. */
 static int32_t next_reader(const ckpt_tape *t, int32_t x, int32_t after, int32_t but)
 {
-    for (int32_t i = after + 1; i < t->n_ops; i++)
-        for (int k = 0; k < t->ops.data[i].n_in && i != but; k++)
-            if (op_in(t, &t->ops.data[i], k) == x)
-                return i;
-    return -1;
+    const int32_t i = uses_next_reader(t, x, after);
+    return i == but ? uses_next_reader(t, x, but) : i;
 }
 
 /* Matches op i = silu_dx(dh up, gate).  Returns whether it can be fused into the product that
  * computes dh. */
-static bool find_gradient(const struct epilogues *j, int32_t i, struct gate *g)
+static bool find_gradient(const ckpt_tape *t, int32_t i, struct gate *g)
 {
-    const ckpt_tape *t = j->t;
     const struct op *o = &t->ops.data[i], *mul_up = epilogue_producer(t, op_in(t, o, 0), &op_mul);
     g->gate = op_in(t, o, 1);
     g->dgate = op_out(t, o, 0);
-    const int32_t activation = j->activation[g->gate];
-    if (!mul_up || j->reads[op_in(t, o, 0)].all != 1 || !activation ||
-        t->ops.data[activation].def != &op_silu)
+    const int32_t silu = epilogue_reader(t, g->gate, &op_silu);
+    if (!mul_up || uses_count(t, op_in(t, o, 0)) != 1 || silu < 0)
         return false;
-    g->silu = op_out(t, &t->ops.data[activation], 0);
+    g->silu = op_out(t, &t->ops.data[silu], 0);
     g->mul_up = (int32_t)(mul_up - t->ops.data);
     for (int k = 0; k < 2; k++) {
         const int32_t dh = op_in(t, mul_up, k);
         g->up = op_in(t, mul_up, 1 - k);
-        g->product = epilogue_layer_dx(j, dh, 2);
+        g->product = epilogue_layer_dx(t, dh, 2);
         g->mul_silu = g->product < 0 ? -1 : next_reader(t, dh, g->product, g->mul_up);
         const struct op *b = g->mul_silu < 0 ? NULL : &t->ops.data[g->mul_silu];
         if (b && b->def == &op_mul && b->accumulate == ACCUMULATE_NEVER &&
@@ -56,9 +51,8 @@ static bool find_gradient(const struct epilogues *j, int32_t i, struct gate *g)
 }
 
 /* Whether the operands and results have the layout and shape that the kernel requires. */
-static bool is_plain(const struct epilogues *j, const struct gate *g)
+static bool is_plain(const ckpt_tape *t, const struct gate *g)
 {
-    const ckpt_tape *t = j->t;
     const int32_t x[] = {g->gate, g->up, g->dgate, g->dup};
     bool plain =
         epilogue_is_before(t, g->gate, g->product) && epilogue_is_before(t, g->up, g->product);
@@ -69,34 +63,31 @@ static bool is_plain(const struct epilogues *j, const struct gate *g)
 }
 
 /* The result of the forward op silu times up, or 0. */
-static int32_t find_h(const struct epilogues *j, int32_t silu, int32_t up)
+static int32_t find_h(const ckpt_tape *t, int32_t silu, int32_t up)
 {
-    const ckpt_tape *t = j->t;
-    const int32_t i = j->mul[silu];
-    const struct op *o = i ? &t->ops.data[i] : NULL;
-    return o && o->def == &op_mul && silu != up && other_factor(t, o, silu) == up ? op_out(t, o, 0)
-                                                                                  : 0;
+    const int32_t i = epilogue_reader(t, silu, &op_mul);
+    const struct op *o = i >= 0 ? &t->ops.data[i] : NULL;
+    return o && silu != up && other_factor(t, o, silu) == up ? op_out(t, o, 0) : 0;
 }
 
 /* Fuses op i, a gradient of SiLU, and both multiplications by dh into the product that computes dh.
  * The product also recomputes h if all its reads in the backward pass come later. */
-void epilogue_gate_dx(struct epilogues *j, int32_t i)
+void epilogue_gate_dx(ckpt_tape *t, int32_t i)
 {
-    ckpt_tape *t = j->t;
     struct gate g;
-    if (!find_gradient(j, i, &g) || !is_plain(j, &g))
+    if (!find_gradient(t, i, &g) || !is_plain(t, &g))
         return;
     const struct op *p = &t->ops.data[g.product];
     const int32_t in[] = {op_in(t, p, 0), op_in(t, p, 1), g.gate, g.up};
     int32_t out[] = {g.dgate, g.dup, 0}, n = 2;
-    const int32_t h = find_h(j, g.silu, g.up);
-    if (h && j->reads[h].backward && epilogue_can_redirect(j, h, g.product))
-        out[n++] = epilogue_redirect_reads(j, h);
-    if (t->error.code || epilogue_replace_op(j, g.product, &op_linear_dx_gated, 0, 4, in, n, out))
+    const int32_t h = find_h(t, g.silu, g.up);
+    if (h && epilogue_backward_read(t, h) >= 0 && epilogue_can_redirect(t, h, g.product))
+        out[n++] = epilogue_redirect_reads(t, h);
+    if (t->error.code || epilogue_replace_op(t, g.product, &op_linear_dx_gated, 0, 4, in, n, out))
         return;
-    epilogue_remove_op(j, g.mul_up, g.product);
-    epilogue_remove_op(j, g.mul_silu, g.product);
-    epilogue_remove_op(j, i, g.product);
+    epilogue_remove_op(t, g.mul_up, g.product);
+    epilogue_remove_op(t, g.mul_silu, g.product);
+    epilogue_remove_op(t, i, g.product);
 }
 
 /* Whether an op in the open interval (after, before) other than `but` reads x. */
@@ -117,15 +108,15 @@ static int32_t layer_without_bias(const ckpt_tape *t, int32_t x)
 /* Fuses op i, the SiLU of a gate, and the multiplication by up into the two layers that compute
  * gate and up, if the backward pass does not read h.  The later layer does all the work; the other
  * ops are removed. */
-void epilogue_gate(struct epilogues *j, int32_t i)
+void epilogue_gate(ckpt_tape *t, int32_t i)
 {
-    ckpt_tape *t = j->t;
     const int32_t gate = op_in(t, &t->ops.data[i], 0), silu = op_out(t, &t->ops.data[i], 0);
-    const int32_t mul = j->mul[silu], up = mul ? other_factor(t, &t->ops.data[mul], silu) : 0;
-    const int32_t h = mul ? find_h(j, silu, up) : 0;
+    const int32_t mul = epilogue_reader(t, silu, &op_mul);
+    const int32_t up = mul >= 0 ? other_factor(t, &t->ops.data[mul], silu) : 0;
+    const int32_t h = mul >= 0 ? find_h(t, silu, up) : 0;
     const int32_t of_gate = layer_without_bias(t, gate), of_up = h ? layer_without_bias(t, up) : -1;
-    if (of_gate < 0 || of_up < 0 || of_gate == of_up || j->reads[silu].all != 1 ||
-        j->reads[h].backward || !epilogue_can_redirect(j, h, -1))
+    if (of_gate < 0 || of_up < 0 || of_gate == of_up || uses_count(t, silu) != 1 ||
+        epilogue_backward_read(t, h) >= 0 || !epilogue_can_redirect(t, h, -1))
         return;
     const struct op *g = &t->ops.data[of_gate], *u = &t->ops.data[of_up];
     const int32_t first = of_gate < of_up ? of_gate : of_up, last = of_gate + of_up - first;
@@ -134,9 +125,9 @@ void epilogue_gate(struct epilogues *j, int32_t i)
         is_read_between(t, first == of_gate ? gate : up, first, last, i))
         return;
     const int32_t in[] = {op_in(t, g, 0), op_in(t, g, 1), op_in(t, u, 1)}, out[] = {gate, up, h};
-    if (epilogue_replace_op(j, last, &op_linear_gated, 0, 3, in, 3, out))
+    if (epilogue_replace_op(t, last, &op_linear_gated, 0, 3, in, 3, out))
         return;
-    epilogue_remove_op(j, first, last);
-    epilogue_remove_op(j, i, last);
-    epilogue_remove_op(j, mul, last);
+    epilogue_remove_op(t, first, last);
+    epilogue_remove_op(t, i, last);
+    epilogue_remove_op(t, mul, last);
 }

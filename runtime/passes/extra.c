@@ -150,7 +150,7 @@ static void request_largest(ckpt_tape *t, int32_t i)
         if (k)
             tape_add_input(t, i, x);
         else
-            t->operands.data[t->ops.data[i].operands + FP8_MOST] = x;
+            tape_set_input(t, i, FP8_MOST, x);
     }
 }
 
@@ -170,7 +170,7 @@ static void record_largest(ckpt_tape *t, int32_t i)
     if (t->error.code)
         return;
     t->ops.data[t->n_ops - 1].first_line = t->ops.data[i].first_line;
-    t->operands.data[t->ops.data[i].operands + FP8_MOST] = x.id;
+    tape_set_input(t, i, FP8_MOST, x.id);
 }
 
 /* Finds what no producer writes, each just before it is read. */

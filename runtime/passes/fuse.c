@@ -42,20 +42,11 @@ enum {
     MAX_SUMMED = 1 << 30 /* elements: limit of one launch */
 };
 
-/* A list of ops for every tensor or storage, ascending (CSR). */
-struct lists {
-    int32_t *first; /* n + 1 offsets into op */
-    int32_t *op;
-};
-
 struct fusion {
     ckpt_tape *t;
-    struct lists readers; /* per tensor */
-    struct lists writers; /* per storage */
-    int32_t *views;       /* per storage: number of tensors on it */
-    int32_t *last_read;   /* per storage: the last op that reads it */
-    bool only_rows;       /* fuse only programs with sums */
-    int fused;            /* number of ops that were removed */
+    int32_t *kept;  /* per storage: the last op that reads it, or for which it is worth keeping */
+    bool only_rows; /* fuse only programs with sums */
+    int fused;      /* number of ops that were removed */
 };
 
 /* ---- programs of ops with kernels of their own ----------------------------------------------- */
@@ -246,90 +237,14 @@ static bool merge(const ckpt_tape *t, const struct expr *ea, const struct op *a,
            expr_row_nodes(&j->e).n <= EXPR_ROW_NODES;
 }
 
-/* ---- readers and writers --------------------------------------------------------------------- */
-
-/* Allocates lists for n keys with `total` entries.  Returns 0 or CKPT_ENOMEM. */
-static int make_lists(struct lists *l, int32_t n, int32_t total)
-{
-    l->first = calloc((size_t)n + 2, sizeof *l->first);
-    l->op = calloc((size_t)total + 1, sizeof *l->op);
-    return l->first && l->op ? 0 : CKPT_ENOMEM;
-}
-
-/* Counts op i in the list of key `at`, or enters it.  Counts are stored two positions later, so
- * that entering turns them into offsets. */
-static void enter(struct lists *l, int32_t at, int32_t op, bool count)
-{
-    if (count)
-        l->first[at + 2]++;
-    else
-        l->op[l->first[at + 1]++] = op;
-}
-
-static void scan(struct fusion *f, bool count)
-{
-    const ckpt_tape *t = f->t;
-    for (int32_t i = 0; i < t->n_ops; i++) {
-        const struct op *o = &t->ops.data[i];
-        for (int k = 0; k < o->n_in + o->n_out; k++) {
-            int32_t x = t->operands.data[o->operands + k];
-            if (x <= 0)
-                continue;
-            int32_t storage = t->tensors.data[x].storage;
-            if (k < o->n_in)
-                enter(&f->readers, x, i, count);
-            else if (!(o->def->flags & CKPT_OP_VIEW))
-                enter(&f->writers, storage, i, count);
-            if (k < o->n_in)
-                f->last_read[storage] = i;
-        }
-    }
-}
-
-static void sum_counts(struct lists *l, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        l->first[i + 1] += l->first[i];
-    l->first[n + 1] += l->first[n];
-}
-
-static int prepare(struct fusion *f)
-{
-    ckpt_tape *t = f->t;
-    f->views = calloc((size_t)t->n_storages + 1, sizeof *f->views);
-    f->last_read = calloc((size_t)t->n_storages + 1, sizeof *f->last_read);
-    if (!f->views || !f->last_read || make_lists(&f->readers, t->n_tensors, t->n_operands) ||
-        make_lists(&f->writers, t->n_storages, t->n_operands))
-        return tape_fail(t, CKPT_ENOMEM, "no memory to merge the ops of a tape");
-    for (int32_t i = 1; i < t->n_tensors; i++)
-        f->views[t->tensors.data[i].storage]++;
-    scan(f, true);
-    sum_counts(&f->readers, t->n_tensors);
-    sum_counts(&f->writers, t->n_storages);
-    scan(f, false);
-    return 0;
-}
-
-/* Whether an op in the open interval (after, before) writes the storage of x. */
-static bool is_written(const struct fusion *f, int32_t x, int32_t after, int32_t before)
-{
-    int32_t s = f->t->tensors.data[x].storage;
-    for (int32_t i = f->writers.first[s]; i < f->writers.first[s + 1]; i++)
-        if (f->writers.op[i] > after && f->writers.op[i] < before)
-            return true;
-    return false;
-}
-
 /* ---- legality and profit --------------------------------------------------------------------- */
 
 /* Whether only ops of this step see x: it is alone on a storage that no step keeps. */
-static bool is_private(const struct fusion *f, int32_t x)
+static bool is_private(const ckpt_tape *t, int32_t x)
 {
-    const ckpt_tape *t = f->t;
-    int32_t s = t->tensors.data[x].storage;
-    const struct storage *storage = &t->storages.data[s];
+    const struct storage *storage = &t->storages.data[t->tensors.data[x].storage];
     return (storage->kind == STORAGE_ACTIVATION || storage->kind == STORAGE_TEMPORARY) &&
-           !storage->carried && storage->param < 0 && storage->feed < 0 && f->views[s] == 1 &&
+           !storage->carried && storage->param < 0 && storage->feed < 0 && uses_is_alone(t, x) &&
            x != t->loss;
 }
 
@@ -358,10 +273,9 @@ static bool is_full(const struct expr *eb, const struct ckpt_desc *x, bool exact
 
 /* Whether reader b at j, whose program is eb, can compute a at i: the same values from unchanged
  * operands. */
-static bool can_fuse(const struct fusion *f, const struct expr *ea, int32_t i,
-                     const struct expr *eb, int32_t j)
+static bool can_fuse(const ckpt_tape *t, const struct expr *ea, int32_t i, const struct expr *eb,
+                     int32_t j)
 {
-    const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i], *b = &t->ops.data[j];
     if ((a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE))
         return false;
@@ -371,7 +285,7 @@ static bool can_fuse(const struct fusion *f, const struct expr *ea, int32_t i,
     if (ea->reduced ? !has_rows_of(ea, eb, x, y) : !constant && !is_full(eb, x, expr_has_place(ea)))
         return false;
     for (int k = 0; k < a->n_in; k++)
-        if (is_written(f, op_in(t, a, k), i, j))
+        if (uses_is_written(t, t->tensors.data[op_in(t, a, k)].storage, i, j))
             return false;
     return true;
 }
@@ -403,7 +317,7 @@ static int64_t bytes_kept(const struct fusion *f, const struct op *a, int32_t j)
         for (int i = 0; i < k; i++)
             again |= t->tensors.data[op_in(t, a, i)].storage == s;
         bool is_resident = t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
-        if (!again && !is_resident && f->last_read[s] < j)
+        if (!again && !is_resident && f->kept[s] < j)
             bytes += desc_bytes(&t->tensors.data[x].desc);
     }
     return bytes;
@@ -465,32 +379,28 @@ static int32_t root_of(struct groups *g, int32_t i)
 }
 
 /* Whether all readers of the result of op i may compute it.  Size limits are checked later. */
-static bool is_fusable(const struct fusion *f, int32_t i)
+static bool is_fusable(const ckpt_tape *t, int32_t i)
 {
-    const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
     struct expr e, reader;
-    if (!expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
+    if (!expr_of_op(t, a, &e) || !is_private(t, op_out(t, a, 0)))
         return false;
-    const int32_t x = op_out(t, a, 0), end = f->readers.first[x + 1];
-    int32_t k = f->readers.first[x];
-    if (k == end)
-        return false;
-    while (k < end && expr_of_op(t, &t->ops.data[f->readers.op[k]], &reader) &&
-           can_fuse(f, &e, i, &reader, f->readers.op[k]))
-        k++;
-    return k == end;
+    const int32_t x = op_out(t, a, 0);
+    int32_t u = uses_first(t, x);
+    while (u >= 0 && expr_of_op(t, &t->ops.data[uses_op(t, u)], &reader) &&
+           can_fuse(t, &e, i, &reader, uses_op(t, u)))
+        u = uses_next(t, u);
+    return uses_count(t, x) && u < 0;
 }
 
 /* Unites op i and its readers in a group.  Its result is saved if the backward pass reads it. */
-static void group_op(const struct fusion *f, struct groups *g, int32_t i)
+static void group_op(const ckpt_tape *t, struct groups *g, int32_t i)
 {
-    const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i];
     const int32_t x = op_out(t, a, 0);
     int64_t saved = 0;
-    for (int32_t k = f->readers.first[x]; k < f->readers.first[x + 1]; k++) {
-        const int32_t j = f->readers.op[k], from = root_of(g, i), to = root_of(g, j);
+    for (int32_t u = uses_first(t, x); u >= 0; u = uses_next(t, u)) {
+        const int32_t j = uses_op(t, u), from = root_of(g, i), to = root_of(g, j);
         if (from != to) {
             g->parent[from] = to;
             g->of[to].saved += g->of[from].saved;
@@ -516,10 +426,10 @@ static void keep_operands(struct fusion *f, struct groups *g, int32_t i, bool co
         const int32_t s = t->tensors.data[x].storage;
         const bool is_resident =
             t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
-        if (is_resident || f->last_read[s] >= group->last)
+        if (is_resident || f->kept[s] >= group->last)
             continue;
         if (!count && 2 * group->kept <= group->saved)
-            f->last_read[s] = group->last;
+            f->kept[s] = group->last;
         else if (count && g->seen[s] != root + 1)
             group->kept += desc_bytes(&t->tensors.data[x].desc);
         g->seen[s] = root + 1;
@@ -531,11 +441,11 @@ static void keep_all(struct fusion *f, struct groups *g)
     const int32_t n = f->t->n_ops;
     for (int32_t i = 0; i < n; i++) {
         g->parent[i] = i;
-        g->fusable[i] = is_fusable(f, i);
+        g->fusable[i] = is_fusable(f->t, i);
     }
     for (int32_t i = 0; i < n; i++)
         if (g->fusable[i])
-            group_op(f, g, i);
+            group_op(f->t, g, i);
     for (int32_t i = 0; i < n; i++)
         g->of[root_of(g, i)].last = i;
     for (int32_t i = 0; i < n; i++)
@@ -574,7 +484,7 @@ static int replace(struct fusion *f, const struct expr_merged *merged, const str
     int rc = expr_replace_op(t, j, merged, &out, 1);
     for (int k = 0; k < merged->e.n_in && !rc; k++) {
         int32_t s = t->tensors.data[merged->in[k]].storage;
-        f->last_read[s] = f->last_read[s] > j ? f->last_read[s] : j;
+        f->kept[s] = f->kept[s] > j ? f->kept[s] : j;
     }
     if (!rc)
         tape_join_lines(a, &t->ops.data[j]);
@@ -590,15 +500,15 @@ static int fuse_op(struct fusion *f, int32_t i)
     struct expr_merged merged[MAX_READERS];
     int32_t reader[MAX_READERS];
     int n = 0;
-    if (!expr_of_op(t, a, &e) || (f->only_rows && !e.reduced) || !is_private(f, op_out(t, a, 0)))
+    if (!expr_of_op(t, a, &e) || (f->only_rows && !e.reduced) || !is_private(t, op_out(t, a, 0)))
         return 0;
     int32_t x = op_out(t, a, 0);
-    for (int32_t k = f->readers.first[x]; k < f->readers.first[x + 1]; k++) {
-        int32_t j = f->readers.op[k];
+    for (int32_t u = uses_first(t, x); u >= 0; u = uses_next(t, u)) {
+        const int32_t j = uses_op(t, u);
         if (n && reader[n - 1] == j) /* b reads x twice */
             continue;
         const struct op *b = &t->ops.data[j];
-        if (n == MAX_READERS || !expr_of_op(t, b, &eb) || !can_fuse(f, &e, i, &eb, j) ||
+        if (n == MAX_READERS || !expr_of_op(t, b, &eb) || !can_fuse(t, &e, i, &eb, j) ||
             !merge(t, &e, a, &eb, b, &merged[n]))
             return 0;
         reader[n++] = j;
@@ -616,17 +526,16 @@ static int fuse_op(struct fusion *f, int32_t i)
 
 static int run_round(struct fusion *f)
 {
-    int rc = prepare(f);
-    if (!rc)
-        rc = find_groups(f);
-    for (int32_t i = 0; i < f->t->n_ops && !rc; i++)
+    const ckpt_tape *t = f->t;
+    f->kept = calloc((size_t)t->n_storages + 1, sizeof *f->kept);
+    if (!f->kept)
+        return tape_fail(f->t, CKPT_ENOMEM, "no memory to merge the ops of a tape");
+    for (int32_t s = 0; s < t->n_storages; s++)
+        f->kept[s] = uses_last_reader(t, s);
+    int rc = find_groups(f);
+    for (int32_t i = 0; i < t->n_ops && !rc; i++)
         rc = fuse_op(f, i);
-    free(f->readers.first);
-    free(f->readers.op);
-    free(f->writers.first);
-    free(f->writers.op);
-    free(f->views);
-    free(f->last_read);
+    free(f->kept);
     return rc;
 }
 

@@ -38,33 +38,12 @@ static int32_t storage_of(const ckpt_tape *t, int32_t x)
     return x > 0 ? t->tensors.data[x].storage : -1;
 }
 
-static bool reads(const ckpt_tape *t, int32_t i, int32_t storage)
-{
-    const struct op *o = &t->ops.data[i];
-    for (int k = 0; k < o->n_in; k++)
-        if (storage_of(t, op_in(t, o, k)) == storage)
-            return true;
-    return false;
-}
-
-static bool writes(const ckpt_tape *t, int32_t i, int32_t storage)
-{
-    const struct op *o = &t->ops.data[i];
-    for (int k = 0; k < o->n_out && !(o->def->flags & CKPT_OP_VIEW); k++)
-        if (storage_of(t, op_out(t, o, k)) == storage)
-            return true;
-    return false;
-}
-
 /* ---- pairs of loss and gradient -------------------------------------------------------------- */
 
 /* Whether no op other than i reads x. */
 static bool is_read_by_one(const ckpt_tape *t, int32_t x, int32_t i)
 {
-    for (int32_t k = 0; k < t->n_ops; k++)
-        if (k != i && reads(t, k, storage_of(t, x)))
-            return false;
-    return true;
+    return !uses_has_reader_but(t, storage_of(t, x), i);
 }
 
 /* The op that computes the loss of gradient i if the two can become one op, else -1. */
@@ -141,14 +120,33 @@ static bool mark_late(struct loss_move *u)
     return true;
 }
 
-/* Whether an op in (from, to], which does not move behind `to`, writes the storage; with `read`:
- * reads it. */
+/* Whether op i is in (from, to] and does not move behind `to`. */
+static bool is_between(const struct loss_move *u, int32_t i, int32_t from, int32_t to)
+{
+    return i > from && i <= to && !is_late(u, i) && u->to[i] <= to;
+}
+
+/* Whether such an op reads x; writes x. */
+static bool is_read_between(const struct loss_move *u, int32_t x, int32_t from, int32_t to)
+{
+    for (int32_t r = uses_first(u->t, x); r >= 0; r = uses_next(u->t, r))
+        if (is_between(u, uses_op(u->t, r), from, to))
+            return true;
+    return false;
+}
+
+static bool is_written_between(const struct loss_move *u, int32_t x, int32_t from, int32_t to)
+{
+    const int32_t i = u->t->tensors.data[x].op;
+    return is_between(u, i, from, to) && !(u->t->ops.data[i].def->flags & CKPT_OP_VIEW);
+}
+
+/* Whether such an op writes the storage; or, with `read`, reads it. */
 static bool is_accessed(const struct loss_move *u, int32_t storage, int32_t from, int32_t to,
                         bool read)
 {
-    for (int32_t i = from + 1; i <= to && storage >= 0; i++)
-        if (!is_late(u, i) && u->to[i] <= to &&
-            (read ? reads(u->t, i, storage) : writes(u->t, i, storage)))
+    for (int32_t x = storage >= 0 ? uses_on(u->t, storage) : 0; x; x = uses_older(u->t, x))
+        if (is_written_between(u, x, from, to) || (read && is_read_between(u, x, from, to)))
             return true;
     return false;
 }
@@ -163,8 +161,7 @@ static bool can_move(const struct loss_move *u, int32_t i, int32_t to)
         if (is_accessed(u, storage_of(t, op_in(t, o, k)), i, to, false))
             return false;
     for (int k = 0; k < o->n_out; k++)
-        if (is_accessed(u, storage_of(t, op_out(t, o, k)), i, to, true) ||
-            is_accessed(u, storage_of(t, op_out(t, o, k)), i, to, false))
+        if (is_accessed(u, storage_of(t, op_out(t, o, k)), i, to, true))
             return false;
     return true;
 }
@@ -186,9 +183,10 @@ static bool is_live(const ckpt_tape *t, int32_t x, int32_t to)
     const int32_t s = storage_of(t, x);
     if (s < 0 || (t->storages.data[s].kind != STORAGE_ACTIVATION))
         return true;
-    for (int32_t i = to + 1; i < t->n_ops && t->ops.data[i].phase == PHASE_BACKWARD; i++)
-        if (reads(t, i, s))
-            return true;
+    for (int32_t y = uses_on(t, s); y; y = uses_older(t, y))
+        for (int32_t u = uses_first(t, y); u >= 0; u = uses_next(t, u))
+            if (uses_op(t, u) > to && t->ops.data[uses_op(t, u)].phase == PHASE_BACKWARD)
+                return true;
     return false;
 }
 
@@ -269,9 +267,7 @@ static void overwrite_logits(ckpt_tape *t, int32_t logits, int32_t dx)
     if (s->kind != STORAGE_TEMPORARY || s->carried || s->bytes != t->storages.data[to].bytes ||
         t->tensors.data[dx].desc.offset)
         return;
-    for (int32_t x = 1; x < t->n_tensors; x++)
-        if (t->tensors.data[x].storage == from)
-            t->tensors.data[x].storage = to;
+    tape_move_storage(t, from, to);
 }
 
 /* Turns gradient op i into loss and gradient, and removes the op that computed the loss. */
@@ -279,29 +275,19 @@ static int fuse_pair(struct loss_move *u, int32_t i)
 {
     ckpt_tape *t = u->t;
     const int32_t c = u->loss[i];
-    if (ARRAY_RESERVE(&t->operands, t->n_operands + 6))
-        return tape_fail(t, CKPT_ENOMEM, "no memory to fuse a loss with its gradient");
-    struct op *o = &t->ops.data[i];
-    const struct op *of = &t->ops.data[c];
-    const int32_t loss = op_out(t, of, 0), dx = op_out(t, o, 0), rows = op_in(t, o, DX_X + 1);
-    const int32_t weight = o->n_in > DX_WEIGHT ? op_in(t, o, DX_WEIGHT) : 0;
-    const int32_t all[] = {op_in(t, o, 0),         op_in(t, o, DX_X),  rows,
-                           weight ? weight : loss, weight ? loss : dx, dx};
-    for (int k = 1; k < of->n_out; k++)
-        t->tensors.data[op_out(t, of, k)].op = -1;
-    tape_join_lines(of, o);
+    const struct op *o = &t->ops.data[i], *of = &t->ops.data[c];
+    const int32_t x = op_in(t, o, DX_X), dx = op_out(t, o, 0), out[] = {op_out(t, of, 0), dx};
+    int32_t in[] = {op_in(t, o, 0), x, op_in(t, o, DX_X + 1), 0};
+    const bool weighted = o->n_in > DX_WEIGHT && op_in(t, o, DX_WEIGHT);
+    if (weighted)
+        in[3] = op_in(t, o, DX_WEIGHT);
+    tape_join_lines(of, &t->ops.data[i]);
     tape_remove_op(t, c);
-    o->def = &op_cross_entropy_both;
-    o->n_in = weight ? 4 : 3;
-    o->n_out = 2;
-    o->operands = t->n_operands;
-    memcpy(t->operands.data + t->n_operands, all, (size_t)(o->n_in + 2) * sizeof *all);
-    t->n_operands += o->n_in + 2;
-    if (can_overwrite(t, op_in(t, o, DX_X), i))
-        overwrite_logits(t, op_in(t, o, DX_X), dx);
-    t->tensors.data[loss].op = t->tensors.data[dx].op = i;
-    t->tensors.data[loss].index = 0;
-    t->tensors.data[dx].index = 1;
+    if (tape_replace_op(t, i, &op_cross_entropy_both, o->attr, o->attr_size, weighted ? 4 : 3, in,
+                        2, out))
+        return t->error.code;
+    if (can_overwrite(t, x, i))
+        overwrite_logits(t, x, dx);
     return 0;
 }
 

@@ -6,7 +6,6 @@
  * is kept longer, and in the backward pass, where no plan recomputes one result without the other.
  * Each result is computed as before, so no bit changes.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "passes/join.h"
 #include "passes/passes.h"
@@ -84,21 +83,30 @@ static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_merged 
     return 0;
 }
 
-/* first: per storage, the first op that writes a tensor on it.  The result of b is written earlier
- * than before, so nothing else may use its storage until then. */
-static int pair_op(ckpt_tape *t, int32_t a, int32_t b, const int32_t *first)
+/* Whether op b writes its storage first.  Its result is written earlier in a pair, so nothing else
+ * may use the storage until then. */
+static bool is_first_on_storage(const ckpt_tape *t, int32_t b)
+{
+    for (int32_t x = uses_on(t, storage_of(t, b)); x; x = uses_older(t, x))
+        if (t->tensors.data[x].op < b)
+            return false;
+    return true;
+}
+
+static int pair_op(ckpt_tape *t, int32_t a, int32_t b)
 {
     const struct expr *x = single(t, a), *y = single(t, b);
     struct expr_merged j;
     bool swapped;
     if (!x || !y || x->dtype != y->dtype || !desc_same_shape(result(t, a), result(t, b)) ||
-        first[storage_of(t, b)] < b || !share_operands(t, a, b) || !merge(t, a, b, &j, &swapped))
+        !is_first_on_storage(t, b) || !share_operands(t, a, b) || !merge(t, a, b, &j, &swapped))
         return 0;
     return replace(t, a, b, &j, swapped);
 }
 
-static int pair_all(ckpt_tape *t, const int32_t *first)
+int pass_pair(const struct compilation *c)
 {
+    ckpt_tape *t = c->tape;
     int rc = 0;
     for (int32_t a = 0; a < t->n_ops && !rc; a++) {
         int32_t b = a + 1;
@@ -106,24 +114,7 @@ static int pair_all(ckpt_tape *t, const int32_t *first)
             continue;
         while (b < t->n_ops && t->ops.data[b].def == &tape_removed)
             b++;
-        rc = b < t->n_ops ? pair_op(t, a, b, first) : 0;
+        rc = b < t->n_ops ? pair_op(t, a, b) : 0;
     }
-    return rc;
-}
-
-int pass_pair(const struct compilation *c)
-{
-    ckpt_tape *t = c->tape;
-    int32_t *first = malloc(((size_t)t->n_storages + 1) * sizeof *first);
-    if (!first)
-        return tape_fail(t, CKPT_ENOMEM, "no memory to pair the ops of a tape");
-    for (int32_t s = 0; s < t->n_storages; s++)
-        first[s] = INT32_MAX;
-    for (int32_t x = 1; x < t->n_tensors; x++) {
-        const struct tensor *v = &t->tensors.data[x];
-        first[v->storage] = v->op < first[v->storage] ? v->op : first[v->storage];
-    }
-    int rc = pair_all(t, first);
-    free(first);
     return rc;
 }

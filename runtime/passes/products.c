@@ -3,36 +3,32 @@
 #include "passes/epilogue.h"
 
 /* Applies the pattern that matches op i, if it belongs to the given pass. */
-static void epilogue_op(struct epilogues *j, int32_t i, enum phase phase)
+static void epilogue_op(ckpt_tape *t, int32_t i, enum phase phase)
 {
-    const struct op *o = &j->t->ops.data[i];
+    const struct op *o = &t->ops.data[i];
     const bool gelu_dx = o->def == &op_gelu_dx;
     if (o->phase != phase)
         return;
-    if (phase == PHASE_BACKWARD && gelu_dx && j->t->env.matmul == MATMUL_FP8)
-        epilogue_gelu_fp8_dx(j, i);
-    if (j->t->env.matmul)
+    if (phase == PHASE_BACKWARD && gelu_dx && t->env.matmul == MATMUL_FP8)
+        epilogue_gelu_fp8_dx(t, i);
+    if (t->env.matmul)
         return;
     if (phase == PHASE_BACKWARD && gelu_dx)
-        epilogue_gelu_dx(j, i);
+        epilogue_gelu_dx(t, i);
     else if (phase == PHASE_BACKWARD && o->def == &op_silu_dx)
-        epilogue_gate_dx(j, i);
+        epilogue_gate_dx(t, i);
     else if (phase == PHASE_FORWARD && o->def == &op_gelu)
-        epilogue_gelu(j, i);
+        epilogue_gelu(t, i);
     else if (phase == PHASE_FORWARD && o->def == &op_silu)
-        epilogue_gate(j, i);
+        epilogue_gate(t, i);
 }
 
 int pass_products(const struct compilation *c)
 {
     ckpt_tape *t = c->tape;
-    struct epilogues j;
-    if (!epilogue_open(&j, t))
-        tape_fail(t, CKPT_ENOMEM, "no memory to fuse the products of a tape");
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
-        epilogue_op(&j, i, PHASE_BACKWARD);
+        epilogue_op(t, i, PHASE_BACKWARD);
     for (int32_t i = 0; i < t->n_ops && !t->error.code; i++)
-        epilogue_op(&j, i, PHASE_FORWARD);
-    epilogue_close(&j);
+        epilogue_op(t, i, PHASE_FORWARD);
     return t->error.code;
 }

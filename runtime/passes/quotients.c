@@ -133,7 +133,7 @@ static void replace(struct replacing *r, const struct quotient *q)
     else if (sum)
         by = ckpt_div(t, by, ops_scalar(t, parts_of_step(t)));
     if (!place_at(r, q->op, -1))
-        t->operands.data[t->ops.data[q->op].operands + q->by] = by.id;
+        tape_set_input(t, q->op, q->by, by.id);
 }
 
 int quotients_of_step(struct coupling *u)

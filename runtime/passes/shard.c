@@ -61,14 +61,11 @@ static void reduce_bucket(ckpt_tape *t, int32_t bucket)
 void shard_watch(ckpt_tape *t)
 {
     const struct layout *l = t->env.sharing.layout;
-    for (int32_t i = 0; l && t->n_micro == 1 && i < t->n_ops; i++) {
-        const struct op *o = &t->ops.data[i];
-        for (int k = 0; k < o->n_in; k++) {
-            int32_t x = op_in(t, o, k), param = x > 0 ? tape_param_of(t, x) : -1;
-            if (param >= 0 && param < l->n_params && l->places[param].bucket >= 0 &&
-                !t->first_reader[l->places[param].bucket])
-                t->first_reader[l->places[param].bucket] = i;
-        }
+    for (int32_t i = 0; l && t->n_micro == 1 && i < l->n_params; i++) {
+        const int32_t bucket = l->places[i].bucket;
+        const int32_t u = bucket >= 0 ? uses_first(t, t->slots[i][SLOT_VALUE]) : -1;
+        if (u >= 0 && (!t->first_reader[bucket] || uses_op(t, u) < t->first_reader[bucket]))
+            t->first_reader[bucket] = uses_op(t, u);
     }
 }
 

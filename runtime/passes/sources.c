@@ -3,32 +3,27 @@
  * What 8-bit copies are made of.  A GELU or a modulated norm whose result is read only to round it
  * is computed while it is rounded (enum fp8_source), and its result is never written.
  */
-#include <stdlib.h>
 #include "attr.h"
 #include "fp8.h"
 #include "ops.h"
 #include "passes/passes.h"
 
 /* Whether no op reads the result of a GELU any more. */
-static bool is_unread(const ckpt_tape *t, const struct op *o, const int32_t *reads)
+static bool is_unread(const ckpt_tape *t, const struct op *o)
 {
-    return o->def == &op_gelu && o->accumulate == ACCUMULATE_NEVER && !reads[op_out(t, o, 0)];
+    return o->def == &op_gelu && o->accumulate == ACCUMULATE_NEVER &&
+           !uses_count(t, op_out(t, o, 0));
 }
 
-/* Counts the reads of each tensor: all, or those by ops that make copies in the forward pass. */
-static int32_t *count_reads(ckpt_tape *t, bool all)
+/* Whether only ops that make copies in the forward pass read x. */
+static bool is_only_copied(const ckpt_tape *t, int32_t x)
 {
-    int32_t *reads = calloc((size_t)t->n_tensors + 1, sizeof *reads);
-    if (!reads)
-        tape_fail(t, CKPT_ENOMEM, "no memory for the readers of tensors");
-    for (int32_t i = 0; reads && i < t->n_ops; i++)
-        for (int k = 0; k < t->ops.data[i].n_in; k++) {
-            const int32_t x = op_in(t, &t->ops.data[i], k);
-            const struct op *o = &t->ops.data[i];
-            if (x > 0 && (all || (o->def == &op_to_fp8 && o->phase == PHASE_FORWARD)))
-                reads[x]++;
-        }
-    return reads;
+    for (int32_t u = uses_first(t, x); u >= 0; u = uses_next(t, u)) {
+        const struct op *o = &t->ops.data[uses_op(t, u)];
+        if (o->def != &op_to_fp8 || o->phase != PHASE_FORWARD)
+            return false;
+    }
+    return true;
 }
 
 /* If x is the result of GELU, makes op i round from the input of GELU. */
@@ -38,7 +33,7 @@ static bool fuse_gelu(ckpt_tape *t, int32_t i, const struct op *gelu)
     if (gelu->def != &op_gelu || !fp8_reads(t, op_in(t, gelu, 0)))
         return false;
     ((struct to_fp8_attr *)o->attr)->source = FP8_GELU;
-    t->operands.data[o->operands + FP8_FROM] = op_in(t, gelu, 0);
+    tape_set_input(t, i, FP8_FROM, op_in(t, gelu, 0));
     return true;
 }
 
@@ -57,12 +52,11 @@ static bool fuse_norm(ckpt_tape *t, int32_t i, const struct op *norm)
         tape_add_input(t, i, -1);
     if (t->error.code)
         return false;
-    int32_t *in = t->operands.data + t->ops.data[i].operands;
     ((struct to_fp8_attr *)t->ops.data[i].attr)->source = FP8_NORM_MODULATE;
-    in[FP8_FROM] = op_in(t, norm, 0);
-    in[FP8_SHIFT] = op_in(t, norm, 1);
-    in[FP8_SCALE] = op_in(t, norm, 2);
-    in[FP8_STATS] = op_out(t, norm, 1);
+    tape_set_input(t, i, FP8_FROM, op_in(t, norm, 0));
+    tape_set_input(t, i, FP8_SHIFT, op_in(t, norm, 1));
+    tape_set_input(t, i, FP8_SCALE, op_in(t, norm, 2));
+    tape_set_input(t, i, FP8_STATS, op_out(t, norm, 1));
     return true;
 }
 
@@ -70,28 +64,23 @@ static bool fuse_norm(ckpt_tape *t, int32_t i, const struct op *norm)
  * its inputs, and the result is never written. */
 static void fuse_sources(ckpt_tape *t)
 {
-    int32_t *all = count_reads(t, true), *copies = count_reads(t, false);
-    for (int32_t i = 0; all && copies && i < t->n_ops; i++) {
+    for (int32_t i = 0; i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
         if (o->def != &op_to_fp8 || ((const struct to_fp8_attr *)o->attr)->dtype != CKPT_F8E4M3)
             continue;
         const int32_t y = op_in(t, o, FP8_FROM), made = t->tensors.data[y].op;
-        if (made >= 0 && t->tensors.data[y].index == 0 && all[y] == copies[y] && fp8_reads(t, y) &&
+        if (made >= 0 && t->tensors.data[y].index == 0 && is_only_copied(t, y) && fp8_reads(t, y) &&
             !fuse_gelu(t, i, &t->ops.data[made]))
             fuse_norm(t, i, &t->ops.data[made]);
     }
-    free(all);
-    free(copies);
 }
 
 /* Removes GELU ops that are computed while rounding only. */
 static void remove_unread(ckpt_tape *t)
 {
-    int32_t *reads = count_reads(t, true);
-    for (int32_t i = 0; reads && i < t->n_ops; i++)
-        if (is_unread(t, &t->ops.data[i], reads))
+    for (int32_t i = 0; i < t->n_ops; i++)
+        if (is_unread(t, &t->ops.data[i]))
             tape_remove_op(t, i);
-    free(reads);
 }
 
 int pass_sources(const struct compilation *c)
@@ -100,7 +89,7 @@ int pass_sources(const struct compilation *c)
     for (int32_t i = 0; i < t->n_ops; i++)
         if (t->ops.data[i].def == &op_linear_fp8)
             for (int k = FP8_X; k <= FP8_W; k++)
-                t->operands.data[t->ops.data[i].operands + k] = -1;
+                tape_set_input(t, i, k, -1);
     fuse_sources(t);
     if (!t->error.code)
         remove_unread(t);

@@ -6,7 +6,8 @@
  * - an op reads no result of a later one;
  * - the elements of a tensor lie within its storage, and a view is on the storage of its operand;
  * - an in-place op comes after all that read the value it overwrites;
- * - results have the dtype and shape that the rule of their op gives.
+ * - results have the dtype and shape that the rule of their op gives;
+ * - the uses of the tape (uses.h) are those of its ops.
  *
  * A fault is an error of this library: the sentence names the pass and the op.
  */
@@ -17,7 +18,6 @@ struct verifier {
     ckpt_tape *t;
     const char *pass;
     int32_t op;
-    int32_t *last_read; /* per tensor: the last op that reads it, or -1 */
 };
 
 static int fault(const struct verifier *v, const char *what, int k)
@@ -78,7 +78,7 @@ static int check_in_place(const struct verifier *v, const struct op *o, int k)
         return 0;
     if (t->tensors.data[x].storage != t->tensors.data[y].storage)
         return fault(v, "it works in place and has another storage for result", k);
-    if (v->last_read[x] > v->op)
+    if (uses_next_reader(t, x, v->op) >= 0)
         return fault(v, "a later op reads the value that it overwrites, operand", k);
     return 0;
 }
@@ -131,21 +131,45 @@ static int check_op(const struct verifier *v)
     return rc || !ruled ? rc : check_shapes(v, o);
 }
 
+/* Whether the lists of tensor x have what they should, and reads in the order of ops. */
+static bool is_current(const ckpt_tape *t, int32_t x)
+{
+    int32_t n = 0, op = 0;
+    for (int32_t u = uses_first(t, x); u >= 0; u = uses_next(t, u)) {
+        const struct op *o = &t->ops.data[uses_op(t, u)];
+        const int k = uses_operand(t, u);
+        if (uses_op(t, u) < op || k < 0 || k >= o->n_in || op_in(t, o, k) != x)
+            return false;
+        op = uses_op(t, u);
+        n++;
+    }
+    int32_t y = uses_on(t, t->tensors.data[x].storage);
+    while (y && y != x)
+        y = uses_older(t, y);
+    return y && n == uses_count(t, x);
+}
+
+/* Each list has only reads of ops, and all together as many as the ops have. */
+static int check_uses(const struct verifier *v)
+{
+    const ckpt_tape *t = v->t;
+    int64_t listed = 0, read = 0;
+    for (int32_t i = 0; i < t->n_ops; i++)
+        for (int k = 0; k < t->ops.data[i].n_in; k++)
+            read += op_in(t, &t->ops.data[i], k) > 0;
+    for (int32_t x = 1; x < t->n_tensors; x++) {
+        if (!is_current(t, x))
+            return fault(v, "the uses are not current of tensor", x);
+        listed += uses_count(t, x);
+    }
+    return listed == read ? 0 : fault(v, "a read is in no list of uses; ops have", (int)read);
+}
+
 int passes_verify(ckpt_tape *t, const char *pass)
 {
     struct verifier v = {.t = t, .pass = pass};
-    int rc = 0;
-    v.last_read = malloc(((size_t)t->n_tensors + 1) * sizeof *v.last_read);
-    if (!v.last_read)
-        return tape_fail(t, CKPT_ENOMEM, "no memory to verify a tape");
-    for (int32_t x = 0; x < t->n_tensors; x++)
-        v.last_read[x] = -1;
-    for (int32_t i = 0; i < t->n_ops; i++)
-        for (int k = 0; k < t->ops.data[i].n_in; k++)
-            if (op_in(t, &t->ops.data[i], k) > 0)
-                v.last_read[op_in(t, &t->ops.data[i], k)] = i;
+    int rc = t->n_ops ? check_uses(&v) : 0;
     for (v.op = 0; v.op < t->n_ops && !rc; v.op++)
         rc = check_op(&v);
-    free(v.last_read);
     return rc;
 }

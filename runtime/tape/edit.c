@@ -4,18 +4,39 @@
 #include <string.h>
 #include "tape/tape.h"
 
-/* Gives the operands of op i a free entry after the first `before`; they move to the end of the
- * list unless they are there.  Returns that entry, or NULL with the tape's error. */
+int tape_reserve_operands(ckpt_tape *t, int32_t n)
+{
+    const int32_t all = t->n_operands + n;
+    return ARRAY_RESERVE(&t->operands, all) | uses_reserve(&t->uses, all, 0, 0);
+}
+
+void tape_enter_reads(ckpt_tape *t, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_in; k++)
+        if (op_in(t, o, k) > 0)
+            uses_enter(&t->uses, o->operands + k, op_in(t, o, k), i);
+}
+
+void tape_leave_reads(ckpt_tape *t, int32_t i)
+{
+    const struct op *o = &t->ops.data[i];
+    for (int k = 0; k < o->n_in; k++)
+        if (op_in(t, o, k) > 0)
+            uses_leave(&t->uses, o->operands + k, op_in(t, o, k));
+}
+
+/* Moves the operands of op i to the end of the list, with one free entry after the first `before`.
+ * They have left the lists of uses.  Returns that entry, or NULL with the tape's error. */
 static int32_t *widen_operands(ckpt_tape *t, int32_t i, int32_t before)
 {
     const int32_t n = t->ops.data[i].n_in + t->ops.data[i].n_out;
-    if (ARRAY_RESERVE(&t->operands, t->n_operands + n + 1)) {
+    if (tape_reserve_operands(t, n + 1)) {
         tape_fail(t, CKPT_ENOMEM, "no memory for an operand of op %d", i);
         return NULL;
     }
+    tape_leave_reads(t, i);
     struct op *o = &t->ops.data[i];
-    if (before == n && o->operands + n == t->n_operands)
-        return &t->operands.data[t->n_operands++];
     const int32_t *from = t->operands.data + o->operands;
     int32_t *to = t->operands.data + t->n_operands;
     memcpy(to, from, (size_t)before * sizeof *to);
@@ -37,6 +58,7 @@ ckpt_tensor tape_add_extra(ckpt_tape *t, int32_t i, int what, const struct ckpt_
         n++;
     o->extra |= (uint32_t)what << 4 * n;
     *to = x.id;
+    tape_enter_reads(t, i);
     t->tensors.data[x.id].op = i;
     t->tensors.data[x.id].index = o->n_out++;
     return x;
@@ -49,22 +71,36 @@ void tape_add_input(ckpt_tape *t, int32_t i, int32_t x)
         return;
     *to = x;
     t->ops.data[i].n_in++;
+    tape_enter_reads(t, i);
+}
+
+void tape_set_input(ckpt_tape *t, int32_t i, int k, int32_t x)
+{
+    const int32_t at = t->ops.data[i].operands + k;
+    if (t->operands.data[at] > 0)
+        uses_leave(&t->uses, at, t->operands.data[at]);
+    t->operands.data[at] = x;
+    if (x > 0)
+        uses_enter(&t->uses, at, x, i);
 }
 
 int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
                     size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out)
 {
     void *own = attr_size ? malloc(attr_size) : NULL;
-    if ((attr_size && !own) || ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
+    if ((attr_size && !own) || tape_reserve_operands(t, n_in + n_out)) {
         free(own);
         return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
     }
+    tape_leave_reads(t, i);
     struct op *o = &t->ops.data[i];
+    if (attr_size)
+        memcpy(own, attr, attr_size);
     for (int k = 0; k < o->n_out; k++)
         if (op_out(t, o, k) > 0)
             t->tensors.data[op_out(t, o, k)].op = -1;
     free(o->attr);
-    o->attr = attr_size ? memcpy(own, attr, attr_size) : NULL;
+    o->attr = own;
     o->attr_size = attr_size;
     o->def = def;
     o->n_in = n_in;
@@ -78,6 +114,7 @@ int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, cons
         t->tensors.data[out[k]].op = i;
         t->tensors.data[out[k]].index = k;
     }
+    tape_enter_reads(t, i);
     return 0;
 }
 
@@ -108,6 +145,7 @@ const struct ckpt_op_def tape_removed = {
 void tape_remove_op(ckpt_tape *t, int32_t i)
 {
     struct op *o = &t->ops.data[i];
+    tape_leave_reads(t, i);
     for (int k = 0; k < o->n_out; k++) {
         const int32_t x = op_out(t, o, k);
         if (x > 0 && t->tensors.data[x].op == i)
@@ -151,6 +189,9 @@ static void reorder(ckpt_tape *t, const int32_t *order)
             v->op = v->op >= 0 ? to[v->op] : v->op;
             v->fp8_op = v->fp8_op ? to[v->fp8_op] : 0;
         }
+        uses_clear(&t->uses, t->n_tensors);
+        for (int32_t i = 0; i < t->n_ops; i++)
+            tape_enter_reads(t, i);
     } else {
         tape_fail(t, CKPT_ENOMEM, "no memory to order %d ops", t->n_ops);
     }

@@ -149,8 +149,7 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
 {
     if (t->error.code)
         return -1;
-    if (ARRAY_RESERVE(&t->ops, t->n_ops) ||
-        ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
+    if (ARRAY_RESERVE(&t->ops, t->n_ops) || tape_reserve_operands(t, n_in + n_out)) {
         tape_fail(t, CKPT_ENOMEM, "no memory for op %d", t->n_ops);
         return -1;
     }
@@ -169,6 +168,7 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
         t->tensors.data[out[i].id].op = t->n_ops;
         t->tensors.data[out[i].id].index = i;
     }
+    tape_enter_reads(t, t->n_ops);
     return t->n_ops++;
 }
 

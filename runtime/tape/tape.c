@@ -22,7 +22,8 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     size_t buckets = (size_t)max_i64(1, env->params->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
     t->first_reader = calloc(buckets, sizeof *t->first_reader);
-    int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0);
+    int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0) |
+             uses_reserve(&t->uses, 0, 0, 0);
     char *none = strdup("");
     if (rc || !t->slots || !t->param_gradient || !t->param_next || !t->buckets ||
         !t->first_reader || !none) {
@@ -32,6 +33,7 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     }
     memset(&t->tensors.data[0], 0, sizeof *t->tensors.data);
     t->tensors.data[0].desc.ndim = -1;
+    uses_clear(&t->uses, 1);
     t->n_tensors = 1;
     t->labels.data[0] = none;
     t->n_labels = 1;
@@ -72,6 +74,7 @@ void tape_free(ckpt_tape *t)
     free(t->tensors.data);
     free(t->ops.data);
     free(t->operands.data);
+    uses_free(&t->uses);
     free(t->feeds.data);
     free(t->fetches.data);
     free(t->labels.data);
@@ -181,23 +184,25 @@ static int32_t add_tensor(ckpt_tape *t, int32_t storage, const struct ckpt_desc 
                           int32_t index, bool needs_grad)
 {
     struct ckpt_desc desc = *d; /* d may point into the array that grows */
-    if (ARRAY_RESERVE(&t->tensors, t->n_tensors)) {
+    if (ARRAY_RESERVE(&t->tensors, t->n_tensors) || uses_reserve(&t->uses, 0, t->n_tensors, 0)) {
         tape_fail(t, CKPT_ENOMEM, "no memory for tensor %d", t->n_tensors);
         return 0;
     }
     t->tensors.data[t->n_tensors] = (struct tensor){
         .storage = storage, .desc = desc, .op = op, .index = index, .needs_grad = needs_grad};
+    uses_add_tensor(&t->uses, t->n_tensors, storage);
     return t->n_tensors++;
 }
 
 static int32_t add_storage(ckpt_tape *t, int64_t bytes, enum storage_kind kind, int32_t param)
 {
-    if (ARRAY_RESERVE(&t->storages, t->n_storages)) {
+    if (ARRAY_RESERVE(&t->storages, t->n_storages) || uses_reserve(&t->uses, 0, 0, t->n_storages)) {
         tape_fail(t, CKPT_ENOMEM, "no memory for storage %d", t->n_storages);
         return -1;
     }
     t->storages.data[t->n_storages] = (struct storage){
         .bytes = bytes, .kind = kind, .param = param, .feed = -1, .tensor = t->n_tensors};
+    t->uses.on.data[t->n_storages] = 0;
     return t->n_storages++;
 }
 
@@ -337,107 +342,6 @@ struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x)
     for (int i = 0; i < CKPT_MAX_DIMS; i++)
         none.shape[i] = 1;
     return v ? v->desc : none;
-}
-
-/* Copies the strides of axes with more than one element; false if their sizes differ. */
-static bool match_axes(const struct ckpt_desc *from, struct ckpt_desc *to)
-{
-    int k = 0;
-    for (int i = 0; i < to->ndim; i++) {
-        if (to->shape[i] == 1)
-            continue;
-        while (k < from->ndim && from->shape[k] == 1)
-            k++;
-        if (k == from->ndim || from->shape[k] != to->shape[i])
-            return false;
-        to->stride[i] = from->stride[k++];
-    }
-    while (k < from->ndim && from->shape[k] == 1)
-        k++;
-    to->offset = from->offset;
-    return k == from->ndim;
-}
-
-/* The tensor that x only renames: its source if x is a reshape that adds or drops axes of size 1;
- * else x itself. */
-static int32_t renamed(const ckpt_tape *t, int32_t x)
-{
-    const struct tensor *v = &t->tensors.data[x];
-    const struct op *o = &t->ops.data[v->op];
-    if (!(o->def->flags & CKPT_OP_VIEW) || o->n_in != 1)
-        return x;
-    const struct ckpt_desc *from = &t->tensors.data[op_in(t, o, 0)].desc;
-    struct ckpt_desc d = *from;
-    bool same = match_axes(&v->desc, &d) && d.offset == from->offset;
-    for (int i = 0; same && i < d.ndim; i++) /* a square may have been transposed */
-        same = d.stride[i] == from->stride[i];
-    return same ? op_in(t, o, 0) : x;
-}
-
-/* Whether root has no other tensor on its storage, and no reader, but x. */
-static bool is_fresh(const ckpt_tape *t, int32_t root, int32_t x)
-{
-    const struct tensor *v = &t->tensors.data[root];
-    const struct op *o = &t->ops.data[v->op];
-    for (int32_t i = t->n_tensors - 1; i > root; i--)
-        if (i != x && t->tensors.data[i].storage == v->storage)
-            return false;
-    int readers = 0;
-    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
-        readers += t->operands.data[i] == root || (x != root && t->operands.data[i] == x);
-    return readers == (x != root ? 2 : 0); /* the reshape reads root and makes x */
-}
-
-bool tape_is_read(const ckpt_tape *t, ckpt_tensor x)
-{
-    const struct op *o = &t->ops.data[t->tensors.data[x.id].op];
-    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
-        if (t->operands.data[i] == x.id)
-            return true;
-    return false;
-}
-
-bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x)
-{
-    return is_fresh(t, x.id, x.id);
-}
-
-/* Whether a kernel can write an output with the strides of d; none can beside extra outputs. */
-static bool can_write(const struct op *o, const struct ckpt_desc *d)
-{
-    int last = d->ndim - 1;
-    bool rows = last >= 0 && (d->shape[last] == 1 || d->stride[last] == 1);
-    unsigned flags = CKPT_OP_STRIDED_OUT | (rows ? CKPT_OP_STRIDED_ROWS : 0u);
-    return desc_is_dense(d) || (!o->extra && o->def->flags & flags);
-}
-
-bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *as)
-{
-    if (t->tensors.data[x.id].op < 0)
-        return false;
-    int32_t root = renamed(t, x.id);
-    const struct tensor *v = &t->tensors.data[root];
-    if (v->op < 0)
-        return false;
-    const struct op *o = &t->ops.data[v->op];
-    struct ckpt_desc d = v->desc; /* the op's own output; x may only rename it */
-    match_axes(as, &d);
-    if (o->feed >= 0 || o->accumulate != ACCUMULATE_NEVER ||
-        (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE)) || !can_write(o, &d))
-        return false;
-    return is_fresh(t, root, x.id);
-}
-
-void tape_rehome(ckpt_tape *t, ckpt_tensor x, ckpt_tensor onto, const struct ckpt_desc *as)
-{
-    int32_t root = renamed(t, x.id);
-    int32_t storage = t->tensors.data[onto.id].storage;
-    if (root != x.id) {
-        match_axes(as, &t->tensors.data[root].desc);
-        t->tensors.data[root].storage = storage;
-    }
-    t->tensors.data[x.id].storage = storage;
-    t->tensors.data[x.id].desc = *as;
 }
 
 void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, struct ckpt_desc *in,

@@ -16,6 +16,7 @@
  *   do nothing, and ckpt_compile returns it.
  * - A feed is an op just before its first use, so that it can be late and its copy can be freed.
  * - Storages, tensors and ops are named by index, not by pointer, since all three arrays grow.
+ * - Who reads and writes a tensor is on the tape (uses.h), kept current by each call below.
  *
  * It may use the core, the table of ops, and how ranks share parameters (sharing.h).  Of the
  * context it sees only struct tape_env; it knows nothing of plans, devices, tiers, files or
@@ -29,6 +30,7 @@
 #include "core/fp8.h"
 #include "core/params.h"
 #include "dist/shard/sharing.h"
+#include "tape/uses.h"
 
 enum storage_kind {
     STORAGE_INPUT,    /* fed before a step; the host has a copy of its bytes */
@@ -225,6 +227,7 @@ struct ckpt_tape {
         char **data;
         int64_t capacity;
     } labels;
+    struct uses uses; /* of tensors and storages */
     int32_t n_storages, n_tensors, n_ops, n_operands, n_feeds, n_fetches, n_labels, n_means;
 
     int32_t (*slots)[SLOT_COUNT]; /* per parameter of env: the tensors of its slots here, or 0 */
@@ -329,8 +332,6 @@ void counting_free(struct counting *c);
 int32_t tape_number(const ckpt_tape *t);
 void tape_set_number(ckpt_tape *t, int32_t number);
 
-/* Whether an op after the one that made x has it as an operand. */
-bool tape_is_read(const ckpt_tape *t, ckpt_tensor x);
 /* Whether only its op knows a tensor: it is alone on its storage and has no reader. */
 bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x);
 
@@ -354,6 +355,12 @@ static inline enum storage_kind tape_kind_of(enum phase phase)
     return phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY;
 }
 
+/* Makes room for n more operands.  Returns 0 or CKPT_ENOMEM.  The operands that op i reads are
+ * entered in the lists of uses, or leave them. */
+int tape_reserve_operands(ckpt_tape *t, int32_t n);
+void tape_enter_reads(ckpt_tape *t, int32_t i);
+void tape_leave_reads(ckpt_tape *t, int32_t i);
+
 /* Appends an op without calling its def's rules.  Returns its index, or -1. */
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
                     int n_out, const ckpt_tensor *out);
@@ -362,12 +369,17 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
  * the tape's error. */
 ckpt_tensor tape_add_extra(ckpt_tape *t, int32_t i, int what, const struct ckpt_desc *d);
 
-/* Gives op i tensor x as one more input, after its others. */
+/* Gives op i tensor x as one more input, after its others.  tape_set_input: as its input k, instead
+ * of another; -1: none. */
 void tape_add_input(ckpt_tape *t, int32_t i, int32_t x);
+void tape_set_input(ckpt_tape *t, int32_t i, int k, int32_t x);
+
+/* Moves all tensors of a storage to another one. */
+void tape_move_storage(ckpt_tape *t, int32_t from, int32_t to);
 
 /* Replaces op i, in its place and phase, by one with these operands, which makes the tensors of
- * `out`; attr is copied.  Former outputs that are not in `out` have no producer then.  It has no
- * workspace and no extra outputs.  Returns 0 or the tape's error. */
+ * `out`; attr is copied and may be that of the op.  Former outputs that are not in `out` have no
+ * producer then.  It has no workspace and no extra outputs.  Returns 0 or the tape's error. */
 int tape_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, const void *attr,
                     size_t attr_size, int n_in, const int32_t *in, int n_out, const int32_t *out);
 
@@ -405,6 +417,60 @@ static inline int32_t op_out(const ckpt_tape *t, const struct op *o, int i)
 {
     return t->operands.data[o->operands + o->n_in + i];
 }
+
+/* The reads of tensor x, in the order of ops: the first, or the one after read u, or -1; the op of
+ * a read; which of its operands it is. */
+static inline int32_t uses_first(const ckpt_tape *t, int32_t x)
+{
+    return t->uses.of.data[x].first;
+}
+
+static inline int32_t uses_next(const ckpt_tape *t, int32_t u)
+{
+    return t->uses.reads.data[u].next;
+}
+
+static inline int32_t uses_op(const ckpt_tape *t, int32_t u)
+{
+    return t->uses.reads.data[u].op;
+}
+
+static inline int uses_operand(const ckpt_tape *t, int32_t u)
+{
+    return u - t->ops.data[uses_op(t, u)].operands;
+}
+
+/* The number of reads of tensor x. */
+static inline int32_t uses_count(const ckpt_tape *t, int32_t x)
+{
+    return t->uses.of.data[x].n;
+}
+
+/* The tensors on a storage: the first of the list, or the one after x, or 0. */
+static inline int32_t uses_on(const ckpt_tape *t, int32_t storage)
+{
+    return t->uses.on.data[storage];
+}
+
+static inline int32_t uses_older(const ckpt_tape *t, int32_t x)
+{
+    return t->uses.of.data[x].older;
+}
+
+/* The first op after op `after` that reads tensor x, or -1. */
+int32_t uses_next_reader(const ckpt_tape *t, int32_t x, int32_t after);
+
+/* Whether only tensor x is on its storage. */
+bool uses_is_alone(const ckpt_tape *t, int32_t x);
+
+/* The last op that reads the storage, or -1. */
+int32_t uses_last_reader(const ckpt_tape *t, int32_t storage);
+
+/* Whether an op in the open interval (after, before) writes the storage.  Views do not. */
+bool uses_is_written(const ckpt_tape *t, int32_t storage, int32_t after, int32_t before);
+
+/* Whether an op other than op i reads the storage. */
+bool uses_has_reader_but(const ckpt_tape *t, int32_t storage, int32_t i);
 
 /* "linear in spatial_blocks.3 (model.c:120)", "mul+add+gelu (model.c:12-14)" */
 void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size);

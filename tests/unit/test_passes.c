@@ -82,7 +82,18 @@ static struct op *find(ckpt_tape *t, const char *name)
 
 static void read_later(ckpt_tape *t)
 {
+    tape_set_input(t, (int32_t)(find(t, "add") - t->ops.data), 0, op_out(t, find(t, "mul"), 0));
+}
+
+static void forget_uses(ckpt_tape *t)
+{
     t->operands.data[find(t, "add")->operands] = op_out(t, find(t, "mul"), 0);
+}
+
+static void forget_read(ckpt_tape *t)
+{
+    const struct op *mul = find(t, "mul");
+    tape_leave_reads(t, (int32_t)(mul - t->ops.data));
 }
 
 static void lose_result(ckpt_tape *t)
@@ -112,6 +123,8 @@ static void test_faults(void **state)
         void (*plant)(ckpt_tape *t);
         const char *says;
     } faults[] = {{read_later, "before the op that makes operand 0"},
+                  {forget_uses, "the uses are not current of tensor"},
+                  {forget_read, "a read is in no list of uses"},
                   {lose_result, "another op makes result 0"},
                   {leave_storage, "outside of their storage"},
                   {change_shape, "its rule"},
