@@ -310,9 +310,8 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
 {
     struct ckpt_attention_spec whole = CKPT_ATTENTION_INIT;
     struct ckpt_desc of_q = ckpt_desc_of(t, q), of_k = ckpt_desc_of(t, k);
-    struct error e;
-    if (spec && sized_read(&e, "struct ckpt_attention_spec", &whole, sizeof whole, spec)) {
-        ckpt_tape_fail(t, e.code, "attention: %s", e.text);
+    if (spec && sized_read("struct ckpt_attention_spec", &whole, sizeof whole, spec)) {
+        ckpt_tape_fail(t, CKPT_EINVAL, "attention: %s", error_get());
         return CKPT_NONE;
     }
     if (whole.window < 0 || (whole.window && !whole.causal) || !isfinite(whole.scale)) {

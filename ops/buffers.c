@@ -199,11 +199,10 @@ void ckpt_update_buffer_by(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value,
                            const struct ckpt_buffer_update *settings)
 {
     struct ckpt_buffer_update s = CKPT_BUFFER_UPDATE_INIT;
-    struct error e;
     if (!t || t->error.code)
         return;
-    if (settings && sized_read(&e, "struct ckpt_buffer_update", &s, sizeof s, settings))
-        tape_fail(t, e.code, "update_buffer: %s", e.text);
+    if (settings && sized_read("struct ckpt_buffer_update", &s, sizeof s, settings))
+        tape_fail(t, CKPT_EINVAL, "update_buffer: %s", error_get());
     else if (s.once)
         update_once(t, buffer, value, s.momentum);
     else

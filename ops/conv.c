@@ -260,13 +260,12 @@ OPS_DEF(conv_transpose, .shape = conv_transpose_rule, .grad = conv_dx_grad, .cos
 static int read_spec(ckpt_tape *t, const char *name, const struct ckpt_conv_spec *spec, int spatial,
                      struct ckpt_conv_spec *whole, struct conv_attr *attr)
 {
-    struct error e;
     int absent = 3 - spatial;
     *whole = (struct ckpt_conv_spec)CKPT_CONV_INIT;
     *attr = (struct conv_attr){.stride = {1, 1, 1}, .dilation = {1, 1, 1}};
-    if (spec && sized_read(&e, "struct ckpt_conv_spec", whole, sizeof *whole, spec)) {
-        ckpt_tape_fail(t, e.code, "%s: %s", name, e.text);
-        return e.code;
+    if (spec && sized_read("struct ckpt_conv_spec", whole, sizeof *whole, spec)) {
+        ckpt_tape_fail(t, CKPT_EINVAL, "%s: %s", name, error_get());
+        return CKPT_EINVAL;
     }
     attr->invariant = whole->invariant;
     attr->groups = whole->groups;

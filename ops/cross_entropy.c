@@ -204,10 +204,9 @@ OPS_DEF(cross_entropy_count, .shape = cross_entropy_count_shape);
 static bool read_spec(ckpt_tape *t, const struct ckpt_cross_entropy_spec *spec,
                       struct ckpt_cross_entropy_spec *whole)
 {
-    struct error e;
     *whole = (struct ckpt_cross_entropy_spec)CKPT_CROSS_ENTROPY_INIT;
-    if (spec && sized_read(&e, "struct ckpt_cross_entropy_spec", whole, sizeof *whole, spec))
-        return ckpt_tape_fail(t, e.code, "cross_entropy: %s", e.text), false;
+    if (spec && sized_read("struct ckpt_cross_entropy_spec", whole, sizeof *whole, spec))
+        return ckpt_tape_fail(t, CKPT_EINVAL, "cross_entropy: %s", error_get()), false;
     if (!(whole->label_smoothing >= 0.f && whole->label_smoothing <= 1.f) ||
         !(whole->z_loss >= 0.f && isfinite(whole->z_loss)) || whole->reduction < CKPT_REDUCE_MEAN ||
         whole->reduction > CKPT_REDUCE_NONE || whole->chunk < 0) {

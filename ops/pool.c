@@ -199,10 +199,10 @@ static ckpt_tensor record(ckpt_tape *t, const struct ckpt_op_def *def, ckpt_tens
     struct ckpt_pool_spec whole = CKPT_POOL_INIT;
     struct pool_attr attr = {.window = {1, 1, 1}, .stride = {1, 1, 1}};
     int spatial = ckpt_desc_of(t, x).ndim - 2, absent = 3 - spatial;
-    struct error e;
-    int rc = spec ? sized_read(&e, "struct ckpt_pool_spec", &whole, sizeof whole, spec) : 0;
+    int rc = spec ? sized_read("struct ckpt_pool_spec", &whole, sizeof whole, spec) : 0;
     if (rc || !window) {
-        ckpt_tape_fail(t, rc ? rc : CKPT_EINVAL, "%s: %s", def->name, rc ? e.text : "no window");
+        ckpt_tape_fail(t, rc ? rc : CKPT_EINVAL, "%s: %s", def->name,
+                       rc ? error_get() : "no window");
         return CKPT_NONE;
     }
     attr.count_include_pad = whole.count_include_pad;

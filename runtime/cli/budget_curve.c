@@ -11,9 +11,10 @@
 int cli_plan_at(const struct plan_job *job, int64_t budget, struct plan **p)
 {
     struct budgets b = job->budgets;
-    struct error error;
+    struct error unused;
+    ERRORS_TO(&unused);
     b.device = budget;
-    int rc = frontier_plan(job->search, &job->machine, &b, job->machine.process, p, &error);
+    int rc = frontier_plan(job->search, &job->machine, &b, job->machine.process, p);
     return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
@@ -64,22 +65,21 @@ static int32_t largest_interval(const struct budget_curve *c)
 
 static int find_ends(const struct plan_job *job, struct budget_curve *c)
 {
-    struct error error;
     struct budgets all = job->budgets;
     struct plan *p;
     all.device = INT64_MAX;
-    if (frontier_plan(job->search, &job->machine, &all, job->machine.process, &p, &error))
-        return cli_fail("%s", error.text);
+    if (frontier_plan(job->search, &job->machine, &all, job->machine.process, &p))
+        return cli_fail("%s", error_get());
     c->smallest = p->min_budget;
     c->fastest = max_i64(p->persistent + p->transient + job->machine.process, p->min_budget);
     plan_free(p);
     if (c->smallest <= job->capacity)
         return 0;
     all.device = job->capacity;
-    int rc = frontier_plan(job->search, &job->machine, &all, job->machine.process, &p, &error);
+    int rc = frontier_plan(job->search, &job->machine, &all, job->machine.process, &p);
     if (!rc)
         plan_free(p);
-    return rc ? cli_fail("%s", error.text) : 0;
+    return rc ? cli_fail("%s", error_get()) : 0;
 }
 
 int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_curve *c)

@@ -81,8 +81,7 @@ int cli_machine(int argc, char **argv)
     struct machine_options o = {.out = "machine.json", .device = "auto"};
     struct machine m = {.source = "measured by ckpt machine"};
     struct device *d = NULL;
-    struct error error = {0};
-    char where[96] = "";
+    char where[96] = "", note[CKPT_MESSAGE] = "";
     int rc = cli_parse(machine_table, &o, &o.help, argc, argv, "machine [option]...");
     if (rc)
         return rc < 0 ? 0 : rc;
@@ -93,19 +92,19 @@ int cli_machine(int argc, char **argv)
         rc = open_device(&o, &d, &m);
     if (rc)
         return rc;
-    rc = measure_device(d, &m, &error);
+    rc = measure_device(d, &m);
     if (*d->where)
         snprintf(where, sizeof where, "at %s, NUMA node %d", d->where, d->ops->numa_node(d));
     d->ops->close(d);
-    if (rc || (o.dir && measure_disk(&m, o.dir, &error)))
-        return cli_fail("%s", error.text);
+    if (rc || (o.dir && measure_disk(&m, o.dir, note)))
+        return cli_fail("%s", error_get());
     print_machine(&m, o.dir != NULL);
     if (*where)
         printf("  %s\n", where);
-    if (*error.text)
-        printf("  %s\n", error.text);
-    if (machine_write(&m, o.out, &error))
-        return cli_fail("%s", error.text);
+    if (*note)
+        printf("  %s\n", note);
+    if (machine_write(&m, o.out))
+        return cli_fail("%s", error_get());
     printf("written to %s\n", o.out);
     return 0;
 }

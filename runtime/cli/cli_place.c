@@ -34,22 +34,20 @@ static int place_and_print(const struct plan_options *o, struct place_file *file
 {
     struct place_request q = {.capacity = o->capacity, .seconds = o->seconds};
     struct place_result r;
-    struct error error;
     double start = clock_seconds();
     if (plan_place(file->items, file->n, &q, &r))
         return cli_fail("%s: placing ran out of host memory", o->place);
     print_result(file, &r, o->capacity, clock_seconds() - start);
-    if (o->out && place_file_write(file, o->out, &error))
-        return cli_fail("%s", error.text);
+    if (o->out && place_file_write(file, o->out))
+        return cli_fail("%s", error_get());
     return o->capacity > 0 && r.peak > o->capacity ? report_miss(o, &r) : EXIT_SUCCESS;
 }
 
 int cli_place(const struct plan_options *o)
 {
     struct place_file file;
-    struct error error;
-    if (place_file_read(o->place, &file, &error))
-        return cli_fail("%s", error.text);
+    if (place_file_read(o->place, &file))
+        return cli_fail("%s", error_get());
     int rc = place_and_print(o, &file);
     place_file_free(&file);
     return rc;

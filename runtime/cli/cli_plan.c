@@ -141,18 +141,17 @@ static int read_budgets(struct plan_job *job)
 
 int cli_read_job(struct plan_job *job)
 {
-    struct error error;
     job->machine = machine_cpu;
-    if (job->o->machine && machine_read(job->o->machine, &job->machine, &error))
-        return cli_fail("%s", error.text);
+    if (job->o->machine && machine_read(job->o->machine, &job->machine))
+        return cli_fail("%s", error_get());
     int rc = read_budgets(job);
     if (rc)
         return rc;
-    if (graph_read(job->o->graph, &job->graph, &error))
-        return cli_fail("%s", error.text);
+    if (graph_read(job->o->graph, &job->graph))
+        return cli_fail("%s", error_get());
     if (job->o->machine)
         graph_price(job->graph, &job->machine);
-    return graph_check_seconds(job->graph, &error) ? cli_fail("%s", error.text) : 0;
+    return graph_check_seconds(job->graph) ? cli_fail("%s", error_get()) : 0;
 }
 
 void cli_free_job(struct plan_job *job)
@@ -181,37 +180,33 @@ static int sweep(struct plan_job *job)
 
 static int make_plan(struct plan_job *job)
 {
-    struct error error;
     const char *from = job->o->plan_in;
     int rc = from ? 0 : cli_search(job);
     if (rc)
         return rc;
     int (*ask)(struct frontier *, const struct machine *, const struct budgets *, int64_t,
-               struct plan **, struct error *) =
+               struct plan **) =
         job->o->vram == CKPT_VRAM_AUTO ? frontier_plan_free : frontier_plan;
-    rc = from ? plan_read(job->graph, from, &job->plan, &error)
-              : ask(job->search, &job->machine, &job->budgets, job->machine.process, &job->plan,
-                    &error);
+    rc = from ? plan_read(job->graph, from, &job->plan)
+              : ask(job->search, &job->machine, &job->budgets, job->machine.process, &job->plan);
     if (!rc)
-        rc = plan_check(job->graph, job->plan, &error);
+        rc = plan_check(job->graph, job->plan);
     if (!rc && from && job->o->machine && plan_reprice(job->graph, &job->machine, job->plan))
         return cli_fail("out of host memory");
     if (!rc && job->o->out)
-        rc = plan_write(job->graph, job->plan, job->o->out, &error);
+        rc = plan_write(job->graph, job->plan, job->o->out);
     if (!rc && from)
         job->budgets = job->plan->budgets;
-    return rc ? cli_fail("%s", error.text) : 0;
+    return rc ? cli_fail("%s", error_get()) : 0;
 }
 
 static int show_plan(struct plan_job *job)
 {
-    struct error error;
     int rc = make_plan(job);
     if (rc)
         return rc;
-    if (job->o->timeline &&
-        timeline_write(job->graph, job->plan, &job->machine, job->o->timeline, &error))
-        return cli_fail("%s", error.text);
+    if (job->o->timeline && timeline_write(job->graph, job->plan, &job->machine, job->o->timeline))
+        return cli_fail("%s", error_get());
     if (job->o->explain)
         return cli_explain(job, job->o->explain);
     rc = cli_search(job);

@@ -22,7 +22,6 @@ static void print_row(int64_t budget, const struct plan *p)
 
 static int draw(const struct plan_job *job, const struct budget_curve *c)
 {
-    struct error error;
     const struct plan_options *o = job->o;
     bool given = o->vram != CKPT_VRAM_AUTO && o->vram != CKPT_VRAM_NONE;
     struct sweep s = {.graph = o->graph,
@@ -35,7 +34,7 @@ static int draw(const struct plan_job *job, const struct budget_curve *c)
                       .fastest = c->fastest,
                       .host = job->budgets.host,
                       .nvme = job->budgets.nvme};
-    return sweep_svg_write(&s, o->svg, &error) ? cli_fail("%s", error.text) : 0;
+    return sweep_svg_write(&s, o->svg) ? cli_fail("%s", error_get()) : 0;
 }
 
 int cli_sweep(const struct plan_job *job)

@@ -141,7 +141,6 @@ static int draw(const struct curve *c)
     const double *lines[VARIANTS], *bytes[VARIANTS];
     int64_t budget = c->job->budgets.device;
     int32_t ranks[MAX_RANK_COUNTS];
-    struct error error;
     for (int32_t i = 0; i < c->n; i++)
         ranks[i] = c->rows[i].ranks;
     for (int variant = 0; variant < VARIANTS; variant++) {
@@ -164,7 +163,7 @@ static int draw(const struct curve *c)
                                   .bytes = bytes,
                                   .budget = budget == INT64_MAX ? 0 : (double)budget,
                                   .n_lines = VARIANTS};
-    return scaling_svg_write(&chart, c->job->o->svg, &error) ? cli_fail("%s", error.text) : 0;
+    return scaling_svg_write(&chart, c->job->o->svg) ? cli_fail("%s", error_get()) : 0;
 }
 
 static int fill_curve(struct curve *c)
@@ -186,10 +185,9 @@ static int fill_curve(struct curve *c)
 
 static int read_links(struct plan_job *job)
 {
-    struct error error;
     const struct plan_options *o = job->o;
-    if (o->link_file && machine_read_links(o->link_file, &job->machine, &error))
-        return cli_fail("%s", error.text);
+    if (o->link_file && machine_read_links(o->link_file, &job->machine))
+        return cli_fail("%s", error_get());
     if (o->hosts)
         job->machine.links.ranks_per_host = (o->world + o->hosts - 1) / o->hosts;
     return 0;
@@ -197,13 +195,12 @@ static int read_links(struct plan_job *job)
 
 int cli_world(struct plan_job *job)
 {
-    struct error error;
     struct curve c = {.job = job};
     int rc = read_links(job);
     if (rc)
         return rc;
-    if (world_open(job->graph, &job->machine, &c.world, &error))
-        return cli_fail("%s", error.text);
+    if (world_open(job->graph, &job->machine, &c.world))
+        return cli_fail("%s", error_get());
     rc = fill_curve(&c);
     if (!rc)
         print_curve(&c);

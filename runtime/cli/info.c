@@ -37,9 +37,8 @@ static void print_parts(void)
 static void print_machine(const char *path)
 {
     struct machine m;
-    struct error error;
-    if (machine_read(path, &m, &error)) {
-        printf("  %-10s %s\n", path, error.text);
+    if (machine_read(path, &m)) {
+        printf("  %-10s %s\n", path, error_get());
         return;
     }
     printf("  %-10s %-20s %11s  %6.1f TFLOP/s  %7.0f GB/s  links %3.0f GB/s%s\n", path, m.name,

@@ -23,7 +23,6 @@ struct reader {
     } lower, upper;
     int64_t n, total; /* total: the sum of the sizes, which must not overflow */
     const char *path;
-    struct error *error;
     int64_t line;
 };
 
@@ -38,8 +37,7 @@ static int refuse(const struct reader *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return error_fail(r->error, CKPT_EFORMAT, "%.400s, line %lld: %s", r->path, (long long)r->line,
-                      text);
+    return error_set(CKPT_EFORMAT, "%.400s, line %lld: %s", r->path, (long long)r->line, text);
 }
 
 static char *strip(char *text)
@@ -146,7 +144,7 @@ static int take_lines(struct reader *r, FILE *f)
     }
     free(line);
     if (!rc && ferror(f)) {
-        rc = error_fail(r->error, CKPT_EIO, "%.400s cannot be read: %s", r->path, strerror(errno));
+        rc = error_set(CKPT_EIO, "%.400s cannot be read: %s", r->path, strerror(errno));
     }
     return rc;
 }
@@ -198,14 +196,14 @@ void place_file_free(struct place_file *file)
     *file = (struct place_file){0};
 }
 
-int place_file_read(const char *path, struct place_file *file, struct error *error)
+int place_file_read(const char *path, struct place_file *file)
 {
-    struct reader r = {.path = path, .error = error};
+    struct reader r = {.path = path};
     const char *why;
     FILE *f = file_open_input(path, &why);
     *file = (struct place_file){0};
     if (!f) {
-        return error_fail(error, CKPT_EIO, "%.400s cannot be opened: %s", path, why);
+        return error_set(CKPT_EIO, "%.400s cannot be opened: %s", path, why);
     }
     int rc = take_lines(&r, f);
     fclose(f);
@@ -215,7 +213,7 @@ int place_file_read(const char *path, struct place_file *file, struct error *err
     if (rc)
         place_file_free(file);
     if (rc == CKPT_ENOMEM)
-        error_fail(error, rc, "%.400s does not fit in host memory", path);
+        error_set(rc, "%.400s does not fit in host memory", path);
     return rc;
 }
 
@@ -229,7 +227,7 @@ static void put_offsets(FILE *f, const void *user)
                 (long long)file->items[i].offset);
 }
 
-int place_file_write(const struct place_file *file, const char *path, struct error *error)
+int place_file_write(const struct place_file *file, const char *path)
 {
-    return lines_write("offsets", path, put_offsets, file, error);
+    return lines_write("offsets", path, put_offsets, file);
 }

@@ -15,11 +15,11 @@ struct place_file {
 
 /*
  * Reads "id,lower,upper,size" lines, with or without that header.  Returns 0, CKPT_EIO,
- * CKPT_EFORMAT or CKPT_ENOMEM with one sentence in error.
+ * CKPT_EFORMAT or CKPT_ENOMEM with one sentence.
  */
-int place_file_read(const char *path, struct place_file *file, struct error *error);
-/* Writes "id,lower,upper,size,offset".  Returns 0 or CKPT_EIO with one sentence in error. */
-int place_file_write(const struct place_file *file, const char *path, struct error *error);
+int place_file_read(const char *path, struct place_file *file);
+/* Writes "id,lower,upper,size,offset".  Returns 0 or CKPT_EIO with one sentence. */
+int place_file_write(const struct place_file *file, const char *path);
 void place_file_free(struct place_file *file);
 
 #endif

@@ -6,9 +6,10 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
                           const struct ckpt_optimizer *optimizer, int64_t batch, ckpt_program **out,
                           int *variant)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(&c->error, variants);
-    NOT_NULL(&c->error, out);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(variants);
+    NOT_NULL(out);
     return programs_compile(&c->programs, n, variants, optimizer, batch, out, variant);
 }
 
@@ -22,15 +23,17 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_op
 int ckpt_forecast(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_optimizer *optimizer,
                   int64_t batch, double limit, struct ckpt_forecast *forecast)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(&c->error, forecast);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(forecast);
     return programs_forecast(&c->programs, &(struct ckpt_variant){.record = record, .user = user},
                              optimizer, batch, limit, forecast);
 }
 
 int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user)
 {
-    NOT_NULL(context_error(c), c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     c->programs.watch.report = watch;
     c->programs.watch.user = user;
     return 0;
@@ -38,14 +41,16 @@ int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user)
 
 int ckpt_plan_in_full(ckpt *c, bool full)
 {
-    NOT_NULL(context_error(c), c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     c->programs.brief = !full;
     return 0;
 }
 
 int ckpt_gather_refusals(ckpt *c, bool gather)
 {
-    NOT_NULL(context_error(c), c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     c->programs.gathers = gather;
     return 0;
 }

@@ -21,7 +21,7 @@ const char *ckpt_error(const ckpt *c)
 static int copy_options(ckpt *c, const struct ckpt_options *opt)
 {
     c->options = (struct ckpt_options)CKPT_OPTIONS_INIT;
-    int rc = opt ? sized_read(NULL, "struct ckpt_options", &c->options, sizeof c->options, opt) : 0;
+    int rc = opt ? sized_read("struct ckpt_options", &c->options, sizeof c->options, opt) : 0;
     return rc ? rc : options_own_texts(&c->options, &c->texts);
 }
 
@@ -88,7 +88,6 @@ static int check_options(const struct ckpt_options *o)
 /* Reads the directories and the machine file that the options name. */
 static int read_options(ckpt *c)
 {
-    struct error error;
     const char *machine = c->options.machine;
     if (c->options.nvme && *c->options.nvme) {
         int rc = tier_read_directories(&c->memory.directories, c->options.nvme);
@@ -96,8 +95,7 @@ static int read_options(ckpt *c)
             return rc;
     }
     c->programs.machine = machine_cpu;
-    int rc = machine && *machine ? machine_read(machine, &c->programs.machine, &error) : 0;
-    return rc ? error_set(rc, "%s", error.text) : 0;
+    return machine && *machine ? machine_read(machine, &c->programs.machine) : 0;
 }
 
 static int open_cpu(ckpt *c)
@@ -193,14 +191,12 @@ static int fail_device(void *user, int rc)
 static void join_parts(ckpt *c)
 {
     c->memory.options = &c->options;
-    c->memory.error = &c->error;
     c->memory.failed = fail_device;
     c->memory.user = &c->programs;
     c->ranks.options = &c->options;
     c->ranks.params = &c->params;
     c->ranks.memory = &c->memory;
     c->ranks.machine = &c->programs.machine;
-    c->ranks.error = &c->error;
     c->programs.options = &c->options;
     c->programs.params = &c->params;
     c->programs.memory = &c->memory;
@@ -219,7 +215,7 @@ static void poll_collectives(ckpt *c)
 
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
 {
-    NOT_NULL(NULL, out);
+    NOT_NULL(out);
     *out = NULL;
     ckpt *c = calloc(1, sizeof *c);
     if (!c)
@@ -288,7 +284,8 @@ void ckpt_close(ckpt *c)
 /* Names the first output file that the options of c request and that was not written. */
 int ckpt_unwritten(ckpt *c)
 {
-    NOT_NULL(NULL, c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     const struct {
         const char *option, *path;
         enum written written;
@@ -301,10 +298,9 @@ int ckpt_unwritten(ckpt *c)
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].path && !(c->programs.written & all[i].written))
-            return error_fail(&c->error, CKPT_EINVAL, "%s %.300s: nothing was written: %s",
-                              all[i].option, all[i].path,
-                              all[i].written >= WRITTEN_MACHINE
-                                  ? "no step of a program that trains was timed"
-                                  : "no program that trains was compiled");
+            return error_set(
+                CKPT_EINVAL, "%s %.300s: nothing was written: %s", all[i].option, all[i].path,
+                all[i].written >= WRITTEN_MACHINE ? "no step of a program that trains was timed"
+                                                  : "no program that trains was compiled");
     return 0;
 }

@@ -11,7 +11,8 @@
  * A part holds pointers to the parts before it; its functions take the part.  Calls in the other
  * direction use a callback that the context sets when it opens (a device that failed, a collective
  * that makes no progress), or pass a value as an argument (the number of steps).  The context owns
- * the options and the error, whose sentence ckpt_error returns; every part has a pointer to them.
+ * the options, to which every part has a pointer, and the error, whose sentence ckpt_error returns:
+ * a public call begins with ERRORS_TO(context_error(c)), and all that fails in it is written there.
  *
  * This room has the public calls that need several parts: open and close, parameters and their
  * values, ranks and their requests.  It decides the order in which a context opens: options are

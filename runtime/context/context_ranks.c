@@ -71,20 +71,21 @@ const char *ckpt_rank_location(const ckpt *c, int rank)
 
 int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n)
 {
-    NOT_NULL(NULL, c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     if (n < 0 || (n && !facts))
-        return error_fail(&c->error, CKPT_EINVAL, "ckpt_agree: %d facts, and no table", n);
+        return error_set(CKPT_EINVAL, "ckpt_agree: %d facts, and no table", n);
     return ranks_agree_facts(&c->ranks, facts, n);
 }
 
 int ckpt_gather_ranks(ckpt *c, const void *own, size_t bytes, void *all)
 {
-    NOT_NULL(NULL, c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     if (bytes && (!own || !all))
-        return error_fail(&c->error, CKPT_EINVAL,
-                          "ckpt_gather_ranks: %zu bytes, and no place for them", bytes);
+        return error_set(CKPT_EINVAL, "ckpt_gather_ranks: %zu bytes, and no place for them", bytes);
     if (!programs_are_idle(&c->programs))
-        return error_fail(&c->error, CKPT_EINVAL,
-                          "ckpt_gather_ranks: a step is under way: call ckpt_wait before");
+        return error_set(CKPT_EINVAL,
+                         "ckpt_gather_ranks: a step is under way: call ckpt_wait before");
     return ranks_gather(&c->ranks, own, bytes, all);
 }

@@ -15,8 +15,9 @@
 
 static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
 {
-    error_fail(&c->error, code, "parameter '%s': %s", name ? name : "", why);
-    params_fail(&c->params, &c->error);
+    ERRORS_TO(&c->error);
+    error_set(code, "parameter '%s': %s", name ? name : "", why);
+    params_fail(&c->params, code);
     return CKPT_NONE;
 }
 
@@ -101,11 +102,12 @@ ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, in
 {
     if (c && !values && !c->params.failed.code)
         return param_fail(c, CKPT_EINVAL, name, "there are no first values");
+    ERRORS_TO(context_error(c));
     ckpt_tensor x = ckpt_param(c, name, dtype, ndim, shape, CKPT_ZEROS, trainable);
     const struct param *p = x.id ? params_at(&c->params, x) : NULL;
     int rc = p ? ckpt_param_set(c, x, CKPT_VALUE, values, desc_numel(&p->desc)) : 0;
     if (rc)
-        params_fail(&c->params, &c->error);
+        params_fail(&c->params, rc);
     return rc ? CKPT_NONE : x;
 }
 
@@ -132,27 +134,29 @@ ckpt_tensor ckpt_param_at(const ckpt *c, int i)
 
 int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), name);
-    NOT_NULL(context_error(c), param);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(name);
+    NOT_NULL(param);
     int32_t i = find_name(c, name);
     if (i < 0)
-        return error_fail(context_error(c), CKPT_ENAME, "there is no parameter '%s'", name);
+        return error_set(CKPT_ENAME, "there is no parameter '%s'", name);
     *param = params_handle(&c->params, i);
     return 0;
 }
 
 int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), info);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(info);
     const struct param *p = params_at(&c->params, x);
     if (!p)
-        return error_fail(context_error(c), CKPT_ENAME,
-                          "ckpt_param_info: tensor %d is no parameter of this context", (int)x.id);
+        return error_set(CKPT_ENAME, "ckpt_param_info: tensor %d is no parameter of this context",
+                         (int)x.id);
     struct ckpt_param_info all = {
         .name = p->name, .desc = p->desc, .numel = desc_numel(&p->desc), .trainable = p->trainable};
-    return sized_write(context_error(c), "struct ckpt_param_info", info, &all, sizeof all);
+    return sized_write("struct ckpt_param_info", info, &all, sizeof all);
 }
 
 /* Finds the parameter; fails unless the slot exists and has n elements. */
@@ -160,25 +164,26 @@ static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, str
 {
     *p = params_at(&c->params, x);
     if (!*p || slot < CKPT_VALUE || slot > CKPT_EXP_AVG_SQ_COL)
-        return error_fail(&c->error, CKPT_ENAME, "no such parameter or slot");
+        return error_set(CKPT_ENAME, "no such parameter or slot");
     if (!values_kept(&c->ranks, *p, slot))
-        return error_fail(&c->error, CKPT_ENAME,
-                          "parameter '%s' keeps no such state: no program trains it", (*p)->name);
+        return error_set(CKPT_ENAME, "parameter '%s' keeps no such state: no program trains it",
+                         (*p)->name);
     const struct ckpt_desc d = values_file_desc(*p, slot);
     if (n != desc_numel(&d))
-        return error_fail(&c->error, CKPT_EINVAL, "parameter '%s' has %lld elements, not %lld",
-                          (*p)->name, (long long)desc_numel(&d), (long long)n);
+        return error_set(CKPT_EINVAL, "parameter '%s' has %lld elements, not %lld", (*p)->name,
+                         (long long)desc_numel(&d), (long long)n);
     return 0;
 }
 
 int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int64_t n)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), dst);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(dst);
     struct param *p;
     int rc = find_slot(c, x, slot, n, &p);
     if (!rc)
-        rc = params_check_whole(&c->params, &c->error);
+        rc = params_check_whole(&c->params);
     if (rc)
         return rc;
     return values_get(&c->ranks, p, slot, dst);
@@ -186,12 +191,13 @@ int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int6
 
 int ckpt_param_set(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, const float *src, int64_t n)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), src);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(src);
     struct param *p;
     int rc = find_slot(c, x, slot, n, &p);
     if (!rc)
-        rc = params_check_lost(&c->params, &c->error);
+        rc = params_check_lost(&c->params);
     if (rc)
         return rc;
     return values_set(&c->ranks, p, slot, src);

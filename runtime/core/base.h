@@ -6,8 +6,8 @@
  * The core room is the lowest one: base, files by name, checksums, random numbers, threads for
  * one-time work, notes, options and sizes, and the parameters.  It decides
  *
- * - how a failure is reported: a call returns a code below 0, and the sentence is in a struct error
- *   that the caller passed or, for calls without a context, in the thread's (error_get);
+ * - how a failure is reported: a call returns a code below 0, and error_set writes the sentence
+ * where the public call that the thread is in keeps it: in its context, or else in the thread;
  * - how bytes reach a disk: a file is replaced whole or not at all (file.h), and file names of the
  *   user are checked before any work (paths.c);
  * - how random numbers are made: from a counter, never from a state (random.h), so a draw has the
@@ -61,29 +61,33 @@ int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
          ? 0                                                                                       \
          : array_reserve((void **)&(a)->data, &(a)->capacity, (n), sizeof(*(a)->data)))
 
-/* The thread's sentence, for calls without a context.  Both return code. */
-int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
-int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
-const char *error_get(void);
-
-/* A failure: its code and the sentence for the caller.  Passed down to where it may happen. */
+/* A failure: its code and the sentence for the caller. */
 struct error {
     int code;
     char text[CKPT_MESSAGE];
 };
 
-/* Stores code and sentence in e, or in the thread's error if e is NULL, and returns code.  An
- * argument may be the text that e holds. */
-int error_fail(struct error *e, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
+/* Writes the sentence of a failure, and its code, where this thread writes them now; an argument
+ * may be the sentence there.  Returns code.  error_vset writes a sentence to dst. */
+int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
+int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
+/* The sentence that this thread wrote last there. */
+const char *error_get(void);
 
-/* Makes the sentence for a pointer argument that was NULL, in e or in the thread's error.  Returns
- * CKPT_EINVAL. */
-int error_null(struct error *e, const char *call, const char *argument);
+/* Until the end of the block, this thread writes sentences to e; NULL: to its own.  A public call
+ * on a context begins with it, and so does code that drops the sentence of a call. */
+#define ERRORS_TO(e)                                                                               \
+    __attribute__((cleanup(error_end))) struct error *errors_before = error_begin(e)
+struct error *error_begin(struct error *e);
+void error_end(struct error **before);
+
+/* Makes the sentence for a pointer argument that was NULL.  Returns CKPT_EINVAL. */
+int error_null(const char *call, const char *argument);
 /* For the head of a public call that returns a code: p must not be NULL. */
-#define NOT_NULL(e, p)                                                                             \
+#define NOT_NULL(p)                                                                                \
     do {                                                                                           \
         if (!(p))                                                                                  \
-            return error_null(e, __func__, #p);                                                    \
+            return error_null(__func__, #p);                                                       \
     } while (0)
 
 /* FNV-1a over the bytes of a number, lowest first, so that every machine agrees; HASH_START is the

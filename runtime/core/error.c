@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sentence of the last failed call without a context, and the names of the error codes. */
+/* Where failures are written, and the names of the error codes. */
 #include <string.h>
 #include "core/base.h"
 #include "ckpt_tools.h"
 
-static _Thread_local struct error last; /* of calls without a context */
+static _Thread_local struct error own;    /* of calls without a context */
+static _Thread_local struct error *where; /* NULL: own */
 
 /* The number of bytes at s that form a control character, which a terminal would obey: of the first
  * set, or of the second (C1) in UTF-8. */
@@ -60,36 +61,43 @@ int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
     return code;
 }
 
+static struct error *here(void)
+{
+    return where ? where : &own;
+}
+
 int error_set(int code, const char *fmt, ...)
 {
     va_list ap;
+    struct error *e = here();
 
-    va_start(ap, fmt);
-    last.code = error_vset(last.text, sizeof(last.text), code, fmt, ap);
-    va_end(ap);
-    return code;
-}
-
-int error_fail(struct error *e, int code, const char *fmt, ...)
-{
-    va_list ap;
-
-    if (!e)
-        e = &last;
     va_start(ap, fmt);
     e->code = error_vset(e->text, sizeof(e->text), code, fmt, ap);
     va_end(ap);
     return code;
 }
 
-int error_null(struct error *e, const char *call, const char *argument)
+int error_null(const char *call, const char *argument)
 {
-    return error_fail(e, CKPT_EINVAL, "%s: %s is NULL", call, argument);
+    return error_set(CKPT_EINVAL, "%s: %s is NULL", call, argument);
 }
 
 const char *error_get(void)
 {
-    return last.text;
+    return here()->text;
+}
+
+struct error *error_begin(struct error *e)
+{
+    struct error *before = where;
+
+    where = e;
+    return before;
+}
+
+void error_end(struct error **before)
+{
+    where = *before;
 }
 
 const char *ckpt_error_name(int code)

@@ -90,8 +90,8 @@ FILE *file_open_input(const char *path, const char **why)
 
 int ckpt_input_open(FILE **f, const char *path)
 {
-    NOT_NULL(NULL, f);
-    NOT_NULL(NULL, path);
+    NOT_NULL(f);
+    NOT_NULL(path);
     const char *why;
 
     *f = file_open_input(path, &why);
@@ -152,8 +152,8 @@ int file_open_special(const char *path, int *fd)
 
 int ckpt_log_open(FILE **f, const char *path)
 {
-    NOT_NULL(NULL, f);
-    NOT_NULL(NULL, path);
+    NOT_NULL(f);
+    NOT_NULL(path);
     int fd, rc = file_open_special(path, &fd);
 
     *f = NULL;
@@ -391,8 +391,8 @@ int file_replace(const char *path, int (*fill)(void *user, int fd), void *user)
 
 int ckpt_replace_open(struct ckpt_replacement **o, const char *path)
 {
-    NOT_NULL(NULL, o);
-    NOT_NULL(NULL, path);
+    NOT_NULL(o);
+    NOT_NULL(path);
     struct ckpt_replacement *made;
 
     *o = NULL;
@@ -421,7 +421,7 @@ const char *ckpt_replace_name(const struct ckpt_replacement *o)
 
 int ckpt_replace_commit(struct ckpt_replacement *o, bool durable)
 {
-    NOT_NULL(NULL, o);
+    NOT_NULL(o);
     int rc = file_replacement_commit(o, durable);
 
     free(o);

@@ -163,10 +163,10 @@ static int parse_option(const struct ckpt_option *row, bool negated, void *dest,
 
 int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc, char **argv)
 {
-    NOT_NULL(NULL, table);
-    NOT_NULL(NULL, dest);
-    NOT_NULL(NULL, argc);
-    NOT_NULL(NULL, argv);
+    NOT_NULL(table);
+    NOT_NULL(dest);
+    NOT_NULL(argc);
+    NOT_NULL(argv);
     int rc = 0, i = 1, kept = 1;
 
     while (!rc && i < *argc && strcmp(argv[i], "--")) {

@@ -134,9 +134,9 @@ static int list_options(int n, const struct ckpt_option **tables)
 
 int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables)
 {
-    NOT_NULL(NULL, argv);
+    NOT_NULL(argv);
     if (n)
-        NOT_NULL(NULL, tables);
+        NOT_NULL(tables);
     if (argc <= 1)
         return 0;
     if (!has_help(n, tables) &&

@@ -123,14 +123,14 @@ static size_t field_end(const struct ckpt_option *row)
  * not parsed, and stay in argv to be refused. */
 int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
 {
-    NOT_NULL(NULL, opt);
-    NOT_NULL(NULL, argc);
-    NOT_NULL(NULL, argv);
+    NOT_NULL(opt);
+    NOT_NULL(argc);
+    NOT_NULL(argv);
     struct ckpt_options known = CKPT_OPTIONS_INIT;
     struct ckpt_option rows[LIBRARY_ROWS];
     size_t n = 0;
 
-    int rc = sized_read(NULL, "struct ckpt_options", &known, sizeof known, opt);
+    int rc = sized_read("struct ckpt_options", &known, sizeof known, opt);
     if (rc)
         return rc;
     for (const struct ckpt_option *row = library_table; row->name; row++) {

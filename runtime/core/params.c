@@ -32,20 +32,20 @@ void params_free(struct params *ps)
     free(ps->data);
 }
 
-int params_fail(struct params *ps, const struct error *failure)
+int params_fail(struct params *ps, int code)
 {
-    if (!ps->failed.code)
-        ps->failed = *failure;
-    return failure->code;
+    if (!ps->failed.code) {
+        ps->failed.code = code;
+        snprintf(ps->failed.text, sizeof ps->failed.text, "%s", error_get());
+    }
+    return code;
 }
 
-int params_take_failure(struct params *ps, struct error *e)
+int params_take_failure(struct params *ps)
 {
-    if (ps->failed.code)
-        *e = ps->failed;
     const int code = ps->failed.code;
     ps->failed.code = 0;
-    return code;
+    return code ? error_set(code, "%s", ps->failed.text) : 0;
 }
 
 const char *params_small_state(const struct params *ps)
@@ -283,28 +283,28 @@ void param_from_file(const struct param *p, const float *src, float *dst)
     copy_reordered(p, src, dst, false);
 }
 
-int params_check_lost(const struct params *ps, struct error *e)
+int params_check_lost(const struct params *ps)
 {
     if (!ps->lost)
         return 0;
     if (ps->differ)
-        return error_fail(e, CKPT_ECOMM,
-                          "the ranks have differed since step %lld or earlier: restart from the "
-                          "last saved state",
-                          (long long)ps->lost);
-    return error_fail(e, CKPT_EDEVICE,
-                      "step %lld failed midway and left the weights incomplete: open a new context "
-                      "and load those saved last",
-                      (long long)ps->lost);
+        return error_set(CKPT_ECOMM,
+                         "the ranks have differed since step %lld or earlier: restart from the "
+                         "last saved state",
+                         (long long)ps->lost);
+    return error_set(CKPT_EDEVICE,
+                     "step %lld failed midway and left the weights incomplete: open a new context "
+                     "and load those saved last",
+                     (long long)ps->lost);
 }
 
-int params_check_whole(const struct params *ps, struct error *e)
+int params_check_whole(const struct params *ps)
 {
-    int rc = params_check_lost(ps, e);
+    int rc = params_check_lost(ps);
 
     if (rc || !ps->torn)
         return rc;
-    return error_fail(e, CKPT_EIO,
-                      "a load ended midway and left a mixture of old values and values of the "
-                      "file: load a whole file first");
+    return error_set(CKPT_EIO,
+                     "a load ended midway and left a mixture of old values and values of the "
+                     "file: load a whole file first");
 }

@@ -98,14 +98,14 @@ struct param *params_at(const struct params *ps, ckpt_tensor x);
 
 /* Return 0, or CKPT_EDEVICE and the sentence if the weights are lost; params_check_whole also
  * returns CKPT_EIO if a load stopped midway and mixed old and new values. */
-int params_check_lost(const struct params *ps, struct error *e);
-int params_check_whole(const struct params *ps, struct error *e);
+int params_check_lost(const struct params *ps);
+int params_check_whole(const struct params *ps);
 
-/* params_fail: keeps a failure for the next ckpt_compile, unless an earlier one is kept, and
- * returns its code.  params_take_failure: moves the kept one to *e; returns its code, 0 without
- * one. */
-int params_fail(struct params *ps, const struct error *failure);
-int params_take_failure(struct params *ps, struct error *e);
+/* params_fail: keeps a failure of this code, whose sentence was just written, for the next
+ * ckpt_compile, unless an earlier one is kept; returns the code.  params_take_failure: fails with
+ * the kept one; returns its code, 0 without one. */
+int params_fail(struct params *ps, int code);
+int params_take_failure(struct params *ps);
 
 /* Dense shape of a slot: the parameter's, except for factors; of its part if it is cut.  VALUE has
  * the parameter's dtype, other slots fp32 unless half_state; codes are words (mean8.h, frozen.h).

@@ -271,7 +271,7 @@ int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths
 
     if (n < 0 || (n && !paths))
         return error_set(CKPT_EINVAL, "ckpt_paths_check: %d rows, and no table", n);
-    int rc = o ? sized_read(NULL, "struct ckpt_options", &options, sizeof options, o) : 0;
+    int rc = o ? sized_read("struct ckpt_options", &options, sizeof options, o) : 0;
     if (rc)
         return rc;
     all = calloc((size_t)n + LIBRARY_PATHS, sizeof *all);

@@ -76,8 +76,8 @@ static int parse_percent(const char *text, const char *s, int64_t *bytes)
 
 int ckpt_parse_size(const char *text, int64_t *bytes)
 {
-    NOT_NULL(NULL, text);
-    NOT_NULL(NULL, bytes);
+    NOT_NULL(text);
+    NOT_NULL(bytes);
     const char *s = text;
     int64_t whole, unit;
     double fraction;

@@ -6,26 +6,26 @@
 /* A larger size than this means that the size was never set; no public struct is that large. */
 enum { MAX_SIZE = 4096 };
 
-static int size_of(struct error *e, const char *name, const void *s, size_t *size)
+static int size_of(const char *name, const void *s, size_t *size)
 {
     memcpy(size, s, sizeof *size);
     if (*size >= sizeof *size && *size <= MAX_SIZE)
         return 0;
-    return error_fail(e, CKPT_EINVAL, "%s has size %zu: set it by its _INIT macro or by sizeof",
-                      name, *size);
+    return error_set(CKPT_EINVAL, "%s has size %zu: set it by its _INIT macro or by sizeof", name,
+                     *size);
 }
 
-int sized_read(struct error *e, const char *name, void *to, size_t known, const void *from)
+int sized_read(const char *name, void *to, size_t known, const void *from)
 {
     size_t size;
-    int rc = size_of(e, name, from, &size);
+    int rc = size_of(name, from, &size);
 
     for (size_t i = known; !rc && i < size; i++)
         if (((const char *)from)[i])
-            rc = error_fail(e, CKPT_EINVAL,
-                            "%s has %zu bytes, of which libckpt %s knows %zu, and sets some of the "
-                            "others: update libckpt",
-                            name, size, ckpt_version(), known);
+            rc = error_set(CKPT_EINVAL,
+                           "%s has %zu bytes, of which libckpt %s knows %zu, and sets some of the "
+                           "others: update libckpt",
+                           name, size, ckpt_version(), known);
     if (rc)
         return rc;
     memcpy((char *)to + sizeof size, (const char *)from + sizeof size,
@@ -33,10 +33,10 @@ int sized_read(struct error *e, const char *name, void *to, size_t known, const 
     return 0;
 }
 
-int sized_write(struct error *e, const char *name, void *to, const void *from, size_t known)
+int sized_write(const char *name, void *to, const void *from, size_t known)
 {
     size_t size;
-    int rc = size_of(e, name, to, &size);
+    int rc = size_of(name, to, &size);
 
     if (rc)
         return rc;

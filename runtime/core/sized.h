@@ -14,12 +14,12 @@
  * shorter.  A longer struct is accepted if all bytes unknown here are 0.  Returns 0, or CKPT_EINVAL
  * and the sentence: no size, or a field set that this library does not know.
  */
-int sized_read(struct error *e, const char *name, void *to, size_t known, const void *from);
+int sized_read(const char *name, void *to, size_t known, const void *from);
 
 /*
  * Fills a caller's struct with the fields of from, which has `known` bytes, and with 0 after them.
  * The size and bytes beyond the caller's size do not change.  Returns 0, or CKPT_EINVAL: no size.
  */
-int sized_write(struct error *e, const char *name, void *to, const void *from, size_t known);
+int sized_write(const char *name, void *to, const void *from, size_t known);
 
 #endif

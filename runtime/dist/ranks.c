@@ -157,9 +157,7 @@ int ranks_share(struct ranks *job, enum ranks_over over)
     rc = make_layout(job);
     for (int32_t i = 0; !rc && i < job->sharing.layout->n_buckets; i++)
         rc = add_bucket(job, &job->sharing.layout->buckets[i]);
-    return rc ? error_fail(job->error, rc, "no memory for the layout of %d ranks",
-                           job->sharing.ranks)
-              : 0;
+    return rc ? error_set(rc, "no memory for the layout of %d ranks", job->sharing.ranks) : 0;
 }
 
 void ranks_settle(struct ranks *job)
@@ -179,8 +177,7 @@ static int keep_groups(struct ranks *job, const int32_t *groups)
         return 0;
     job->groups = malloc(bytes + 1);
     if (!job->groups)
-        return error_fail(job->error, CKPT_ENOMEM, "no memory for the layout of %d ranks",
-                          job->sharing.ranks);
+        return error_set(CKPT_ENOMEM, "no memory for the layout of %d ranks", job->sharing.ranks);
     memcpy(job->groups, groups, bytes);
     return 0;
 }
@@ -207,7 +204,7 @@ struct comm *ranks_hosts(struct ranks *job)
 int ranks_give_up(struct ranks *job, int code)
 {
     if (job->comm && code && code != CKPT_ECOMM)
-        job->comm->ops->give_up(job->comm, job->error->text);
+        job->comm->ops->give_up(job->comm, error_get());
     return code;
 }
 
@@ -219,13 +216,13 @@ static int gather_filled(struct ranks *job, const char *own, size_t bytes, char 
     char *parts = calloc((size_t)n + 1, filled);
     struct comm *hosts = ranks_hosts(job);
     if (!parts)
-        return error_fail(job->error, CKPT_ENOMEM, "no memory for the messages of ranks");
+        return error_set(CKPT_ENOMEM, "no memory for the messages of ranks");
     memcpy(parts + (size_t)n * filled, own, bytes);
     int rc = comm_gather(hosts, parts + (size_t)n * filled, parts, filled, "gather");
     for (int r = 0; r < n && !rc; r++)
         memcpy(all + (size_t)r * bytes, parts + (size_t)r * filled, bytes);
     free(parts);
-    return rc ? error_fail(job->error, rc, "%s", hosts->reason) : 0;
+    return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
 
 int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all)
@@ -336,7 +333,7 @@ static int broadcast_parts(struct ranks *job, const struct param *p, const float
         if (owner == job->rank)
             memcpy(dst + at, own + in_share, (size_t)n * sizeof *dst);
     }
-    return rc ? error_fail(job->error, rc, "%s", hosts->reason) : 0;
+    return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
 
 int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
@@ -345,7 +342,7 @@ int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
     slot = exact_slot(bucket, slot);
     float *own = read_bucket(job, bucket, slot);
     if (!own)
-        return error_fail(job->error, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
+        return error_set(CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
     int rc = 0;
     if (!ranks_is_whole(job, slot))
         rc = broadcast_parts(job, p, own, dst);
@@ -389,7 +386,7 @@ static int write_part(struct ranks *job, const struct param *p, const struct par
         return 0;
     float *own = read_bucket(job, bucket, slot);
     if (!own)
-        return error_fail(job->error, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
+        return error_set(CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
     memcpy(own + in_bucket, src + at, (size_t)n * sizeof *own);
     int rc = memory_write(job->memory, bucket, slot, own, param_slot_numel(bucket, slot));
     free(own);

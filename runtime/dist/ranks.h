@@ -45,7 +45,6 @@ struct ranks {
     struct params *params;
     struct memory *memory;
     struct machine *machine; /* used for planning; includes the measured rates between ranks */
-    struct error *error;
     struct sharing sharing;
     struct comm *comm; /* two or more ranks; NULL: one rank, or ranks that are only planned */
     int32_t *noted;    /* see struct ops_ranks; NULL except on a GPU */
@@ -78,7 +77,7 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero);
 /* Opens the communicator that the options request (ranks, zero).  Call it before opening the
  * device, because ranks_placement selects the GPU index from the ranks on the same host.
  * ranks_open_device opens NCCL if the device supports it; it refuses two ranks on one GPU, and GPUs
- * for only some ranks.  All return 0 or a code, with the sentence in error_get(). */
+ * for only some ranks.  All return 0 or a code, with the sentence. */
 int ranks_open(struct ranks *job);
 int ranks_placement(struct ranks *job, int *index);
 int ranks_open_device(struct ranks *job);

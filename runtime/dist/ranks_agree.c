@@ -53,7 +53,7 @@ static int agree(struct ranks *job, int64_t step, const char *how, const struct 
     struct comm *hosts = ranks_hosts(job);
     hosts->step = step;
     int rc = comm_agree(hosts, how, terms, n);
-    return rc ? error_fail(job->error, rc, "%s", hosts->reason) : 0;
+    return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
 
 /* ---- before a plan --------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n)
         return 0;
     struct comm_term *terms = calloc((size_t)n + 1, sizeof *terms);
     char(*text)[TEXT_BYTES] = calloc((size_t)n + 1, sizeof *text);
-    int rc = terms && text ? 0 : error_fail(job->error, CKPT_ENOMEM, "no memory to compare ranks");
+    int rc = terms && text ? 0 : error_set(CKPT_ENOMEM, "no memory to compare ranks");
     if (!rc) /* random numbers of the caller depend on the seed too */
         *terms = (struct comm_term){.name = "--seed", .value = (uint64_t)job->options->seed};
     for (int i = 0; i < n && !rc; i++) {
@@ -162,9 +162,9 @@ static int add_set(struct terms *t, const struct param *p)
     return rc;
 }
 
-static int fail_memory(struct ranks *job)
+static int fail_memory(void)
 {
-    return error_fail(job->error, CKPT_ENOMEM, "no memory to compare the parameters of ranks");
+    return error_set(CKPT_ENOMEM, "no memory to compare the parameters of ranks");
 }
 
 /* steps: digest of the numbers of steps per program. lr: learning rate of the next step, or 0. */
@@ -180,7 +180,7 @@ static int agree_values(struct ranks *job, const char *how, uint64_t steps, floa
         rc =
             add(&t, (struct comm_term){
                         .name = "learning rate", .value = mix_float(HASH_START, lr), .text = text});
-    rc = rc ? fail_memory(job) : agree(job, 0, how, t.data, t.n);
+    rc = rc ? fail_memory() : agree(job, 0, how, t.data, t.n);
     free(t.data);
     return rc;
 }
@@ -243,7 +243,7 @@ static int add_param(struct ranks *job, struct terms *t, int32_t i, float *buffe
             return rc;
         rc = bucket ? add_bucket(job, t, i - (job->params->n - job->params->n_hidden), s, buffer)
                     : add_bytes(t, s, p, buffer, param_slot_numel(p, s), 0);
-        rc = rc ? fail_memory(job) : 0;
+        rc = rc ? fail_memory() : 0;
     }
     return rc;
 }
@@ -262,12 +262,12 @@ static int agree_copies(struct ranks *job, int64_t updates, const char *how)
 {
     struct terms t = {0};
     float *buffer = make_buffer(job);
-    int rc = buffer ? 0 : fail_memory(job);
+    int rc = buffer ? 0 : fail_memory();
     for (int32_t i = 0; i < job->params->n && !rc; i++)
         rc = add_param(job, &t, i, buffer);
     if (!rc &&
         add(&t, (struct comm_term){.name = "history of learning rates", .value = job->rates}))
-        rc = fail_memory(job);
+        rc = fail_memory();
     if (!rc)
         rc = agree(job, updates, how, t.data, t.n);
     free(buffer);

@@ -92,7 +92,7 @@ static int time_copies(struct ranks *job, double *all)
     }
     copying_close(job, &x);
     if (rc)
-        return error_fail(job->error, rc, "%s", ranks_hosts(job)->reason);
+        return error_set(rc, "%s", ranks_hosts(job)->reason);
     job->machine->host_copies = round_rate(best) * (double)job->machine->links.ranks_per_host;
     return 0;
 }
@@ -105,8 +105,7 @@ int ranks_time_copies(struct ranks *job)
     if (!all_want)
         return 0;
     double *all = calloc((size_t)job->sharing.ranks, sizeof *all);
-    int rc =
-        all ? time_copies(job, all) : error_fail(job->error, CKPT_ENOMEM, "no memory for ranks");
+    int rc = all ? time_copies(job, all) : error_set(CKPT_ENOMEM, "no memory for ranks");
     free(all);
     return rc;
 }

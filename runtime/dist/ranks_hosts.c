@@ -53,9 +53,7 @@ static int compare_shard_over(struct ranks *job)
         n += other[r] = strcmp(job->places[r].over, job->places[0].over) != 0;
     comm_name_ranks(who, sizeof who, other, job->sharing.ranks);
     free(other);
-    return n ? error_fail(job->error, CKPT_ECOMM,
-                          "%s started with another --shard-over than rank 0", who)
-             : 0;
+    return n ? error_set(CKPT_ECOMM, "%s started with another --shard-over than rank 0", who) : 0;
 }
 
 static int set_placements(struct ranks *job)
@@ -141,14 +139,14 @@ static int find_hosts(struct ranks *job)
     job->places = calloc((size_t)job->sharing.ranks, sizeof own);
     int rc = job->places ? comm_gather(comm, &own, job->places, sizeof own, "hosts") : CKPT_ENOMEM;
     if (rc == CKPT_ECOMM)
-        return error_fail(job->error, rc, "%s", comm->reason);
+        return error_set(rc, "%s", comm->reason);
     if (!rc)
         rc = set_placements(job);
     if (!rc)
         rc = compare_shard_over(job);
     if (!rc)
         describe_places(job);
-    return rc == CKPT_ENOMEM ? error_fail(job->error, rc, "no memory for ranks") : rc;
+    return rc == CKPT_ENOMEM ? error_set(rc, "no memory for ranks") : rc;
 }
 
 /* Planned ranks that do not exist fill the hosts of the machine that the plan is for. */
@@ -244,7 +242,7 @@ static int open_groups(struct ranks *job)
     if (!rc)
         rc = comm_open_group(job->comm, job->sharing.replicas, column, &job->across);
     free(column);
-    return rc ? error_fail(job->error, rc, "%s", error_get()) : 0;
+    return rc;
 }
 
 void ranks_close_groups(struct ranks *job)

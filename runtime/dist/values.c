@@ -43,9 +43,9 @@ static int exact_slot(const struct param *p, const struct param *in)
     return has_exact(in) || p->place.set_narrow ? SLOT_VALUE : SLOT_COUNT;
 }
 
-static int fail_memory(struct ranks *job, const struct param *p)
+static int fail_memory(const struct param *p)
 {
-    return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
+    return error_set(CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
 }
 
 /* Initial values of a parameter stored in codes: the decoded values. */
@@ -54,7 +54,7 @@ static int read_coded(struct ranks *job, const struct param *p, float *dst)
     const int64_t n = desc_numel(&p->desc);
     void *words = malloc((size_t)param_slot_bytes(p, SLOT_VALUE));
     if (!words)
-        return fail_memory(job, p);
+        return fail_memory(p);
     param_initialize(p, (uint64_t)job->options->seed, 0, n, dst);
     param_slot_encode(p, SLOT_VALUE, dst, n, words);
     param_slot_decode(p, SLOT_VALUE, words, n, dst);
@@ -171,7 +171,7 @@ int values_fill(struct ranks *job)
         largest = max_i64(largest, desc_numel(&job->params->data[i].desc));
     float *value = d->ops->host_alloc(d, largest * 4);
     if (!value)
-        return error_fail(job->error, CKPT_ENOMEM, "no memory to set up the parameters");
+        return error_set(CKPT_ENOMEM, "no memory to set up the parameters");
     int rc = 0;
     for (int32_t i = 0; i < job->params->n && !rc; i++)
         rc = fill_one(job, i, value, &dropped);
@@ -248,7 +248,7 @@ static int set_value(struct ranks *job, struct param *p, const float *src)
     const struct param *in = place_of(job, p);
     int rc = 0;
     if (!has_exact(in) && param_keep_initial(p, src))
-        rc = fail_memory(job, p);
+        rc = fail_memory(p);
     if (!rc)
         rc = in != p ? ranks_set(job, p, SLOT_VALUE, src) : write_value(job, p, src);
     if (!rc)
@@ -281,7 +281,7 @@ static int set_narrow(struct ranks *job, struct param *p, const float *src)
     int64_t n = desc_numel(&p->desc);
     float *value = malloc((size_t)n * sizeof *value);
     if (!value)
-        return fail_memory(job, p);
+        return fail_memory(p);
     memcpy(value, src, (size_t)n * sizeof *value);
     param_narrow(value, n);
     int rc = set_slot(job, p, CKPT_VALUE, value);

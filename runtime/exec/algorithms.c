@@ -14,16 +14,16 @@ static struct pins *algorithms(const struct programs *ps)
                : NULL;
 }
 
-static int no_memory(struct programs *ps)
+static int no_memory(void)
 {
-    return error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
+    return error_set(CKPT_ENOMEM, "no memory for the algorithms of libraries");
 }
 
 static int read_algorithms(struct programs *ps, struct pins *to)
 {
     if (pins_add(to, &ps->machine.pins))
-        return no_memory(ps);
-    return ps->options->plan_in ? plan_read_pins(ps->options->plan_in, to, ps->error) : 0;
+        return no_memory();
+    return ps->options->plan_in ? plan_read_pins(ps->options->plan_in, to) : 0;
 }
 
 int program_load_algorithms(struct ckpt_program *p)
@@ -47,7 +47,7 @@ int program_store_algorithms(struct ckpt_program *p)
     for (int64_t i = 0; from && i < from->n; i++)
         if (from->data[i].origin != PIN_GIVEN &&
             pins_set(&p->plan->pins, from->data[i].key, from->data[i].choice))
-            return no_memory(p->programs);
+            return no_memory();
     return 0;
 }
 
@@ -71,5 +71,5 @@ int program_list_algorithms(const struct ckpt_program *p, struct pins *list)
     for (int64_t i = 0; used && i < used->n && !rc; i++)
         if (used->data[i].origin == PIN_FASTER)
             rc = pins_set(list, used->data[i].key, used->data[i].choice);
-    return rc ? no_memory(p->programs) : 0;
+    return rc ? no_memory() : 0;
 }

@@ -26,13 +26,13 @@ static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t 
     if (!trains && batch > 0 && *micro > batch)
         *micro = batch;
     if (batch < 1)
-        return error_fail(ps->error, CKPT_EINVAL, "a batch of %lld samples", (long long)batch);
+        return error_set(CKPT_EINVAL, "a batch of %lld samples", (long long)batch);
     if (*micro == CKPT_AUTO)
         return 0;
     if (batch % *micro || batch / *micro > INT32_MAX)
-        return error_fail(ps->error, CKPT_EINVAL,
-                          "--micro-batch %lld does not divide the batch of %lld samples",
-                          (long long)*micro, (long long)batch);
+        return error_set(CKPT_EINVAL,
+                         "--micro-batch %lld does not divide the batch of %lld samples",
+                         (long long)*micro, (long long)batch);
     return 0;
 }
 
@@ -85,10 +85,10 @@ static int check_io(const struct ckpt_program *p, struct choice *k, int variant)
     if (!variant)
         k->io = io;
     return io == k->io ? 0
-                       : error_fail(p->programs->error, CKPT_EINVAL,
-                                    "ckpt_compile_variants: variant %d has other inputs or outputs "
-                                    "than variant 0",
-                                    variant);
+                       : error_set(CKPT_EINVAL,
+                                   "ckpt_compile_variants: variant %d has other inputs or outputs "
+                                   "than variant 0",
+                                   variant);
 }
 
 /* Whether a plan may fit and take at most `limit` seconds, by its lower bound: no plan is made,
@@ -192,9 +192,9 @@ static int check_over(struct ckpt_program *p, bool *open)
     *open = ranks_may_share(p->programs->ranks, OVER_HOST) &&
             ranks_may_share(p->programs->ranks, OVER_ALL);
     if (*open && program_plan_is_given(p))
-        return error_fail(p->programs->error, CKPT_EINVAL,
-                          "--plan-in with ranks on several hosts: the plan is for one way to "
-                          "share; add --shard-over host or all");
+        return error_set(CKPT_EINVAL,
+                         "--plan-in with ranks on several hosts: the plan is for one way to "
+                         "share; add --shard-over host or all");
     return 0;
 }
 
@@ -230,15 +230,13 @@ static int add_program(struct ckpt_program *p)
 /* Extends the sentence of rc by the reason why there were no smaller micro-steps. */
 static int explain_whole(struct ckpt_program *p, int rc)
 {
-    char sentence[CKPT_MESSAGE];
     if (rc != CKPT_EBUDGET || !p->tape || !*p->tape->coupled || p->batch == 1)
         return rc;
-    snprintf(sentence, sizeof sentence, "%s", p->programs->error->text);
-    return error_fail(p->programs->error, rc,
-                      "--micro-batch auto keeps the batch of %lld whole, because smaller "
-                      "micro-steps give other results (%s); --micro-batch N splits it "
-                      "nevertheless: %s",
-                      (long long)p->batch, p->tape->coupled, sentence);
+    return error_set(rc,
+                     "--micro-batch auto keeps the batch of %lld whole, because smaller "
+                     "micro-steps give other results (%s); --micro-batch N splits it "
+                     "nevertheless: %s",
+                     (long long)p->batch, p->tape->coupled, error_get());
 }
 
 /* Makes the recording and the plan of p; no memory is mapped yet. */
@@ -283,7 +281,7 @@ static int compile(struct ckpt_program *p, struct choice *k)
         (p->programs->options->profile ||
          (p->trains && (p->programs->options->machine_out || p->programs->options->trace_out))) &&
         timing_new(&p->timing, p))
-        rc = error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
+        rc = error_set(CKPT_ENOMEM, "no memory for the times of ops");
     return rc ? rc : program_map_memory(p);
 }
 
@@ -326,8 +324,8 @@ static int lay_out(struct ckpt_program *p)
         return ranks_lay_out(ps->ranks, NULL);
     int32_t *groups = calloc((size_t)ps->params->n + 1, sizeof *groups);
     if (!groups)
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the layout of parameters");
-    int rc = optim_classes(ps->error, ps->optimizers, p->optimizer, ps->params, groups);
+        return error_set(CKPT_ENOMEM, "no memory for the layout of parameters");
+    int rc = optim_classes(ps->optimizers, p->optimizer, ps->params, groups);
     for (int32_t i = 0; i < ps->params->n; i++)
         groups[i] = groups[i] < 0 ? LAYOUT_FROZEN : groups[i];
     if (!rc)
@@ -347,10 +345,10 @@ static int resolve_optimizer(struct ckpt_program *p)
     p->groups = calloc(n, sizeof *p->groups);
     p->frozen = calloc(n, sizeof *p->frozen);
     if (!p->groups || !p->frozen)
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the groups of an optimizer");
-    int rc = optim_check(ps->error, o);
+        return error_set(CKPT_ENOMEM, "no memory for the groups of an optimizer");
+    int rc = optim_check(o);
     if (!rc)
-        rc = optim_resolve(ps->error, o, ps->params, p->groups);
+        rc = optim_resolve(o, ps->params, p->groups);
     for (int32_t i = 0; i < ps->params->n - ps->params->n_hidden && !rc; i++)
         p->frozen[i] = optim_rule_at(o, p->groups[i])->frozen;
     return rc;
@@ -363,11 +361,10 @@ static int begin(struct programs *ps, const struct ckpt_optimizer *optimizer, in
     struct ckpt_optimizer *own = optimizer ? use_optimizer(ps, optimizer) : NULL;
     *out = NULL;
     if (optimizer && !own)
-        return error_fail(ps->error, CKPT_EINVAL,
-                          "ckpt_compile: the optimizer was made in another context");
+        return error_set(CKPT_EINVAL, "ckpt_compile: the optimizer was made in another context");
     struct ckpt_program *p = calloc(1, sizeof *p);
     if (!p)
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for a program");
+        return error_set(CKPT_ENOMEM, "no memory for a program");
     *p = (struct ckpt_program){.programs = ps,
                                .batch = batch,
                                .trains = optimizer != NULL,
@@ -401,11 +398,11 @@ int programs_compile(struct programs *ps, int n, const struct ckpt_variant *vari
     struct ckpt_program *p;
     const int refused = ps->n_refused;
     *out = NULL;
-    int rc = params_take_failure(ps->params, ps->error);
+    int rc = params_take_failure(ps->params);
     if (rc)
         return rc;
     if (!all_recorders(variants, n))
-        return error_fail(ps->error, CKPT_EINVAL, "ckpt_compile: no recorder");
+        return error_set(CKPT_EINVAL, "ckpt_compile: no recorder");
     rc = begin(ps, optimizer, batch, &p);
     if (!rc)
         rc = compile(p, &k);
@@ -438,11 +435,11 @@ int programs_forecast(struct programs *ps, const struct ckpt_variant *variant,
     struct choice k = {.variants = variant, .n = 1, .limit = limit > 0 ? limit : INFINITY};
     struct ckpt_forecast all = {.batch = batch};
     struct ckpt_program *p;
-    int rc = params_take_failure(ps->params, ps->error);
+    int rc = params_take_failure(ps->params);
     if (rc)
         return rc;
     if (!variant->record)
-        return error_fail(ps->error, CKPT_EINVAL, "ckpt_forecast: no recorder");
+        return error_set(CKPT_EINVAL, "ckpt_forecast: no recorder");
     rc = begin(ps, optimizer, batch, &p);
     if (!rc) {
         p->brief = true;
@@ -453,7 +450,7 @@ int programs_forecast(struct programs *ps, const struct ckpt_variant *variant,
     ckpt_program_free(p);
     if (rc != CKPT_EBUDGET)
         ranks_give_up(ps->ranks, rc);
-    return rc ? rc : sized_write(ps->error, "struct ckpt_forecast", forecast, &all, sizeof all);
+    return rc ? rc : sized_write("struct ckpt_forecast", forecast, &all, sizeof all);
 }
 
 static void unlink_program(struct ckpt_program *p)

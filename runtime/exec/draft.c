@@ -26,9 +26,9 @@
 static int fail_with(struct programs *ps, int code, const char *sentence)
 {
     if (code == CKPT_EBUDGET && ps->memory->asked)
-        return error_fail(ps->error, code, "%s requested, but the device has less: %s",
-                          human_bytes(ps->memory->asked), sentence);
-    return error_fail(ps->error, code, "%s", sentence);
+        return error_set(code, "%s requested, but the device has less: %s",
+                         human_bytes(ps->memory->asked), sentence);
+    return error_set(code, "%s", sentence);
 }
 
 struct tape_env programs_tape_env(const struct programs *ps)
@@ -60,10 +60,10 @@ static int check_kinds(const struct ckpt_program *p)
             enum optim_kind kind = optim_rule_at(p->optimizer, p->groups[i])->kind,
                             other = optim_rule_at(o->optimizer, o->groups[i])->kind;
             if (kind != other)
-                return error_fail(p->programs->error, CKPT_EINVAL,
-                                  "'%s' is trained by %s here and by %s in another program: their "
-                                  "states are not the same",
-                                  ps->data[i].name, optim_kind_name(kind), optim_kind_name(other));
+                return error_set(CKPT_EINVAL,
+                                 "'%s' is trained by %s here and by %s in another program: their "
+                                 "states are not the same",
+                                 ps->data[i].name, optim_kind_name(kind), optim_kind_name(other));
         }
     return 0;
 }
@@ -102,10 +102,10 @@ static int check_modes(const struct ckpt_program *p)
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].unused)
-            return error_fail(ps->error, CKPT_EINVAL,
-                              "--%s %s would change nothing: no %s is bf16; leave it out, or make "
-                              "the model bf16, in programs with --dtype bf16",
-                              all[i].option, all[i].value, all[i].what);
+            return error_set(CKPT_EINVAL,
+                             "--%s %s would change nothing: no %s is bf16; leave it out, or make "
+                             "the model bf16, in programs with --dtype bf16",
+                             all[i].option, all[i].value, all[i].what);
     return 0;
 }
 
@@ -116,7 +116,7 @@ static int open_tape(struct ckpt_program *p, int64_t micro, ckpt_tape **t)
     struct tape_env env = programs_tape_env(p->programs);
     env.frozen = p->frozen;
     if (tape_new(t, &env, micro, (int32_t)(p->batch / micro)))
-        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for a tape");
+        return error_set(CKPT_ENOMEM, "no memory for a tape");
     (*t)->trains = opt != NULL;
     (*t)->updates_buffers = opt && !opt->keeps_buffers;
     (*t)->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
@@ -187,8 +187,8 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
         kernel_bind(t);
     tape_free(second);
     if (ps->params->n != n_params)
-        return error_fail(ps->error, CKPT_EINVAL,
-                          "the recorder made a parameter: make parameters before compiling");
+        return error_set(CKPT_EINVAL,
+                         "the recorder made a parameter: make parameters before compiling");
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
     int rc = opt ? check_modes(p) : 0;
@@ -204,8 +204,8 @@ static int check_kernels(struct ckpt_program *p)
         if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || o->run)
             continue;
         tape_op_name(p->tape, i, name, sizeof name);
-        return error_fail(p->programs->error, CKPT_EDEVICE, "%s has no kernel for --device %s",
-                          name, p->programs->memory->device->ops->name);
+        return error_set(CKPT_EDEVICE, "%s has no kernel for --device %s", name,
+                         p->programs->memory->device->ops->name);
     }
     return 0;
 }
@@ -215,7 +215,7 @@ static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
 {
     char *text = p->optimizer ? optim_describe(p->optimizer) : NULL;
     if (p->optimizer && !text)
-        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory to describe an optimizer");
+        return error_set(CKPT_ENOMEM, "no memory to describe an optimizer");
     *signature = text ? checksum(text, (int64_t)strlen(text)) : 0;
     if (text)
         *signature = hash_mix(hash_mix(*signature, p->optimizer->grad_dtype),
@@ -233,10 +233,10 @@ static int make_graph(struct ckpt_program *p)
     if (rc)
         return rc;
     if (graph_from_tape(p->tape, &ps->machine, &p->graph))
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
+        return error_set(CKPT_ENOMEM, "no memory for the graph");
     p->graph->watch = &ps->watch;
     if (ps->options->graph_out && p->trains) {
-        int failed = graph_write(p->graph, ps->options->graph_out, ps->error);
+        int failed = graph_write(p->graph, ps->options->graph_out);
         if (failed)
             return failed;
         ps->written |= WRITTEN_GRAPH;
@@ -277,15 +277,15 @@ static int check_tiers(struct ckpt_program *p)
         const char *name = i == TIER_HOST ? "--host" : "--nvme";
         int64_t base = plan->budgets.tier_base[i], taken = program_tier_base(p, i);
         if (own[i] && base < taken)
-            return error_fail(ps->error, CKPT_EPLAN,
-                              "%s: the plan offloads from byte %lld of %s on, but programs "
-                              "compiled before use %lld bytes of it",
-                              ps->options->plan_in, (long long)base, name, (long long)taken);
+            return error_set(CKPT_EPLAN,
+                             "%s: the plan offloads from byte %lld of %s on, but programs "
+                             "compiled before use %lld bytes of it",
+                             ps->options->plan_in, (long long)base, name, (long long)taken);
         if (own[i] > has[i] - base)
-            return error_fail(ps->error, CKPT_EBUDGET,
-                              "%s: the plan needs %s %lld, %lld bytes more than there are",
-                              ps->options->plan_in, name, (long long)(base + own[i]),
-                              (long long)(base + own[i] - has[i]));
+            return error_set(CKPT_EBUDGET,
+                             "%s: the plan needs %s %lld, %lld bytes more than there are",
+                             ps->options->plan_in, name, (long long)(base + own[i]),
+                             (long long)(base + own[i] - has[i]));
     }
     return 0;
 }
@@ -293,17 +293,17 @@ static int check_tiers(struct ckpt_program *p)
 static int read_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    int rc = plan_read(p->graph, ps->options->plan_in, &p->plan, ps->error);
+    int rc = plan_read(p->graph, ps->options->plan_in, &p->plan);
     if (!rc)
-        rc = plan_check(p->graph, p->plan, ps->error);
+        rc = plan_check(p->graph, p->plan);
     if (rc)
         return rc;
     if (plan_reprice(p->graph, &ps->machine, p->plan))
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+        return error_set(CKPT_ENOMEM, "no memory for the plan");
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
     if (needs > ps->budget)
-        return error_fail(ps->error, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
-                          ps->options->plan_in, human_bytes(needs), human_bytes(ps->budget));
+        return error_set(CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
+                         ps->options->plan_in, human_bytes(needs), human_bytes(ps->budget));
     return ps->options->plan_only ? 0 : check_tiers(p);
 }
 
@@ -318,7 +318,7 @@ static int plan_unlimited(struct ckpt_program *p, struct frontier *pf, const str
     struct programs *ps = p->programs;
     struct budgets none = *b;
     none.device = INT64_MAX;
-    int rc = frontier_plan(pf, &ps->machine, &none, p->reserved, &p->plan, ps->error);
+    int rc = frontier_plan(pf, &ps->machine, &none, p->reserved, &p->plan);
     if (rc)
         return rc;
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
@@ -326,10 +326,10 @@ static int plan_unlimited(struct ckpt_program *p, struct frontier *pf, const str
         return 0;
     plan_free(p->plan);
     p->plan = NULL;
-    return error_fail(ps->error, CKPT_EBUDGET,
-                      "--vram none: without a budget the step takes %s, and the device has %s; "
-                      "--vram auto plans for the memory of the device",
-                      human_bytes(needs), human_bytes(b->device));
+    return error_set(CKPT_EBUDGET,
+                     "--vram none: without a budget the step takes %s, and the device has %s; "
+                     "--vram auto plans for the memory of the device",
+                     human_bytes(needs), human_bytes(b->device));
 }
 
 static int plan_by_option(struct ckpt_program *p, struct frontier *pf, const struct budgets *b)
@@ -338,8 +338,8 @@ static int plan_by_option(struct ckpt_program *p, struct frontier *pf, const str
     if (ps->options->vram == CKPT_VRAM_NONE)
         return plan_unlimited(p, pf, b);
     if (ps->memory->free_first)
-        return frontier_plan_free(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
-    return frontier_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
+        return frontier_plan_free(pf, &ps->machine, b, p->reserved, &p->plan);
+    return frontier_plan(pf, &ps->machine, b, p->reserved, &p->plan);
 }
 
 /* The frontier of p's graph, by one of frontiers_get and frontiers_get_first. */
@@ -347,13 +347,13 @@ static int find_frontier(struct ckpt_program *p, struct frontier **pf,
                          int (*get)(struct frontiers *, const struct graph *, struct frontier **))
 {
     struct programs *ps = p->programs;
-    int rc = graph_check_seconds(p->graph, ps->error);
+    int rc = graph_check_seconds(p->graph);
     if (rc)
         return rc;
     rc = ps->searched ? 0 : frontiers_new(&ps->searched);
     if (!rc)
         rc = get(ps->searched, p->graph, pf);
-    return rc ? plan_fail(ps->error, rc) : 0;
+    return rc ? plan_fail(rc) : 0;
 }
 
 /* Plans without a search if that suffices; else leaves p->plan NULL. */
@@ -366,7 +366,7 @@ static int try_first(struct ckpt_program *p, const struct budgets *b)
     struct frontier *pf;
     int rc = find_frontier(p, &pf, frontiers_get_first);
     if (!rc)
-        rc = frontier_first(pf, &ps->machine, &here, p->reserved, &p->plan, ps->error);
+        rc = frontier_first(pf, &ps->machine, &here, p->reserved, &p->plan);
     if (rc || !p->plan || p->reserved + p->plan->persistent + p->plan->transient <= b->device)
         return rc;
     plan_free(p->plan);
@@ -394,12 +394,12 @@ static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
     if (!rc && !p->plan)
         rc = search(p, budgets);
     if (!rc && ps->options->verify)
-        rc = plan_check(p->graph, p->plan, ps->error);
+        rc = plan_check(p->graph, p->plan);
     if (!rc && ps->options->verify)
-        rc = plan_check_times(p->graph, &ps->machine, p->plan, ps->error);
+        rc = plan_check_times(p->graph, &ps->machine, p->plan);
     if (rc == CKPT_ESTOP)
         programs_forget_searches(ps); /* they are not complete */
-    return rc ? fail_with(ps, rc, ps->error->text) : 0;
+    return rc ? fail_with(ps, rc, error_get()) : 0;
 }
 
 int program_plan(struct ckpt_program *p)
@@ -427,7 +427,7 @@ int program_least_budget(struct ckpt_program *p, int64_t *bytes)
     if (!rc && !ps->ranks->rank)
         rc = find_frontier(p, &pf, frontiers_get);
     if (!rc && !ps->ranks->rank)
-        rc = frontier_least(pf, &ps->machine, &b, p->reserved, bytes, ps->error);
+        rc = frontier_least(pf, &ps->machine, &b, p->reserved, bytes);
     return program_broadcast_bytes(p, rc, bytes);
 }
 
@@ -440,9 +440,8 @@ int program_bound(struct ckpt_program *p, double *seconds)
     *seconds = 0;
     if (!rc && !ps->ranks->rank)
         rc = find_frontier(p, &pf, frontiers_get_first);
-    return rc || ps->ranks->rank
-               ? rc
-               : frontier_bound(pf, &ps->machine, &budgets, p->reserved, seconds, ps->error);
+    return rc || ps->ranks->rank ? rc
+                                 : frontier_bound(pf, &ps->machine, &budgets, p->reserved, seconds);
 }
 
 int program_write_plan(struct ckpt_program *p)
@@ -450,7 +449,7 @@ int program_write_plan(struct ckpt_program *p)
     struct programs *ps = p->programs;
     if (!ps->options->plan_out || !p->trains)
         return 0;
-    int rc = plan_write(p->graph, p->plan, ps->options->plan_out, ps->error);
+    int rc = plan_write(p->graph, p->plan, ps->options->plan_out);
     if (!rc)
         ps->written |= WRITTEN_PLAN;
     return rc;

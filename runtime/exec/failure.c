@@ -66,7 +66,7 @@ int programs_fail_device(struct programs *ps, const struct ckpt_program *p, int 
     const char *reason = rc == CKPT_ECOMM ? ps->ranks->comm->reason : reason_of(d);
     if (!ps->params->lost)
         ps->params->lost = step ? step : -1;
-    error_fail(ps->error, rc, "step %lld: %s failed with %s%s%s", (long long)step, name,
-               known ? ckpt_error_name(rc) : code, *reason ? ": " : "", reason);
+    error_set(rc, "step %lld: %s failed with %s%s%s", (long long)step, name,
+              known ? ckpt_error_name(rc) : code, *reason ? ": " : "", reason);
     return ranks_give_up(ps->ranks, rc);
 }

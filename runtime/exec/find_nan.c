@@ -52,8 +52,8 @@ static bool buffer_is_finite(const struct ckpt_program *p, const struct io_buffe
                              int32_t tensor, int slot)
 {
     enum ckpt_dtype dtype = p->tape->tensors.data[tensor].desc.dtype;
-    return !buffer->data[slot] || values_are_finite(buffer->data[slot], dtype,
-                                                    buffer->bytes / ckpt_dtype_size(dtype));
+    return !buffer->data[slot] ||
+           values_are_finite(buffer->data[slot], dtype, buffer->bytes / ckpt_dtype_size(dtype));
 }
 
 static void find_input(const struct ckpt_program *p, int slot, struct finding *f)
@@ -140,8 +140,8 @@ static int select_earliest(struct ckpt_program *p, struct finding *f)
         return 0;
     struct finding *all = malloc((size_t)n * sizeof *all);
     if (!all)
-        return ranks_give_up(p->programs->ranks, error_fail(p->programs->error, CKPT_ENOMEM,
-                                                            "no memory for messages of ranks"));
+        return ranks_give_up(p->programs->ranks,
+                             error_set(CKPT_ENOMEM, "no memory for messages of ranks"));
     int rc = ranks_gather(p->programs->ranks, f, sizeof *f, all);
     for (int r = 1; r < n && !rc; r++)
         first = all[r].at < all[first].at ? r : first;

@@ -64,8 +64,7 @@ int program_make_io_buffers(struct ckpt_program *p)
     }
     if (!rc)
         rc = host_counts_new(p);
-    return rc ? error_fail(p->programs->error, rc, "no host memory to stage inputs and outputs")
-              : 0;
+    return rc ? error_set(rc, "no host memory to stage inputs and outputs") : 0;
 }
 
 static void free_io_buffers(struct device *d, struct io_buffer *buffers, int32_t n)

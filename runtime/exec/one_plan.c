@@ -85,7 +85,7 @@ static int gather_capacities(struct programs *ps, const struct capacity *own, st
 {
     struct comm *hosts = ranks_hosts(ps->ranks);
     int rc = comm_gather(hosts, own, all, sizeof *own, "budgets");
-    return rc ? error_fail(ps->error, rc, "%s", hosts->reason) : 0;
+    return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
 
 int program_find_budgets(struct ckpt_program *p, struct budgets *b)
@@ -97,7 +97,7 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
         return 0;
     }
     struct capacity *all = calloc((size_t)ps->ranks->sharing.ranks, sizeof *all);
-    int rc = all ? 0 : error_fail(ps->error, CKPT_ENOMEM, "no memory for the budgets of ranks");
+    int rc = all ? 0 : error_set(CKPT_ENOMEM, "no memory for the budgets of ranks");
     if (!rc)
         rc = gather_capacities(ps, &own, all);
     if (!rc)
@@ -121,7 +121,7 @@ static int broadcast(struct programs *ps, void *data, size_t bytes)
 {
     struct comm *hosts = ranks_hosts(ps->ranks);
     int rc = comm_broadcast(hosts, data, bytes, "plan");
-    return rc ? error_fail(ps->error, rc, "%s", hosts->reason) : 0;
+    return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
 
 int program_broadcast_decision(struct ckpt_program *p, bool *decision)
@@ -142,7 +142,7 @@ int program_broadcast_bytes(struct ckpt_program *p, int rc, int64_t *bytes)
     *bytes = answer[1];
     if (failed || !ps->ranks->rank || !answer[0])
         return failed ? failed : rc;
-    return error_fail(ps->error, (int)answer[0], "rank 0 has no smallest budget");
+    return error_set((int)answer[0], "rank 0 has no smallest budget");
 }
 
 /* Pads a text of n bytes with zeros to whole 32-bit words, the unit of a broadcast; at least one
@@ -164,7 +164,7 @@ static int broadcast_text(struct programs *ps, char **text, int64_t size)
     if (ps->ranks->rank)
         *text = malloc((size_t)size);
     if (!*text)
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+        return error_set(CKPT_ENOMEM, "no memory for the plan");
     return broadcast(ps, *text, (size_t)size);
 }
 
@@ -176,18 +176,18 @@ static int broadcast_result(struct programs *ps, int rc, char **text, size_t n)
 {
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+        return error_set(CKPT_ENOMEM, "no memory for the plan");
     if (!rc && !ps->ranks->rank && pad_text(text, n, &o->size))
-        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+        rc = error_set(CKPT_ENOMEM, "no memory for the plan");
     o->rc = rc;
-    snprintf(o->message, sizeof o->message, "%s", rc ? ps->error->text : "");
+    snprintf(o->message, sizeof o->message, "%s", rc ? error_get() : "");
     struct comm *hosts = ranks_hosts(ps->ranks);
     double deadline = hosts->deadline;
     hosts->deadline = PLAN_PATIENCE * deadline;
     rc = broadcast(ps, o, sizeof *o);
     hosts->deadline = deadline;
     if (!rc && o->rc)
-        rc = ps->ranks->rank ? error_fail(ps->error, (int)o->rc, "%s", o->message) : (int)o->rc;
+        rc = ps->ranks->rank ? error_set((int)o->rc, "%s", o->message) : (int)o->rc;
     if (!rc)
         rc = broadcast_text(ps, text, o->size);
     free(o);
@@ -196,11 +196,11 @@ static int broadcast_result(struct programs *ps, int rc, char **text, size_t n)
 
 static int parse_plan(struct ckpt_program *p, char *text)
 {
-    int rc = plan_parse(p->graph, text, strlen(text), &p->plan, p->programs->error);
+    int rc = plan_parse(p->graph, text, strlen(text), &p->plan);
     if (!rc)
         pins_free(&p->plan->pins); /* each rank keeps the pins that it has used itself */
     if (!rc && p->programs->options->verify)
-        rc = plan_check(p->graph, p->plan, p->programs->error);
+        rc = plan_check(p->graph, p->plan);
     return rc;
 }
 
@@ -212,7 +212,7 @@ int program_broadcast_plan(struct ckpt_program *p, int rc)
     if (!ps->ranks->comm)
         return rc;
     if (!rc && !ps->ranks->rank && plan_print(p->graph, p->plan, &text, &n))
-        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+        rc = error_set(CKPT_ENOMEM, "no memory for the plan");
     rc = broadcast_result(ps, rc, &text, n);
     if (!rc && ps->ranks->rank)
         rc = parse_plan(p, text);
@@ -256,10 +256,10 @@ int program_broadcast_algorithms(struct ckpt_program *p, struct pins *pins, int 
     if (!ps->ranks->comm)
         return rc;
     if (!rc && !ps->ranks->rank && print_pins(pins, &text, &n))
-        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
+        rc = error_set(CKPT_ENOMEM, "no memory for the algorithms of libraries");
     rc = broadcast_result(ps, rc, &text, n);
     if (!rc && ps->ranks->rank && parse_pins(text, pins))
-        rc = error_fail(ps->error, CKPT_ENOMEM, "no memory for the algorithms of libraries");
+        rc = error_set(CKPT_ENOMEM, "no memory for the algorithms of libraries");
     free(text);
     return rc;
 }

@@ -19,21 +19,19 @@ static int plan_again(struct ckpt_program *o, int64_t below)
     o->graph = NULL;
     o->plan = NULL;
     if (graph_from_tape(o->tape, &ps->machine, &o->graph))
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
+        return error_set(CKPT_ENOMEM, "no memory for the graph");
     o->reserved = below - program_placed_bytes(o);
     return program_plan_asked(o);
 }
 
 /* Extends the sentence: it is about a program that the caller compiled earlier. */
-static int refuse(struct programs *ps, int rc)
+static int refuse(int rc)
 {
-    char sentence[CKPT_MESSAGE];
     if (rc != CKPT_EBUDGET)
         return rc;
-    snprintf(sentence, sizeof sentence, "%s", ps->error->text);
-    return error_fail(
-        ps->error, rc,
-        "a program compiled before no longer fits beside this program's parameters: %s", sentence);
+    return error_set(
+        rc, "a program compiled before no longer fits beside this program's parameters: %s",
+        error_get());
 }
 
 int program_fit_others(struct ckpt_program *p)
@@ -43,7 +41,7 @@ int program_fit_others(struct ckpt_program *p)
     int rc = 0;
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
         if (below > ps->budget - o->plan->transient)
-            rc = program_plan_anyway(o, refuse(ps, plan_again(o, below)));
+            rc = program_plan_anyway(o, refuse(plan_again(o, below)));
     return rc;
 }
 

@@ -7,8 +7,7 @@ static int record(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     int rc = program_record(p);
-    return rc ? error_fail(ps->error, rc, "the device cannot record the step: %s",
-                           ps->memory->device->reason)
+    return rc ? error_set(rc, "the device cannot record the step: %s", ps->memory->device->reason)
               : 0;
 }
 
@@ -17,7 +16,7 @@ int program_prepare(struct ckpt_program *p)
     int rc = program_lower(p);
     if (rc) {
         program_forget(p); /* recordings use the old addresses */
-        return error_fail(p->programs->error, rc, "no memory for the instructions");
+        return error_set(rc, "no memory for the instructions");
     }
     return record(p);
 }
@@ -89,9 +88,8 @@ int program_map_memory(struct ckpt_program *p)
     if (rc)
         return rc;
     if (ps->memory->device->ops->map(ps->memory->device, programs_arena_bytes(ps)))
-        return error_fail(ps->error, CKPT_ENOMEM,
-                          "%s for the arena of --device %s cannot be allocated now",
-                          human_bytes(programs_arena_bytes(ps)), ps->memory->device->ops->name);
+        return error_set(CKPT_ENOMEM, "%s for the arena of --device %s cannot be allocated now",
+                         human_bytes(programs_arena_bytes(ps)), ps->memory->device->ops->name);
     rc = program_move_others(p);
     if (!rc)
         rc = values_fill(ps->ranks);

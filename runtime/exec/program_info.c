@@ -53,8 +53,9 @@ static struct ckpt_program_info make_info(const ckpt_program *p)
 
 int ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
 {
-    NOT_NULL(NULL, p);
-    NOT_NULL(p->programs->error, info);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
+    NOT_NULL(info);
     struct ckpt_program_info all = make_info(p);
-    return sized_write(p->programs->error, "struct ckpt_program_info", info, &all, sizeof all);
+    return sized_write("struct ckpt_program_info", info, &all, sizeof all);
 }

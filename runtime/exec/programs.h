@@ -25,7 +25,7 @@ struct programs {
     struct params *params;
     struct memory *memory;
     struct ranks *ranks;
-    struct error *error;
+    struct error *error; /* of public calls on a program */
     enum ckpt_backend backend;           /* the device programs run on, or are planned for */
     enum matmul_dtype matmul;            /* --matmul */
     bool int8;                           /* --activations 8bit */

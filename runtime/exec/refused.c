@@ -29,7 +29,7 @@ int program_plan_anyway(struct ckpt_program *p, int rc)
     if (rc != CKPT_EBUDGET || !ps->gathers || ps->options->vram == CKPT_VRAM_NONE ||
         program_plan_is_given(p))
         return rc;
-    snprintf(sentence, sizeof sentence, "%s", ps->error->text);
+    snprintf(sentence, sizeof sentence, "%s", error_get());
     int failed = program_least_budget(p, &least);
     if (!failed && least < INT64_MAX) {
         ps->asked = ps->n_refused++ ? ps->asked : ps->budget;
@@ -38,6 +38,6 @@ int program_plan_anyway(struct ckpt_program *p, int rc)
     }
     if (failed)
         return failed;
-    error_fail(ps->error, CKPT_EBUDGET, "%s", sentence);
+    error_set(CKPT_EBUDGET, "%s", sentence);
     return p->plan ? 0 : CKPT_EBUDGET;
 }

@@ -32,8 +32,8 @@ int32_t program_find_fetch(const struct ckpt_program *p, const char *name)
 
 static int refuse_plan_only(struct ckpt_program *p)
 {
-    return error_fail(p->programs->error, CKPT_EINVAL, "this program was only planned (%s)",
-                      p->programs->options->plan_only ? "--plan-only" : "ckpt_gather_refusals");
+    return error_set(CKPT_EINVAL, "this program was only planned (%s)",
+                     p->programs->options->plan_only ? "--plan-only" : "ckpt_gather_refusals");
 }
 
 static int slot_of(int64_t step)
@@ -85,18 +85,18 @@ static void feed_buffer(struct io_buffer *buffer, int slot, const void *data)
 
 int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes)
 {
-    NOT_NULL(NULL, p);
-    NOT_NULL(p->programs->error, name);
-    NOT_NULL(p->programs->error, data);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
+    NOT_NULL(name);
+    NOT_NULL(data);
     if (!p->feeds)
         return refuse_plan_only(p);
     int32_t i = find_feed(p, name);
     if (i < 0)
-        return error_fail(p->programs->error, CKPT_ENAME, "there is no input '%s'", name);
+        return error_set(CKPT_ENAME, "there is no input '%s'", name);
     if (bytes != p->feeds[i].bytes)
-        return error_fail(p->programs->error, CKPT_EINVAL,
-                          "input '%s' takes %lld bytes a batch, not %lld", name,
-                          (long long)p->feeds[i].bytes, (long long)bytes);
+        return error_set(CKPT_EINVAL, "input '%s' takes %lld bytes a batch, not %lld", name,
+                         (long long)p->feeds[i].bytes, (long long)bytes);
     if (p->submitted - p->steps == DEVICE_IN_FLIGHT) { /* the oldest step still reads this buffer */
         struct device *d = p->programs->memory->device;
         int rc = d->ops->reach(d, p->mark[slot_of(p->submitted)], NULL);
@@ -138,24 +138,25 @@ static void join_scalars(enum ckpt_dtype dtype, const void *src, int64_t n, void
 
 int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 {
-    NOT_NULL(NULL, p);
-    NOT_NULL(p->programs->error, name);
-    NOT_NULL(p->programs->error, dst);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
+    NOT_NULL(name);
+    NOT_NULL(dst);
     if (!p->fetches)
         return refuse_plan_only(p);
     int32_t i = program_find_fetch(p, name);
     if (i < 0)
-        return error_fail(p->programs->error, CKPT_ENAME, "there is no output '%s'", name);
+        return error_set(CKPT_ENAME, "there is no output '%s'", name);
     const struct io_buffer *from = &p->fetches[i];
     const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->fetches.data[i].tensor].desc;
     const int64_t has = d->ndim ? from->bytes : from->slice;
     if (bytes != has)
-        return error_fail(p->programs->error, CKPT_EINVAL, "output '%s' has %lld bytes, not %lld",
-                          name, (long long)has, (long long)bytes);
+        return error_set(CKPT_EINVAL, "output '%s' has %lld bytes, not %lld", name, (long long)has,
+                         (long long)bytes);
     if (!p->steps || p->submitted - p->steps == DEVICE_IN_FLIGHT)
-        return error_fail(p->programs->error, CKPT_EINVAL, "output '%s': %s", name,
-                          p->steps ? "two steps are under way: fetch before the second"
-                                   : "no step was run yet");
+        return error_set(CKPT_EINVAL, "output '%s': %s", name,
+                         p->steps ? "two steps are under way: fetch before the second"
+                                  : "no step was run yet");
     const char *src = from->data[slot_of(p->steps - 1)];
     if (from->bytes > has)
         join_scalars(d->dtype, src, from->bytes / has, dst);
@@ -166,15 +167,16 @@ int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 
 int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc *desc)
 {
-    NOT_NULL(NULL, p);
-    NOT_NULL(p->programs->error, name);
-    NOT_NULL(p->programs->error, desc);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
+    NOT_NULL(name);
+    NOT_NULL(desc);
     int32_t i = find_feed(p, name);
     bool in = i >= 0;
     if (!in)
         i = program_find_fetch(p, name);
     if (i < 0)
-        return error_fail(p->programs->error, CKPT_ENAME, "there is no input or output '%s'", name);
+        return error_set(CKPT_ENAME, "there is no input or output '%s'", name);
     const struct tensor *v =
         &p->tape->tensors
              .data[in ? p->tape->feeds.data[i].tensor : p->tape->fetches.data[i].tensor];
@@ -188,10 +190,11 @@ int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc 
 
 int ckpt_set_lr(ckpt_program *p, float lr)
 {
-    NOT_NULL(NULL, p);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
     if (!(lr >= 0 && lr <= FLT_MAX))
-        return error_fail(p->programs->error, CKPT_EINVAL,
-                          "a learning rate of %g: give a finite one, 0 or more", (double)lr);
+        return error_set(CKPT_EINVAL, "a learning rate of %g: give a finite one, 0 or more",
+                         (double)lr);
     p->lr = lr;
     return 0;
 }
@@ -200,8 +203,7 @@ static int check_fed(struct ckpt_program *p)
 {
     for (int32_t i = 0; i < p->tape->n_feeds; i++)
         if (!p->feeds[i].fed)
-            return error_fail(p->programs->error, CKPT_EINVAL, "input '%s' was never fed",
-                              p->tape->feeds.data[i].name);
+            return error_set(CKPT_EINVAL, "input '%s' was never fed", p->tape->feeds.data[i].name);
     return 0;
 }
 
@@ -255,11 +257,11 @@ static int report_output(struct ckpt_program *p, int slot, int32_t output)
     int rc = trace_nan(p, slot, false, where, sizeof where);
     if (rc)
         return rc;
-    return error_fail(p->programs->error, CKPT_ENAN,
-                      "step %lld: the output '%s' is not finite; the first value that is not "
-                      "comes from %s",
-                      (long long)(p->before + p->steps) + 1, p->tape->fetches.data[output].name,
-                      where);
+    return error_set(CKPT_ENAN,
+                     "step %lld: the output '%s' is not finite; the first value that is not "
+                     "comes from %s",
+                     (long long)(p->before + p->steps) + 1, p->tape->fetches.data[output].name,
+                     where);
 }
 
 static int report_nan(struct ckpt_program *p, int slot, float loss)
@@ -268,10 +270,10 @@ static int report_nan(struct ckpt_program *p, int slot, float loss)
     int rc = trace_nan(p, slot, false, where, sizeof where);
     if (rc)
         return rc;
-    return error_fail(p->programs->error, CKPT_ENAN,
-                      "step %lld: loss %g, gradient norm %g; the first value that is not finite "
-                      "comes from %s; the weights of the step before are kept",
-                      (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
+    return error_set(CKPT_ENAN,
+                     "step %lld: loss %g, gradient norm %g; the first value that is not finite "
+                     "comes from %s; the weights of the step before are kept",
+                     (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
 /* Kernels of this step found an index out of range.  Neither it nor a step after it changed
@@ -296,12 +298,11 @@ static int report_bad_index(struct ckpt_program *p, int slot, bool spread)
     if (p->tape->n_micro > 1)
         snprintf(micro, sizeof micro, " of micro-step %d",
                  (int)(report->call >> 32) % p->tape->n_micro + 1);
-    return error_fail(p->programs->error, CKPT_EINDEX,
-                      "step %lld: %s%s: index %d at place %lld is not in [0, %lld)%s",
-                      (long long)(p->before + p->steps) + 1, name, micro,
-                      (int)(int32_t)(uint32_t)report->first, (long long)(report->first >> 32),
-                      (long long)report->size,
-                      p->trains ? "; the weights of the step before are kept" : "");
+    return error_set(CKPT_EINDEX, "step %lld: %s%s: index %d at place %lld is not in [0, %lld)%s",
+                     (long long)(p->before + p->steps) + 1, name, micro,
+                     (int)(int32_t)(uint32_t)report->first, (long long)(report->first >> 32),
+                     (long long)report->size,
+                     p->trains ? "; the weights of the step before are kept" : "");
 }
 
 /* A rank had no data.  Neither this step nor a step after it changed anything. */
@@ -315,10 +316,10 @@ static int report_abandoned(struct ckpt_program *p)
     *p->halt = 0;
     ps->ranks->requested[CKPT_REQUEST_ABANDON] = false;
     ps->ranks->request[CKPT_REQUEST_ABANDON] = 0; /* one for a step after it */
-    return error_fail(ps->error, CKPT_ESTOP,
-                      "step %lld: a rank had no data for it; the weights of the step before are "
-                      "kept",
-                      (long long)(p->before + p->steps) + 1);
+    return error_set(CKPT_ESTOP,
+                     "step %lld: a rank had no data for it; the weights of the step before are "
+                     "kept",
+                     (long long)(p->before + p->steps) + 1);
 }
 
 static const struct param *find_broken(struct programs *ps)
@@ -355,10 +356,10 @@ static int report_update(struct ckpt_program *p, int64_t step)
         return programs_fail_device(ps, p, rc);
     *p->halt = 0;
     name_broken(ps, where, sizeof where);
-    error_fail(ps->error, CKPT_ENAN,
-               "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
-               "gradient norm of %g; the weights are lost: load those saved last",
-               (long long)step, where, (double)p->lr, p->grad_norm);
+    error_set(CKPT_ENAN,
+              "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
+              "gradient norm of %g; the weights are lost: load those saved last",
+              (long long)step, where, (double)p->lr, p->grad_norm);
     ps->params->lost = step;
     return ranks_give_up(ps->ranks, CKPT_ENAN);
 }
@@ -425,33 +426,33 @@ static int check_in_flight(const struct ckpt_program *p)
     bool own = p->submitted - p->steps == DEVICE_IN_FLIGHT;
     if (!own && (!p->optimizer || program_under_way(p) < DEVICE_IN_FLIGHT))
         return 0;
-    return error_fail(p->programs->error, CKPT_EINVAL,
-                      "%d steps are under way%s: call ckpt_wait before the next",
-                      (int)DEVICE_IN_FLIGHT, own ? "" : " by this optimizer");
+    return error_set(CKPT_EINVAL, "%d steps are under way%s: call ckpt_wait before the next",
+                     (int)DEVICE_IN_FLIGHT, own ? "" : " by this optimizer");
 }
 
 /* Steps of one optimizer are waited for in the order of their submission. */
 static int check_sequence(const struct ckpt_program *p)
 {
     if (p->submitted == p->steps)
-        return error_fail(p->programs->error, CKPT_EINVAL, "no step is under way");
+        return error_set(CKPT_EINVAL, "no step is under way");
     if (!p->optimizer || p->sequence[slot_of(p->steps)] == p->optimizer->waited)
         return 0;
-    return error_fail(p->programs->error, CKPT_EINVAL,
-                      "a step of another program with this optimizer was submitted before: wait "
-                      "for that first");
+    return error_set(CKPT_EINVAL,
+                     "a step of another program with this optimizer was submitted before: wait "
+                     "for that first");
 }
 
 int ckpt_submit(ckpt_program *p)
 {
-    NOT_NULL(NULL, p);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
     if (programs_only_plan(p->programs))
         return refuse_plan_only(p);
     int rc = check_in_flight(p);
     if (!rc && !p->programs->ranks->request[CKPT_REQUEST_ABANDON])
         rc = check_fed(p);
     if (!rc)
-        rc = params_check_whole(p->programs->params, p->programs->error);
+        rc = params_check_whole(p->programs->params);
     if (!rc)
         rc = ensure_prepared(p);
     if (!rc && program_is_shared(p))
@@ -467,7 +468,7 @@ int ckpt_submit(ckpt_program *p)
     set_requests(p, slot);
     rc = host_counts_run(p, slot);
     if (rc)
-        return error_fail(p->programs->error, rc, "the counts of a step could not be computed");
+        return error_set(rc, "the counts of a step could not be computed");
     program_submit(p, slot);
     p->submitted++;
     if (p->optimizer)
@@ -504,7 +505,8 @@ static int finish_step(struct ckpt_program *p, int slot, float value)
 
 int ckpt_wait(ckpt_program *p, float *loss)
 {
-    NOT_NULL(NULL, p);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
     struct device *d = p->programs->memory->device;
     int slot = slot_of(p->steps), rc = check_sequence(p);
     if (rc)
@@ -513,8 +515,7 @@ int ckpt_wait(ckpt_program *p, float *loss)
     rc = rc ? rc : d->ops->reach(d, p->mark[slot], &p->ended);
     if (rc)
         return abandon(p, programs_fail_device(p->programs, p, rc));
-    rc = params_check_lost(p->programs->params,
-                           p->programs->error); /* reported to the caller that waited first */
+    rc = params_check_lost(p->programs->params); /* reported to the caller that waited first */
     if (rc)
         return abandon(p, rc);
     float value = read_loss(p, slot);
@@ -525,14 +526,15 @@ int ckpt_wait(ckpt_program *p, float *loss)
 
 int ckpt_step(ckpt_program *p, float *loss)
 {
-    NOT_NULL(NULL, p);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
     int rc = 0;
     while (p->submitted > p->steps && !rc)
         rc = ckpt_wait(p, NULL);
     if (!rc && p->optimizer && program_under_way(p))
-        rc = error_fail(p->programs->error, CKPT_EINVAL,
-                        "a step of another program with this optimizer is under way: call "
-                        "ckpt_wait before");
+        rc = error_set(CKPT_EINVAL,
+                       "a step of another program with this optimizer is under way: call "
+                       "ckpt_wait before");
     if (!rc)
         rc = ckpt_submit(p);
     return rc ? rc : ckpt_wait(p, loss);
@@ -540,16 +542,16 @@ int ckpt_step(ckpt_program *p, float *loss)
 
 int ckpt_set_random_step(ckpt_program *p, int64_t step)
 {
-    NOT_NULL(NULL, p);
+    NOT_NULL(p);
+    ERRORS_TO(p->programs->error);
     if (p->trains)
-        return error_fail(p->programs->error, CKPT_EINVAL,
-                          "the random numbers of a program that trains follow from its steps");
+        return error_set(CKPT_EINVAL,
+                         "the random numbers of a program that trains follow from its steps");
     if (step < 0 || step >= INT64_C(1) << 52)
-        return error_fail(p->programs->error, CKPT_EINVAL, "step %lld is not in [0, 2^52)",
-                          (long long)step);
+        return error_set(CKPT_EINVAL, "step %lld is not in [0, 2^52)", (long long)step);
     bool anew = !p->explicit_step && p->programs->ranks->rank;
     if (anew && p->submitted != p->steps)
-        return error_fail(p->programs->error, CKPT_EINVAL, "a step of the program is under way");
+        return error_set(CKPT_EINVAL, "a step of the program is under way");
     program_draw_as(p, step);
     if (!anew)
         return CKPT_OK;

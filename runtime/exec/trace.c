@@ -355,12 +355,11 @@ static void free_all(struct traces *all)
 }
 
 int trace_write(const struct trace_program *programs, int32_t n, const struct machine *m,
-                const char *path, struct error *error)
+                const char *path)
 {
     struct traces all = {0};
-    int rc = prepare_all(&all, programs, n, m)
-                 ? error_fail(error, CKPT_ENOMEM, "no memory for the trace")
-                 : lines_write("trace", path, put_all, &all, error);
+    int rc = prepare_all(&all, programs, n, m) ? error_set(CKPT_ENOMEM, "no memory for the trace")
+                                               : lines_write("trace", path, put_all, &all);
     free_all(&all);
     return rc;
 }

@@ -32,6 +32,6 @@ struct trace_program {
 /* The bytes of the process in machine m are added to those of the plan.  Returns 0, CKPT_EIO or
  * CKPT_ENOMEM. */
 int trace_write(const struct trace_program *programs, int32_t n, const struct machine *m,
-                const char *path, struct error *error);
+                const char *path);
 
 #endif

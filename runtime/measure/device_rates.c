@@ -196,7 +196,7 @@ static void measure(struct bench *b, struct machine *m)
     m->copy_overhead = fmax(0, more / SMALL_COPIES - SMALL * one / bytes);
 }
 
-int measure_device(struct device *d, struct machine *m, struct error *error)
+int measure_device(struct device *d, struct machine *m)
 {
     const struct device_ops *ops = d->ops;
     struct bench b = {.device = d, .size = sizes[ops->backend]};
@@ -217,8 +217,8 @@ int measure_device(struct device *d, struct machine *m, struct error *error)
         rc = ops->sync(d);
     }
     if (rc)
-        error_fail(error, rc, "--device %s cannot be measured: it needs %s of memory %s", ops->name,
-                   human_bytes(arena + LINK_HOST * b.size.bytes), d->reason);
+        error_set(rc, "--device %s cannot be measured: it needs %s of memory %s", ops->name,
+                  human_bytes(arena + LINK_HOST * b.size.bytes), d->reason);
     ops->host_free(d, b.host);
     team_size(team);
     return rc;

@@ -58,13 +58,12 @@ static double transfer_both(struct tier *t, char *buffer)
 }
 
 /* Writes twice: the first write takes longer, and a step overwrites the same blocks. */
-static int measure(struct machine *m, struct tier *t, char *buffer, struct error *error)
+static int measure(struct machine *m, struct tier *t, char *buffer, char *note)
 {
-    if (t->ops->reserve(t, BYTES)) {
-        return error_fail(error, CKPT_EIO, "%s", error_get());
-    }
+    if (t->ops->reserve(t, BYTES))
+        return CKPT_EIO;
     if (t->cached) {
-        snprintf(error->text, CKPT_MESSAGE, "the disk was not measured: %s", t->how);
+        snprintf(note, CKPT_MESSAGE, "the disk was not measured: %s", t->how);
         return 0;
     }
     double written = transfer(t, buffer, true);
@@ -73,7 +72,7 @@ static int measure(struct machine *m, struct tier *t, char *buffer, struct error
     double read = written > 0 ? transfer(t, buffer, false) : -1;
     double both = read > 0 ? transfer_both(t, buffer) : -1;
     if (both < 0) {
-        return error_fail(error, CKPT_EIO, "%s", *t->reason ? t->reason : "no thread for the disk");
+        return error_set(CKPT_EIO, "%s", *t->reason ? t->reason : "no thread for the disk");
     }
     m->nvme_write = written;
     m->nvme_read = read;
@@ -81,27 +80,25 @@ static int measure(struct machine *m, struct tier *t, char *buffer, struct error
     return 0;
 }
 
-int measure_disk(struct machine *m, const char *dir, struct error *error)
+int measure_disk(struct machine *m, const char *dir, char *note)
 {
     struct tier_directories d = {.n = 1, .at = {{"", BYTES}}, .bytes = BYTES};
     struct tier_nvme_options o = {.directories = &d};
     struct tier *t;
     m->nvme_read = m->nvme_write = m->nvme_both = 0;
     if (snprintf(d.at[0].path, TIER_PATH, "%s", dir) >= TIER_PATH) {
-        return error_fail(error, CKPT_EINVAL, "the name of the directory is too long");
+        return error_set(CKPT_EINVAL, "the name of the directory is too long");
     }
     char *buffer = aligned_alloc(TIER_BLOCK, 4 * (size_t)PIECE);
     if (!buffer) {
-        return error_fail(error, CKPT_ENOMEM, "out of host memory");
+        return error_set(CKPT_ENOMEM, "out of host memory");
     }
     fill(buffer, 4 * PIECE);
     o.staging = buffer;
     o.staged = 4 * PIECE;
     int rc = tier_open_nvme(&t, &o);
-    if (rc)
-        error_fail(error, rc, "%s", error_get());
-    else
-        rc = measure(m, t, buffer, error);
+    if (!rc)
+        rc = measure(m, t, buffer, note);
     bool stuck = t && t->stuck; /* the disk may still write to the buffer later */
     if (t)
         t->ops->close(t);

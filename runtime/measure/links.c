@@ -46,8 +46,8 @@ static int time_links(struct programs *ps, int64_t bytes)
     d->ops->host_free(d, host);
     if (d->ops->map(d, programs_arena_bytes(ps)) && !rc)
         rc = CKPT_ENOMEM;
-    return rc ? error_fail(ps->error, rc, "copies between %s and the host cannot be timed: %s",
-                           d->name, d->reason)
+    return rc ? error_set(rc, "copies between %s and the host cannot be timed: %s", d->name,
+                          d->reason)
               : 0;
 }
 

@@ -17,11 +17,12 @@
 struct device;
 struct machine;
 
-/* Measures a device under the conditions of a step.  Returns 0 or a code, the sentence in error. */
-int measure_device(struct device *d, struct machine *m, struct error *error);
+/* Measures a device under the conditions of a step.  Returns 0 or a code. */
+int measure_device(struct device *d, struct machine *m);
 
 /* Measures a disk: writes and reads a temporary file in dir without the page cache; leaves 0 if
- * direct I/O is not supported.  Returns 0 or a code, the sentence in error. */
-int measure_disk(struct machine *m, const char *dir, struct error *error);
+ * direct I/O is not supported, with the reason in note (CKPT_MESSAGE bytes).  Returns 0 or a code.
+ */
+int measure_disk(struct machine *m, const char *dir, char *note);
 
 #endif

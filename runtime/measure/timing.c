@@ -210,11 +210,11 @@ static int write_machine(const struct timing *t, const struct ckpt_program *p)
     m.pins = (struct pins){0};
     m.costs = calloc(capacity, sizeof *m.costs);
     if (!m.costs)
-        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
+        return error_set(CKPT_ENOMEM, "no memory for the times of ops");
     m.n_costs = collect(t, p, m.costs);
     int rc = program_list_algorithms(p, &m.pins);
     if (!rc)
-        rc = machine_write(&m, p->programs->options->machine_out, p->programs->error);
+        rc = machine_write(&m, p->programs->options->machine_out);
     if (!rc)
         p->programs->written |= WRITTEN_MACHINE;
     pins_free(&m.pins);
@@ -275,10 +275,10 @@ static int write_trace(struct timing *t, const struct ckpt_program *p)
     timing_forget(t);
     t->slices = malloc((size_t)(count_spans(p) + 1) * sizeof *t->slices);
     if (!t->slices)
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the trace");
+        return error_set(CKPT_ENOMEM, "no memory for the trace");
     t->n_slices = collect_slices(p, t->slices);
     int32_t n = list_traced(ps, list);
-    int rc = trace_write(list, n, &ps->machine, ps->options->trace_out, ps->error);
+    int rc = trace_write(list, n, &ps->machine, ps->options->trace_out);
     if (!rc)
         ps->written |= WRITTEN_TRACE;
     return rc;

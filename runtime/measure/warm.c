@@ -320,9 +320,9 @@ static int report(struct warmer *w, int32_t i, int rc)
     char name[256];
     tape_op_name(w->p->tape, w->p->graph->ops[i].tape_op, name, sizeof name);
     if (rc == CKPT_ECOMM)
-        return error_fail(w->p->programs->error, rc, "%s", w->p->programs->ranks->comm->reason);
-    return error_fail(w->p->programs->error, rc, "%s does not run on %s: %s%s%s", name, w->d->name,
-                      ckpt_error_name(rc), *w->d->reason ? ": " : "", w->d->reason);
+        return error_set(rc, "%s", w->p->programs->ranks->comm->reason);
+    return error_set(rc, "%s does not run on %s: %s%s%s", name, w->d->name, ckpt_error_name(rc),
+                     *w->d->reason ? ": " : "", w->d->reason);
 }
 
 /* How often a step runs an op. */
@@ -368,7 +368,7 @@ static int warm_op(struct warmer *w, int32_t i)
         return 0;
     }
     if (ARRAY_RESERVE(&ps->warm, ps->n_warm))
-        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the times of ops");
+        return error_set(CKPT_ENOMEM, "no memory for the times of ops");
     int rc = run_first(w, i);
     if (rc)
         return report(w, i, rc);
@@ -472,17 +472,15 @@ static int map_scratch(struct warmer *w)
     int64_t end = max_i64(ps->memory->persistent + w->bytes + w->flush + 2 * w->sample,
                           programs_arena_bytes(ps));
     if (w->d->ops->map(w->d, end))
-        return error_fail(ps->error, CKPT_ENOMEM,
-                          "%s for the arena of --device %s cannot be allocated now",
-                          human_bytes(end), w->d->ops->name);
+        return error_set(CKPT_ENOMEM, "%s for the arena of --device %s cannot be allocated now",
+                         human_bytes(end), w->d->ops->name);
     w->base = w->d->ops->base(w->d) + ps->memory->persistent;
     return 0;
 }
 
-static int no_memory(struct warmer *w)
+static int no_memory(void)
 {
-    return error_fail(w->p->programs->error, CKPT_ENOMEM,
-                      "no memory for the first run of the kernels");
+    return error_set(CKPT_ENOMEM, "no memory for the first run of the kernels");
 }
 
 /* Fills bytes of the device with the pattern on the host.  Returns 0 or the device's code. */
@@ -503,7 +501,7 @@ static int fill_scratch(struct warmer *w)
     uint16_t *half = (uint16_t *)w->host;
     uint8_t *code = (uint8_t *)w->host;
     if (!values)
-        return no_memory(w);
+        return no_memory();
     for (int i = 0; i < 2; i++) {
         ckpt_fill_normal(1, 0, (uint32_t)i, values, N);
         ckpt_to_bf16(values, half + (int64_t)i * N, N);
@@ -518,9 +516,8 @@ static int fill_scratch(struct warmer *w)
         w->d->ops->copy(w->d, QUEUE_COMPUTE, w->d->run, w->run, sizeof *w->run);
         rc = w->d->ops->sync(w->d);
     }
-    return rc ? error_fail(w->p->programs->error, rc,
-                           "the arena of --device %s cannot be filled: %s", w->d->ops->name,
-                           w->d->reason)
+    return rc ? error_set(rc, "the arena of --device %s cannot be filled: %s", w->d->ops->name,
+                          w->d->reason)
               : 0;
 }
 
@@ -545,7 +542,7 @@ static int compile_programs(struct warmer *w)
     struct expr_call *calls = calloc((size_t)w->p->graph->n_ops + 1, sizeof *calls);
     int64_t n = 0;
     if (!calls)
-        return no_memory(w);
+        return no_memory();
     for (int32_t i = 0; i < w->p->graph->n_ops; i++) {
         const struct op *o = tape_op(w, i);
         if (o->def != &op_expr || is_warm(w->p->programs, w->p->graph->ops[i].cost_key))
@@ -610,7 +607,7 @@ static int prepare(struct warmer *w)
     w->costs = calloc(n, sizeof *w->costs);
     w->untimed = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->untimed);
     if (!w->views || !w->offset || !w->host || !w->run || !w->costs || !w->untimed)
-        return no_memory(w);
+        return no_memory();
     *w->run = (struct ckpt_run){.seed = 1, .n_micro = 1};
     return 0;
 }

@@ -103,14 +103,13 @@ int memory_open_steps(struct memory *m, int ranks)
     struct host_team team = {d, ranks};
     int rc = open_threads(m, "--host");
     if (rc)
-        return error_fail(m->error, rc, "%s", error_get());
+        return rc;
     d->ops->compute(d, QUEUE_HOST, prepare_host,
                     &(struct ckpt_kernel_args){.attr = &team, .op = -1}, NULL);
     rc = d->ops->sync(d);
     if (rc == CKPT_ENOMEM) /* no step was in flight, so the weights are not lost */
-        return error_fail(m->error, rc,
-                          "cannot start the threads of updates on the host: lower "
-                          "--threads, or raise the limits of processes and memory");
+        return error_set(rc, "cannot start the threads of updates on the host: lower "
+                             "--threads, or raise the limits of processes and memory");
     m->host_steps = rc == 0;
     return rc ? m->failed(m->user, rc) : 0;
 }
@@ -194,7 +193,7 @@ int memory_reserve(struct memory *m, const int64_t bytes[TIER_COUNT])
         if (!rc && more)
             rc = t->ops->reserve(t, bytes[i]);
         if (rc)
-            return error_fail(m->error, rc, "%s", error_get());
+            return rc;
     }
     return 0;
 }
@@ -293,7 +292,7 @@ static int copy_pieces(struct memory *m, const struct param *p, int slot, float 
     if (half && !m->rounding)
         m->rounding = m->device->ops->host_alloc(m->device, ROUNDING);
     if (half && !m->rounding)
-        return error_fail(m->error, CKPT_ENOMEM, "no memory to round parameters");
+        return error_set(CKPT_ENOMEM, "no memory to round parameters");
     for (int64_t at = 0; at < n && !rc; at += max_count) {
         struct span s = {m->rounding, values + at, half, in};
         int64_t count = min_i64(n - at, max_count);
@@ -357,7 +356,7 @@ static int copy_file(struct memory *m, const struct param *p, int slot, float *v
         if (!rc && !in)
             convert(last.span, last.n);
     }
-    return rc ? error_fail(m->error, rc, "parameter '%s': %s", p->name, t->reason) : 0;
+    return rc ? error_set(rc, "parameter '%s': %s", p->name, t->reason) : 0;
 }
 
 static int copy_slot(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
@@ -381,7 +380,7 @@ static int copy_codes(struct memory *m, const struct param *p, int slot, float *
 {
     void *memory = calloc(1, (size_t)param_slot_bytes(p, slot));
     if (!memory)
-        return error_fail(m->error, CKPT_ENOMEM, "no memory to convert parameter '%s'", p->name);
+        return error_set(CKPT_ENOMEM, "no memory to convert parameter '%s'", p->name);
     if (in)
         param_slot_encode(p, slot, values, n, memory);
     int rc = copy_slot(m, p, slot, memory, stored(p, slot), in);

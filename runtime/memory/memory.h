@@ -34,7 +34,6 @@
 
 struct memory {
     const struct ckpt_options *options; /* borrowed from the context, as is error */
-    struct error *error;
     struct device *device;
     struct tier *tiers[TIER_COUNT];      /* NULL: not requested, or only planned */
     struct tier_directories directories; /* of options.nvme */
@@ -59,14 +58,14 @@ struct memory {
     void *user;
 };
 
-/* Opens the tiers that the options ask for.  Returns 0 or a code, the sentence in error_get(). */
+/* Opens the tiers that the options ask for.  Returns 0 or a code, with the sentence. */
 int memory_open(struct memory *m);
 /* untouched: a file operation hangs, so the memory it may still access is not freed. */
 void memory_close(struct memory *m, bool untouched);
 
 /* Sets budget, asked, margin and free_first from options.vram, for a program of this backend on
- * this machine; alone: there is one rank.  The device is open.  Returns 0 or CKPT_EINVAL, the
- * sentence in error_get(). */
+ * this machine; alone: there is one rank.  The device is open.  Returns 0 or CKPT_EINVAL, with
+ * the sentence. */
 int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt_backend backend,
                       bool alone);
 

@@ -17,7 +17,7 @@ static void set_failure(struct nn_maker *m)
 
     m->failed = true;
     if (c)
-        params_fail(&c->params, &c->error);
+        params_fail(&c->params, c->error.code);
 }
 
 struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap)
@@ -29,13 +29,13 @@ struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap)
         return m;
     }
     /* The position of the context member never changes, so it can report a wrong struct size. */
-    struct error *e = &nn->context->error;
-    int rc = sized_read(e, "struct ckpt_nn", &m.nn, sizeof m.nn, nn);
+    ERRORS_TO(&nn->context->error);
+    int rc = sized_read("struct ckpt_nn", &m.nn, sizeof m.nn, nn);
     m.nn.context = nn->context;
     if (!rc && (!name || !*name))
-        rc = error_fail(e, CKPT_EINVAL, "a module needs a name");
+        rc = error_set(CKPT_EINVAL, "a module needs a name");
     else if (!rc && vsnprintf(m.name, sizeof m.name, name, ap) >= NN_NAME)
-        rc = error_fail(e, CKPT_EINVAL, "the name of a module is too long: '%s...'", m.name);
+        rc = error_set(CKPT_EINVAL, "the name of a module is too long: '%s...'", m.name);
     if (rc)
         set_failure(&m);
     return m;
@@ -45,9 +45,9 @@ void nn_read_spec(struct nn_maker *m, const char *name, void *to, size_t known, 
 {
     if (m->failed)
         return;
-    struct error *e = &m->nn.context->error;
-    int rc = from ? sized_read(e, name, to, known, from)
-                  : error_fail(e, CKPT_EINVAL, "module '%s': NULL for its %s", m->name, name);
+    ERRORS_TO(&m->nn.context->error);
+    int rc = from ? sized_read(name, to, known, from)
+                  : error_set(CKPT_EINVAL, "module '%s': NULL for its %s", m->name, name);
     if (rc)
         set_failure(m);
 }
@@ -56,7 +56,8 @@ void nn_refuse(struct nn_maker *m, const char *why)
 {
     if (m->failed)
         return;
-    error_fail(&m->nn.context->error, CKPT_EINVAL, "module '%s': %s", m->name, why);
+    ERRORS_TO(&m->nn.context->error);
+    error_set(CKPT_EINVAL, "module '%s': %s", m->name, why);
     set_failure(m);
 }
 
@@ -68,8 +69,8 @@ struct nn_maker nn_part(const struct nn_maker *m, const char *part)
     if (m->failed)
         return p;
     if (!part || snprintf(p.name + n, NN_NAME - n, ".%s", part) >= (int)(NN_NAME - n)) {
-        error_fail(&m->nn.context->error, CKPT_EINVAL,
-                   "module '%s': the name of a part is missing or too long", m->name);
+        ERRORS_TO(&m->nn.context->error);
+        error_set(CKPT_EINVAL, "module '%s': the name of a part is missing or too long", m->name);
         set_failure(&p);
     }
     return p;

@@ -49,7 +49,7 @@ void host_update_with(enum host_update_set set, const struct update_constants *c
  * threads to use: all but two of this process's part, but at least half of it.  The other
  * processors are for the submitting thread and the driver, which spin while they wait; an update
  * thread on the same processor would delay all. nodes: NULL, or a directory to use in place of
- * /sys/devices/system/node.  Returns CKPT_EIO with the sentence in error_get() if the node does not
+ * /sys/devices/system/node.  Returns CKPT_EIO with the sentence if the node does not
  * exist or none of its processors is allowed; then nothing has changed.
  */
 int host_update_bind(int node, int processes, const char *nodes);

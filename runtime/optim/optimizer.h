@@ -53,8 +53,8 @@ struct optim_group {
 
 struct ckpt_optimizer {
     struct ckpt_optimizer *next; /* list of the context */
-    struct params *params;       /* of the context, which also keeps errors */
-    struct error *error;
+    struct params *params;       /* of the context */
+    struct error *error;         /* of public calls on the optimizer */
     float lr, clip_norm;
     enum ckpt_dtype grad_dtype;
     struct optim_rule rule; /* for parameters without a group */
@@ -82,20 +82,19 @@ struct update_attr optim_adamw_attr(const struct ckpt_adamw *settings);
 void optim_free(struct ckpt_optimizer *o);
 
 /* Validates the settings of a rule.  Returns 0, or CKPT_EINVAL and the sentence. */
-int optim_check(struct error *e, const struct ckpt_optimizer *o);
+int optim_check(const struct ckpt_optimizer *o);
 
 /*
  * Sets of[i] to the group of parameter i, or -1 if none matches; hidden parameters (buckets) are
  * skipped.  Returns 0, or CKPT_EINVAL and the sentence if a group matches no parameter.
  */
-int optim_resolve(struct error *e, const struct ckpt_optimizer *o, const struct params *ps,
-                  int32_t *of);
+int optim_resolve(const struct ckpt_optimizer *o, const struct params *ps, int32_t *of);
 
 /* Puts parameters in classes: equal numbers for those that every optimizer of the list treats
  * alike, -1 for those that all of them freeze.  Optimizers that are only parts of others do not
  * count, unless it is the one that is used.  Returns 0 or a code and the sentence. */
-int optim_classes(struct error *e, const struct ckpt_optimizer *all,
-                  const struct ckpt_optimizer *used, const struct params *ps, int32_t *class);
+int optim_classes(const struct ckpt_optimizer *all, const struct ckpt_optimizer *used,
+                  const struct params *ps, int32_t *class);
 
 static inline const struct optim_rule *optim_rule_at(const struct ckpt_optimizer *o, int32_t group)
 {

@@ -51,69 +51,68 @@ static bool is_decay(float x)
     return x >= 0.f && x < 1.f;
 }
 
-static int check_betas(struct error *e, const struct optim_rule *r)
+static int check_betas(const struct optim_rule *r)
 {
     const struct update_attr *u = &r->update;
     if ((r->kind == OPTIM_ADAMW || r->kind == OPTIM_LION) &&
         !(is_decay(u->beta1) && is_decay(u->beta2)))
-        return error_fail(e, CKPT_EINVAL, "%s: beta1 is %g and beta2 %g; both must be in [0, 1)",
-                          optim_kind_name(r->kind), (double)u->beta1, (double)u->beta2);
+        return error_set(CKPT_EINVAL, "%s: beta1 is %g and beta2 %g; both must be in [0, 1)",
+                         optim_kind_name(r->kind), (double)u->beta1, (double)u->beta2);
     if ((r->kind == OPTIM_SGD || r->kind == OPTIM_MUON) && !is_decay(u->beta1))
-        return error_fail(e, CKPT_EINVAL, "%s: momentum is %g and must be in [0, 1)",
-                          optim_kind_name(r->kind), (double)u->beta1);
+        return error_set(CKPT_EINVAL, "%s: momentum is %g and must be in [0, 1)",
+                         optim_kind_name(r->kind), (double)u->beta1);
     if (r->kind == OPTIM_SGD && !(u->beta2 >= 0.f && u->beta2 <= 1.f))
-        return error_fail(e, CKPT_EINVAL, "sgd: dampening is %g and must be in [0, 1]",
-                          (double)u->beta2);
+        return error_set(CKPT_EINVAL, "sgd: dampening is %g and must be in [0, 1]",
+                         (double)u->beta2);
     if (r->kind == OPTIM_SGD && u->nesterov && (!(u->beta1 > 0.f) || u->beta2 > 0.f))
-        return error_fail(e, CKPT_EINVAL,
-                          "sgd: nesterov needs a momentum above 0 and no dampening; they are %g "
-                          "and %g",
-                          (double)u->beta1, (double)u->beta2);
+        return error_set(CKPT_EINVAL,
+                         "sgd: nesterov needs a momentum above 0 and no dampening; they are %g "
+                         "and %g",
+                         (double)u->beta1, (double)u->beta2);
     return 0;
 }
 
-static int check_matrix_kinds(struct error *e, const struct optim_rule *r)
+static int check_matrix_kinds(const struct optim_rule *r)
 {
     const struct update_attr *u = &r->update;
     if (r->kind == OPTIM_MUON && (r->ns_steps < 1 || r->ns_steps > 100 || !(u->eps > 0.f)))
-        return error_fail(e, CKPT_EINVAL,
-                          "muon: ns_steps is %d and must be in [1, 100], eps is %g and must be "
-                          "above 0",
-                          r->ns_steps, (double)u->eps);
+        return error_set(CKPT_EINVAL,
+                         "muon: ns_steps is %d and must be in [1, 100], eps is %g and must be "
+                         "above 0",
+                         r->ns_steps, (double)u->eps);
     if (r->kind == OPTIM_ADAFACTOR && !(u->beta2 >= -100.f && u->beta2 <= 0.f && u->eps > 0.f &&
                                         is_size(r->eps2) && r->d > 0.f && is_size(r->d)))
-        return error_fail(e, CKPT_EINVAL,
-                          "adafactor: beta2_decay is %g and must be in [-100, 0]; eps1 %g and d %g "
-                          "must be above 0, eps2 %g must be 0 or more",
-                          (double)u->beta2, (double)u->eps, (double)r->d, (double)r->eps2);
+        return error_set(CKPT_EINVAL,
+                         "adafactor: beta2_decay is %g and must be in [-100, 0]; eps1 %g and d %g "
+                         "must be above 0, eps2 %g must be 0 or more",
+                         (double)u->beta2, (double)u->eps, (double)r->d, (double)r->eps2);
     return 0;
 }
 
-int optim_check(struct error *e, const struct ckpt_optimizer *o)
+int optim_check(const struct ckpt_optimizer *o)
 {
     const struct update_attr *u = &o->rule.update;
     const char *name = optim_kind_name(o->rule.kind);
     if (!is_size(o->lr))
-        return error_fail(e, CKPT_EINVAL, "%s: lr is %g and must be finite, 0 or more", name,
-                          (double)o->lr);
-    int rc = check_betas(e, &o->rule);
+        return error_set(CKPT_EINVAL, "%s: lr is %g and must be finite, 0 or more", name,
+                         (double)o->lr);
+    int rc = check_betas(&o->rule);
     if (!rc)
-        rc = check_matrix_kinds(e, &o->rule);
+        rc = check_matrix_kinds(&o->rule);
     if (rc)
         return rc;
     if (!is_size(u->eps) || !is_size(u->weight_decay) || !is_size(o->clip_norm) ||
         !is_size(u->clip_value))
-        return error_fail(
-            e, CKPT_EINVAL,
-            "%s: eps is %g, weight_decay %g, clip_norm %g and clip_value %g; none may "
-            "be negative, infinite or NaN",
-            name, (double)u->eps, (double)u->weight_decay, (double)o->clip_norm,
-            (double)u->clip_value);
+        return error_set(CKPT_EINVAL,
+                         "%s: eps is %g, weight_decay %g, clip_norm %g and clip_value %g; none may "
+                         "be negative, infinite or NaN",
+                         name, (double)u->eps, (double)u->weight_decay, (double)o->clip_norm,
+                         (double)u->clip_value);
     if (!is_decay(u->ema_decay))
-        return error_fail(e, CKPT_EINVAL, "%s: ema_decay is %g and must be in [0, 1)", name,
-                          (double)u->ema_decay);
+        return error_set(CKPT_EINVAL, "%s: ema_decay is %g and must be in [0, 1)", name,
+                         (double)u->ema_decay);
     if (o->grad_dtype != CKPT_F32 && o->grad_dtype != CKPT_BF16)
-        return error_fail(e, CKPT_EINVAL, "%s: grad_dtype is neither CKPT_F32 nor CKPT_BF16", name);
+        return error_set(CKPT_EINVAL, "%s: grad_dtype is neither CKPT_F32 nor CKPT_BF16", name);
     return 0;
 }
 
@@ -125,8 +124,7 @@ static bool group_matches(const struct optim_group *g, const struct param *p)
            !fnmatch(g->pattern, p->name, 0);
 }
 
-int optim_resolve(struct error *e, const struct ckpt_optimizer *o, const struct params *ps,
-                  int32_t *of)
+int optim_resolve(const struct ckpt_optimizer *o, const struct params *ps, int32_t *of)
 {
     const int32_t n = ps->n - ps->n_hidden;
     for (int32_t i = 0; i < n; i++)
@@ -139,11 +137,11 @@ int optim_resolve(struct error *e, const struct ckpt_optimizer *o, const struct 
                 found = true;
             }
         if (!found)
-            return error_fail(e, CKPT_EINVAL,
-                              "%s: no trained parameter of %d to %d axes has a name like '%s', "
-                              "which is group %d",
-                              optim_kind_name(o->rule.kind), o->groups[g].min_ndim,
-                              o->groups[g].max_ndim, o->groups[g].pattern, g + 1);
+            return error_set(CKPT_EINVAL,
+                             "%s: no trained parameter of %d to %d axes has a name like '%s', "
+                             "which is group %d",
+                             optim_kind_name(o->rule.kind), o->groups[g].min_ndim,
+                             o->groups[g].max_ndim, o->groups[g].pattern, g + 1);
     }
     return 0;
 }
@@ -167,19 +165,26 @@ static int renumber(int32_t n, const int32_t *rule, int32_t *class)
     return 0;
 }
 
-int optim_classes(struct error *e, const struct ckpt_optimizer *all,
-                  const struct ckpt_optimizer *used, const struct params *ps, int32_t *class)
+/* Whether the rules of an optimizer can be resolved; if not, a program that uses it is refused. */
+static bool resolves(const struct ckpt_optimizer *o, const struct params *ps, int32_t *rule)
+{
+    struct error unused;
+    ERRORS_TO(&unused);
+    return !optim_resolve(o, ps, rule);
+}
+
+int optim_classes(const struct ckpt_optimizer *all, const struct ckpt_optimizer *used,
+                  const struct params *ps, int32_t *class)
 {
     const int32_t n = ps->n - ps->n_hidden;
     int32_t *rule = calloc((size_t)n + 1, sizeof *rule);
     bool *trained = calloc((size_t)n + 1, sizeof *trained);
     int rc = rule && trained ? 0 : CKPT_ENOMEM;
     for (const struct ckpt_optimizer *o = all; o && !rc; o = o->next) {
-        struct error unused; /* it would be refused when a program uses it */
-        if (o != used && (o->part || optim_resolve(&unused, o, ps, rule)))
+        if (o != used && (o->part || !resolves(o, ps, rule)))
             continue;
         if (o == used)
-            rc = optim_resolve(e, o, ps, rule);
+            rc = optim_resolve(o, ps, rule);
         for (int32_t i = 0; i < n && !rc; i++)
             trained[i] |= !optim_rule_at(o, rule[i])->frozen;
         rc = rc ? rc : renumber(n, rule, class);
@@ -188,7 +193,7 @@ int optim_classes(struct error *e, const struct ckpt_optimizer *all,
         class[i] = trained[i] ? class[i] : -1;
     free(rule);
     free(trained);
-    return rc == CKPT_ENOMEM ? error_fail(e, rc, "no memory for the groups of an optimizer") : rc;
+    return rc == CKPT_ENOMEM ? error_set(rc, "no memory for the groups of an optimizer") : rc;
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */

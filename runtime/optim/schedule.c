@@ -44,9 +44,10 @@ static double factor(const struct ckpt_schedule *s, double step)
 double ckpt_schedule(const struct ckpt_schedule *settings, double lr, int64_t step)
 {
     struct ckpt_schedule s = CKPT_SCHEDULE_INIT;
-    struct error e;
-    if (!settings || sized_read(&e, "struct ckpt_schedule", &s, sizeof s, settings) ||
-        !is_valid(&s) || step < 0)
+    struct error unused;
+    ERRORS_TO(&unused);
+    if (!settings || sized_read("struct ckpt_schedule", &s, sizeof s, settings) || !is_valid(&s) ||
+        step < 0)
         return NAN;
     if (step < s.warmup) /* this order of operations gives the same bits as older trainers */
         return lr * (double)(step + 1) / (double)(s.warmup + 1);

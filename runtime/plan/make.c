@@ -288,20 +288,19 @@ static int set_outlook(struct frontier *f, const struct request *q, struct plan 
     return 0;
 }
 
-static int choose(struct frontier *f, const struct request *q, struct plan **out,
-                  struct error *error)
+static int choose(struct frontier *f, const struct request *q, struct plan **out)
 {
     struct answer a;
     int rc = answer_within(f, q, &q->budgets, &a);
     if (!rc && !a.offloaded && !a.option)
-        return plan_refuse(f, q, error);
+        return plan_refuse(f, q);
     if (!rc)
         rc = a.offloaded ? copy_plan(a.offloaded, out) : option_plan(f, a.option, out);
     return rc ? rc : set_outlook(f, q, *out);
 }
 
 int frontier_least(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, int64_t *bytes, struct error *error)
+                   int64_t reserved, int64_t *bytes)
 {
     struct request q;
     struct smallest least = {INT64_MAX, NULL};
@@ -311,11 +310,11 @@ int frontier_least(struct frontier *f, const struct machine *m, const struct bud
     if (!rc)
         rc = smallest_device(f, &q, b, &least);
     *bytes = least.plan ? plan_refuse_names(least.bytes) : INT64_MAX;
-    return rc ? plan_fail(error, rc) : 0;
+    return rc ? plan_fail(rc) : 0;
 }
 
 int frontier_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
-                  int64_t reserved, struct plan **p, struct error *error)
+                  int64_t reserved, struct plan **p)
 {
     struct request q;
     *p = NULL;
@@ -323,14 +322,14 @@ int frontier_plan(struct frontier *f, const struct machine *m, const struct budg
     if (!rc)
         rc = find_smallest(f, &q.smallest);
     if (!rc)
-        rc = choose(f, &q, p, error);
+        rc = choose(f, &q, p);
     if (!rc)
         rc = plan_add_backings(f->p->g, *p);
     if (rc && *p) {
         plan_free(*p);
         *p = NULL;
     }
-    return rc == CKPT_ENOMEM || rc == CKPT_ESTOP ? plan_fail(error, rc) : rc;
+    return rc == CKPT_ENOMEM || rc == CKPT_ESTOP ? plan_fail(rc) : rc;
 }
 
 /* Whether the fastest option fits and no plan with these lower tiers can be faster. */
@@ -347,7 +346,7 @@ static int is_unbeaten(struct frontier *f, const struct request *q, struct optio
 }
 
 int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, struct error *error)
+                   int64_t reserved, struct plan **p)
 {
     struct request q;
     struct option *o = &f->options.data[f->n - 1];
@@ -368,29 +367,29 @@ int frontier_first(struct frontier *f, const struct machine *m, const struct bud
         return 0;
     plan_free(*p);
     *p = NULL;
-    return plan_fail(error, rc);
+    return plan_fail(rc);
 }
 
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, double *seconds, struct error *error)
+                   int64_t reserved, double *seconds)
 {
     struct request q;
     int rc = open_request(f, m, b, reserved, &q);
     if (rc)
-        return plan_fail(error, rc);
+        return plan_fail(rc);
     bool fits = graph_largest_op(f->p->g) <= b->device - reserved;
     *seconds = fits ? lattice_bound(q.lattice, b) : INFINITY;
     return 0;
 }
 
 int frontier_plan_free(struct frontier *f, const struct machine *m, const struct budgets *b,
-                       int64_t reserved, struct plan **p, struct error *error)
+                       int64_t reserved, struct plan **p)
 {
     struct budgets none = *b;
     none.device = INT64_MAX;
-    int rc = frontier_plan(f, m, &none, reserved, p, error);
+    int rc = frontier_plan(f, m, &none, reserved, p);
     if (rc || reserved + (*p)->persistent + (*p)->transient <= b->device)
         return rc;
     plan_free(*p);
-    return frontier_plan(f, m, b, reserved, p, error);
+    return frontier_plan(f, m, b, reserved, p);
 }

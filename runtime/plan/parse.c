@@ -202,14 +202,14 @@ static void get_plan(struct lines *l, void *user)
 
 /* From a file, or from text if path is NULL. */
 static int get_all(const struct graph *g, const char *path, char *text, size_t size,
-                   struct plan **p, struct error *error)
+                   struct plan **p)
 {
     struct lines l;
     struct reader r = {.g = g, .p = *p = calloc(1, sizeof(*r.p))};
     if (!r.p)
-        return error_fail(error, CKPT_ENOMEM, "out of host memory");
-    int rc = path ? lines_read(&l, "plan file", path, error, get_plan, &r)
-                  : lines_parse(&l, "plan", text, size, error, get_plan, &r);
+        return error_set(CKPT_ENOMEM, "out of host memory");
+    int rc = path ? lines_read(&l, "plan file", path, get_plan, &r)
+                  : lines_parse(&l, "plan", text, size, get_plan, &r);
     if (rc) {
         plan_free(r.p);
         *p = NULL;
@@ -217,14 +217,14 @@ static int get_all(const struct graph *g, const char *path, char *text, size_t s
     return rc;
 }
 
-int plan_read(const struct graph *g, const char *path, struct plan **p, struct error *error)
+int plan_read(const struct graph *g, const char *path, struct plan **p)
 {
-    return get_all(g, path, NULL, 0, p, error);
+    return get_all(g, path, NULL, 0, p);
 }
 
-int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p, struct error *error)
+int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p)
 {
-    return get_all(g, NULL, text, size, p, error);
+    return get_all(g, NULL, text, size, p);
 }
 
 /* Lines that are no pins are skipped. */
@@ -234,13 +234,13 @@ static void get_pins(struct lines *l, void *user)
         get_pin(l, user);
 }
 
-int plan_read_pins(const char *path, struct pins *pins, struct error *error)
+int plan_read_pins(const char *path, struct pins *pins)
 {
     struct pins found = {0};
     struct lines l;
-    int rc = lines_read(&l, "plan file", path, error, get_pins, &found);
+    int rc = lines_read(&l, "plan file", path, get_pins, &found);
     if (!rc && pins_add(pins, &found))
-        rc = error_fail(error, CKPT_ENOMEM, "out of host memory");
+        rc = error_set(CKPT_ENOMEM, "out of host memory");
     pins_free(&found);
     return rc;
 }

@@ -116,7 +116,7 @@ void graph_price(struct graph *g, const struct machine *m);
 /* Seconds of a step without recompute: a lower bound of any plan without updates on the host. */
 double graph_seconds(const struct graph *g);
 /* Whether the search can add up the seconds of all ops: 0, or CKPT_EINVAL with the sentence. */
-int graph_check_seconds(const struct graph *g, struct error *error);
+int graph_check_seconds(const struct graph *g);
 /* 64-bit hash of everything in the graph but names, seconds and backings: the signature of a plan.
  */
 uint64_t graph_signature(const struct graph *g);
@@ -221,17 +221,17 @@ int frontiers_get_first(struct frontiers *all, const struct graph *g, struct fro
 
 /*
  * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
- * bytes of the device budget are taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET with the
- * sentence in error; the sentence is complete: smallest feasible budget, the op at the peak, what
+ * bytes of the device budget are taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET, whose
+ * sentence is complete: smallest feasible budget, the op at the peak, what
  * more memory buys.  A larger budget of any tier never gives a slower plan, and is never refused
  * where a smaller one is not.
  */
 int frontier_plan(struct frontier *f, const struct machine *m, const struct budgets *b,
-                  int64_t reserved, struct plan **p, struct error *error);
+                  int64_t reserved, struct plan **p);
 /* As frontier_plan, but first without a device budget: that plan is the answer where b holds it,
  * byte for byte the one that no budget gives. */
 int frontier_plan_free(struct frontier *f, const struct machine *m, const struct budgets *b,
-                       int64_t reserved, struct plan **p, struct error *error);
+                       int64_t reserved, struct plan **p);
 /*
  * Of a frontier that was not searched: the plan in which nothing runs again or leaves the device,
  * where it fits budgets b and no plan under them is faster; else *p is NULL and the search has to
@@ -240,15 +240,15 @@ int frontier_plan_free(struct frontier *f, const struct machine *m, const struct
  * CKPT_ENOMEM.
  */
 int frontier_first(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, struct error *error);
+                   int64_t reserved, struct plan **p);
 /* The smallest device budget with these lower tiers, as a refusal names it; INT64_MAX: none.
  * Returns 0, CKPT_ENOMEM or CKPT_ESTOP. */
 int frontier_least(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, int64_t *bytes, struct error *error);
+                   int64_t reserved, int64_t *bytes);
 /* What can be said before a search: no plan under budgets b takes fewer seconds.  INFINITY: none
  * fits.  Returns 0 or CKPT_ENOMEM. */
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, double *seconds, struct error *error);
+                   int64_t reserved, double *seconds);
 void plan_free(struct plan *p);
 
 /* Whether a residence is the backing residence of a persistent storage: where it lives between
@@ -297,16 +297,15 @@ bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t st
  * budget; carried storages stay.
  * Returns 0, or CKPT_EPLAN with the first violation in error.
  */
-int plan_check(const struct graph *g, const struct plan *p, struct error *error);
+int plan_check(const struct graph *g, const struct plan *p);
 
 /* Plan files: text, one fact a line, diffable; the same plan gives the same bytes.
  * Return 0, CKPT_EIO, CKPT_EFORMAT, CKPT_EPLAN (another signature), CKPT_ENOMEM. */
-int plan_write(const struct graph *g, const struct plan *p, const char *path, struct error *error);
-int plan_read(const struct graph *g, const char *path, struct plan **p, struct error *error);
+int plan_write(const struct graph *g, const struct plan *p, const char *path);
+int plan_read(const struct graph *g, const char *path, struct plan **p);
 /* The text of a plan file in memory, for free(); and a plan from it. */
 int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size);
-int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
-               struct error *error);
+int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p);
 /* Sets all times of a plan by simulating it with the costs of the graph on machine m.  For plans
  * from elsewhere, whose order is kept but whose seconds are not valid here.  Sets values that it
  * cannot compute (bound_seconds, next_budget) to 0.  Returns 0 or CKPT_ENOMEM. */
@@ -328,11 +327,10 @@ int plan_clock(const struct graph *g, const struct machine *m, const struct plan
                struct plan_clock *c);
 void plan_clock_free(struct plan_clock *c);
 /* Whether a step takes as long on machine m as the plan says: 0, or CKPT_EPLAN or CKPT_ENOMEM with
- * the sentence in error. */
-int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p,
-                     struct error *error);
+ * with the sentence. */
+int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p);
 /* Adds the pins of a plan file alone, whatever graph it is for. */
-int plan_read_pins(const char *path, struct pins *pins, struct error *error);
+int plan_read_pins(const char *path, struct pins *pins);
 
 /* Every gap of a plan with its fate, in order of storage and step.  *gaps is malloc'ed. */
 int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, int32_t *n);

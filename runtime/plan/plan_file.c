@@ -113,10 +113,10 @@ static void put(FILE *f, const void *user)
     put_plan(f, t->graph, t->plan);
 }
 
-int plan_write(const struct graph *g, const struct plan *p, const char *path, struct error *error)
+int plan_write(const struct graph *g, const struct plan *p, const char *path)
 {
     struct plan_text t = {g, p};
-    return lines_write("plan file", path, put, &t, error);
+    return lines_write("plan file", path, put, &t);
 }
 
 int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size)

@@ -53,6 +53,6 @@ static inline int copy_tier(const struct residence *r, const struct copy *c)
 }
 
 /* Sets the sentence about what is wrong with a plan in c->error and returns CKPT_EPLAN. */
-#define violation(c, ...) error_fail((c)->error, CKPT_EPLAN, __VA_ARGS__)
+#define violation(c, ...) error_set(CKPT_EPLAN, __VA_ARGS__)
 
 #endif

@@ -167,9 +167,10 @@ static int append_tier(struct frontier *f, const struct request *q, int tier, st
     return rc;
 }
 
-int plan_refuse(struct frontier *f, const struct request *q, struct error *error)
+int plan_refuse(struct frontier *f, const struct request *q)
 {
-    struct sentence s = {.text = error->text};
+    char text[CKPT_MESSAGE] = "";
+    struct sentence s = {.text = text};
     struct smallest least;
     int rc = smallest_device(f, q, &q->budgets, &least);
     append_budgets(&s, &q->budgets);
@@ -181,5 +182,5 @@ int plan_refuse(struct frontier *f, const struct request *q, struct error *error
     }
     if (!rc)
         rc = append_tier(f, q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);
-    return error->code = rc ? rc : CKPT_EBUDGET;
+    return error_set(rc ? rc : CKPT_EBUDGET, "%s", text);
 }

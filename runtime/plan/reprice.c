@@ -318,20 +318,18 @@ void plan_clock_free(struct plan_clock *c)
     *c = (struct plan_clock){0};
 }
 
-int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p,
-                     struct error *error)
+int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p)
 {
     struct plan_clock c;
     int rc = plan_clock(g, m, p, &c);
     double seconds = c.plan.seconds;
     if (rc)
-        return error_fail(error, rc, "checking the plan ran out of host memory");
+        return error_set(rc, "checking the plan ran out of host memory");
     plan_clock_free(&c);
     /* The search rounds the time of each recomputation to ticks. */
     double slack = 1e-9 * seconds + p->n_steps / TICKS_PER_SECOND;
     if (fabs(seconds - p->seconds) <= slack)
         return 0;
-    return error_fail(error, CKPT_EPLAN,
-                      "with its copies a step takes %.9g s, the plan says %.9g s", seconds,
-                      p->seconds);
+    return error_set(CKPT_EPLAN, "with its copies a step takes %.9g s, the plan says %.9g s",
+                     seconds, p->seconds);
 }

@@ -21,9 +21,8 @@ int plan_watch_check(struct plan_watch *w)
     return 0;
 }
 
-int plan_fail(struct error *error, int code)
+int plan_fail(int code)
 {
-    return error_fail(error, code,
-                      code == CKPT_ESTOP ? "the search for a plan was stopped by a request"
-                                         : "planning ran out of host memory");
+    return error_set(code, code == CKPT_ESTOP ? "the search for a plan was stopped by a request"
+                                              : "planning ran out of host memory");
 }

@@ -25,6 +25,6 @@ void plan_watch_start(struct plan_watch *w);
  * CKPT_ESTOP if the search must end. */
 int plan_watch_check(struct plan_watch *w);
 /* The sentence of a search that failed with CKPT_ENOMEM or CKPT_ESTOP; returns the code. */
-int plan_fail(struct error *error, int code);
+int plan_fail(int code);
 
 #endif

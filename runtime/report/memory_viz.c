@@ -355,12 +355,12 @@ static void put_snapshot(FILE *f, const void *user)
 }
 
 int memory_viz_write(const struct graph *g, const struct plan *p, const struct machine *machine,
-                     const char *path, struct error *error)
+                     const char *path)
 {
     struct snapshot s = {.g = g, .p = p};
     bool good = !add_blocks(&s, machine->process) && !add_events(&s);
-    int rc = good ? lines_write("snapshot", path, put_snapshot, &s, error)
-                  : error_fail(error, CKPT_ENOMEM, "no memory for the snapshot");
+    int rc = good ? lines_write("snapshot", path, put_snapshot, &s)
+                  : error_set(CKPT_ENOMEM, "no memory for the snapshot");
     free(s.blocks.data);
     free(s.events);
     free(s.live);

@@ -10,6 +10,6 @@
  * step, and a trace of allocations and frees, with the micro-step body once.  Memory of the process
  * outside the plan comes first.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int memory_viz_write(const struct graph *g, const struct plan *p, const struct machine *machine,
-                     const char *path, struct error *error);
+                     const char *path);
 
 #endif

@@ -227,7 +227,7 @@ static void put_svg(FILE *f, const void *user)
     fputs("</svg>\n", f);
 }
 
-int scaling_svg_write(const struct scaling_chart *c, const char *path, struct error *error)
+int scaling_svg_write(const struct scaling_chart *c, const char *path)
 {
-    return lines_write("drawing", path, put_svg, c, error);
+    return lines_write("drawing", path, put_svg, c);
 }

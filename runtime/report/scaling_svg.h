@@ -17,6 +17,6 @@ struct scaling_chart {
 };
 
 /* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int scaling_svg_write(const struct scaling_chart *c, const char *path, struct error *error);
+int scaling_svg_write(const struct scaling_chart *c, const char *path);
 
 #endif

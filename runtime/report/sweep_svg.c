@@ -242,7 +242,7 @@ static void put_svg(FILE *f, const void *user)
     fputs("</svg>\n", f);
 }
 
-int sweep_svg_write(const struct sweep *s, const char *path, struct error *error)
+int sweep_svg_write(const struct sweep *s, const char *path)
 {
-    return lines_write("drawing", path, put_svg, s, error);
+    return lines_write("drawing", path, put_svg, s);
 }

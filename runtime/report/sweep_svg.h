@@ -17,6 +17,6 @@ struct sweep {
 };
 
 /* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int sweep_svg_write(const struct sweep *s, const char *path, struct error *error);
+int sweep_svg_write(const struct sweep *s, const char *path);
 
 #endif

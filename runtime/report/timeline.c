@@ -175,17 +175,17 @@ static bool ends_with(const char *path, const char *end)
 }
 
 int timeline_write(const struct graph *g, const struct plan *p, const struct machine *machine,
-                   const char *path, struct error *error)
+                   const char *path)
 {
     struct timeline t = {.g = g, .p = p, .machine = machine};
     if (ends_with(path, ".json"))
-        return trace_write(&(struct trace_program){.graph = g, .plan = p}, 1, machine, path, error);
+        return trace_write(&(struct trace_program){.graph = g, .plan = p}, 1, machine, path);
     if (ends_with(path, ".pickle"))
-        return memory_viz_write(g, p, machine, path, error);
+        return memory_viz_write(g, p, machine, path);
     bool good = !plan_clock(g, machine, p, &t.clock) &&
                 !plan_offloads(g, &t.clock.plan, &t.offloads, &t.n_offloads);
-    int rc = good ? lines_write("timeline", path, put_page, &t, error)
-                  : error_fail(error, CKPT_ENOMEM, "no memory for the timeline");
+    int rc = good ? lines_write("timeline", path, put_page, &t)
+                  : error_set(CKPT_ENOMEM, "no memory for the timeline");
     free(t.offloads);
     plan_clock_free(&t.clock);
     return rc;

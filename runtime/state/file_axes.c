@@ -34,22 +34,23 @@ static bool make_view(const struct param *p, int ndim, const int64_t *shape, str
 
 int ckpt_param_file_axes(ckpt *c, ckpt_tensor x, int ndim, const int64_t *shape, const int *axes)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), axes);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(axes);
     struct param *p = params_at(&c->params, x);
     struct ckpt_desc view = {.ndim = 0};
 
     if (!p)
-        return error_fail(&c->error, CKPT_ENAME, "ckpt_param_file_axes: no such parameter");
+        return error_set(CKPT_ENAME, "ckpt_param_file_axes: no such parameter");
     if (ndim < 1 || ndim > CKPT_MAX_DIMS || (!shape && ndim != p->desc.ndim) ||
         !is_permutation(ndim, axes))
-        return error_fail(&c->error, CKPT_EINVAL,
-                          "parameter '%s': the axes of files are no permutation of its own",
-                          p->name);
+        return error_set(CKPT_EINVAL,
+                         "parameter '%s': the axes of files are no permutation of its own",
+                         p->name);
     if (shape && !make_view(p, ndim, shape, &view))
-        return error_fail(&c->error, CKPT_EINVAL,
-                          "parameter '%s': the view that files have has another number of elements",
-                          p->name);
+        return error_set(CKPT_EINVAL,
+                         "parameter '%s': the view that files have has another number of elements",
+                         p->name);
     memcpy(p->file_axes, axes, (size_t)ndim * sizeof *axes);
     p->file_view = view;
     p->reordered = true;

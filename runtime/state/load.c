@@ -216,14 +216,15 @@ static int load_parameters(struct load *l, int *unmatched)
 int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
                              ckpt_name_report report, void *user, int *unmatched)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
     struct load l = {
         .c = c, .n_params = ckpt_param_count(c), .other = other, .report = report, .user = user};
     int rc = ckpt_file_open(&l.f, path);
 
     if (rc)
-        return error_fail(&c->error, rc, "%s", error_get());
+        return rc;
     l.entry = calloc((size_t)l.n_params + 1, sizeof(l.entry[0]));
     l.used = calloc((size_t)l.f->count + 1, sizeof(l.used[0]));
     l.prefix = find_prefix(&l);
@@ -234,9 +235,7 @@ int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
     free(l.entry);
     free(l.used);
     ckpt_file_close(l.f);
-    if (rc)
-        error_fail(&c->error, rc, "%s", error_get());
-    else
+    if (!rc)
         rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));
     return c->ranks.sharing.layout
                ? ranks_give_up(&c->ranks, rc)

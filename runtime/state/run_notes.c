@@ -12,13 +12,14 @@
 
 int ckpt_state_note(ckpt *c, const char *name, const char *text)
 {
-    NOT_NULL(NULL, c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     if (!name || !*name || !text || !strncmp(name, "ckpt.", 5))
-        return error_fail(&c->error, CKPT_EINVAL,
-                          "ckpt_state_note: a note needs a text, and a name that does not begin "
-                          "with \"ckpt.\"");
+        return error_set(CKPT_EINVAL,
+                         "ckpt_state_note: a note needs a text, and a name that does not begin "
+                         "with \"ckpt.\"");
     if (note_set(&c->notes, name, text))
-        return error_fail(&c->error, CKPT_ENOMEM, "no memory for the note '%s'", name);
+        return error_set(CKPT_ENOMEM, "no memory for the note '%s'", name);
     return 0;
 }
 

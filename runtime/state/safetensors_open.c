@@ -168,8 +168,8 @@ static bool is_directory(const char *path)
 
 int ckpt_file_open(ckpt_file **out, const char *path)
 {
-    NOT_NULL(NULL, out);
-    NOT_NULL(NULL, path);
+    NOT_NULL(out);
+    NOT_NULL(path);
     ckpt_file *f = calloc(1, sizeof(*f));
 
     *out = NULL;

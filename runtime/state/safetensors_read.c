@@ -29,8 +29,8 @@ static int check_index(const ckpt_file *f, int i)
 
 int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e)
 {
-    NOT_NULL(NULL, f);
-    NOT_NULL(NULL, e);
+    NOT_NULL(f);
+    NOT_NULL(e);
     int rc = check_index(f, i);
 
     if (rc)
@@ -39,13 +39,13 @@ int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e)
     struct ckpt_file_entry all = {
         .name = x->name, .dtype = x->dtype->name, .ndim = x->ndim, .numel = x->numel};
     memcpy(all.shape, x->shape, sizeof(all.shape));
-    return sized_write(NULL, "struct ckpt_file_entry", e, &all, sizeof(all));
+    return sized_write("struct ckpt_file_entry", e, &all, sizeof(all));
 }
 
 int ckpt_file_find(const ckpt_file *f, const char *name)
 {
-    NOT_NULL(NULL, f);
-    NOT_NULL(NULL, name);
+    NOT_NULL(f);
+    NOT_NULL(name);
     int low = 0, high = f->count;
 
     while (low < high) {
@@ -130,8 +130,8 @@ static int read_f32(const struct file_tensor *e, int64_t first, float *dst, int6
 
 int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
 {
-    NOT_NULL(NULL, f);
-    NOT_NULL(NULL, dst);
+    NOT_NULL(f);
+    NOT_NULL(dst);
     int rc = check_read(f, i, n, true);
 
     return rc ? rc : read_f32(&f->tensors[i], 0, dst, n);
@@ -139,8 +139,8 @@ int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
 
 int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
 {
-    NOT_NULL(NULL, f);
-    NOT_NULL(NULL, dst);
+    NOT_NULL(f);
+    NOT_NULL(dst);
     int rc = check_index(f, i);
 
     if (!rc && (first < 0 || n < 0 || n > f->tensors[i].numel - first))
@@ -154,8 +154,8 @@ int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int6
 
 int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
 {
-    NOT_NULL(NULL, f);
-    NOT_NULL(NULL, dst);
+    NOT_NULL(f);
+    NOT_NULL(dst);
     struct reader r;
     int64_t wrong = -1;
     int rc = check_read(f, i, n, false);

@@ -11,8 +11,8 @@
 
 int ckpt_file_create(ckpt_file_writer **out, const char *path)
 {
-    NOT_NULL(NULL, out);
-    NOT_NULL(NULL, path);
+    NOT_NULL(out);
+    NOT_NULL(path);
     ckpt_file_writer *w = calloc(1, sizeof(*w));
 
     *out = NULL;
@@ -86,10 +86,10 @@ static int add(ckpt_file_writer *w, struct pending *e, const int64_t *shape)
 int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
                   const int64_t *shape, const void *data)
 {
-    NOT_NULL(NULL, w);
-    NOT_NULL(NULL, name);
+    NOT_NULL(w);
+    NOT_NULL(name);
     if (ndim > 0)
-        NOT_NULL(NULL, shape);
+        NOT_NULL(shape);
     struct pending e = {.name = (char *)name, .dtype = dtype, .ndim = ndim, .data = data};
 
     return add(w, &e, shape);
@@ -190,7 +190,7 @@ static int write_contents(const struct writing *x, int fd)
 
 int file_write_to(ckpt_file_writer *w, int fd)
 {
-    NOT_NULL(NULL, w);
+    NOT_NULL(w);
     struct writing x = {.w = w};
     int rc = make_buffer(&x);
 
@@ -209,7 +209,7 @@ static int fill(void *user, int fd)
 
 int ckpt_file_commit(ckpt_file_writer *w)
 {
-    NOT_NULL(NULL, w);
+    NOT_NULL(w);
     int rc = w->error;
 
     if (rc)

@@ -137,14 +137,14 @@ static int add_item(ckpt_file_writer *w, struct save_item *s)
     return rc;
 }
 
-static int write_alone(ckpt *c, const char *path, struct save_item *items, int n,
+static int write_alone(const char *path, struct save_item *items, int n,
                        const struct file_note *notes, int n_notes)
 {
     ckpt_file_writer *w;
     int rc = ckpt_file_create(&w, path);
 
     if (rc)
-        return error_fail(&c->error, rc, "%s", error_get());
+        return rc;
     w->notes = notes;
     w->n_notes = n_notes;
     for (int i = 0; i < n && !rc; i++)
@@ -153,7 +153,7 @@ static int write_alone(ckpt *c, const char *path, struct save_item *items, int n
         ckpt_file_abandon(w);
     else
         rc = ckpt_file_commit(w);
-    return rc ? error_fail(&c->error, rc, "%s", error_get()) : 0;
+    return rc;
 }
 
 static int64_t size_of(const struct save_item *s)
@@ -182,7 +182,7 @@ static int join_gather(ckpt *c, const struct save_item *s)
     float *values = malloc((size_t)n * sizeof *values);
 
     if (!values)
-        return error_fail(&c->error, CKPT_ENOMEM, "no memory to save '%s'", p->name);
+        return error_set(CKPT_ENOMEM, "no memory to save '%s'", p->name);
     int rc = gather(s, values, n);
     free(values);
     return rc;
@@ -197,10 +197,10 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
     /* The other ranks join the gathers of the writing rank, in the order of the file. */
     qsort(items, (size_t)n, sizeof *items, as_in_file);
     if (!c->ranks.rank)
-        rc = write_alone(c, path, items, n, notes, n_notes);
+        rc = write_alone(path, items, n, notes, n_notes);
     for (int i = 0; c->ranks.rank && i < n && !rc; i++)
         rc = join_gather(c, &items[i]);
     if (!rc && hosts && comm_barrier(hosts, "the end of a save"))
-        rc = error_fail(&c->error, CKPT_ECOMM, "%s", hosts->reason);
+        rc = error_set(CKPT_ECOMM, "%s", hosts->reason);
     return ranks_give_up(&c->ranks, rc);
 }

@@ -72,16 +72,14 @@ static int write_items(ckpt *c, const char *path, struct save_item *items, int n
     int n_notes = 0, rc = alone ? adapters_describe(&texts, items, n) : 0;
 
     if (rc)
-        error_fail(&c->error, rc, "%s: no memory to write it", path);
+        error_set(rc, "%s: no memory to write it", path);
     if (note)
         notes[n_notes++] = *note;
     if (alone)
         notes[n_notes++] = (struct file_note){ADAPTERS_NOTE, texts.note};
     rc = rc ? ranks_give_up(&c->ranks, rc) : save_items(c, path, items, n, notes, n_notes);
-    if (!rc && texts.config && !c->ranks.rank) {
+    if (!rc && texts.config && !c->ranks.rank)
         rc = adapters_write_config(path, texts.config);
-        rc = rc ? error_fail(&c->error, rc, "%s", error_get()) : 0;
-    }
     adapters_free(&texts);
     return rc;
 }
@@ -91,9 +89,9 @@ static int save_selected(ckpt *c, const char *path, const struct selection *by)
     int all = ckpt_param_count(c);
     struct save_item *items = calloc((size_t)all + 1, sizeof *items);
     int n = items ? select_items(c, by, items) : CKPT_ENOMEM;
-    int rc = n < 0 ? ranks_give_up(&c->ranks, error_fail(&c->error, CKPT_ENOMEM,
-                                                         "%s: no memory to write it", path))
-                   : write_items(c, path, items, n, by->note);
+    int rc =
+        n < 0 ? ranks_give_up(&c->ranks, error_set(CKPT_ENOMEM, "%s: no memory to write it", path))
+              : write_items(c, path, items, n, by->note);
 
     for (int i = 0; items && i < all; i++)
         free(items[i].alias);
@@ -104,8 +102,9 @@ static int save_selected(ckpt *c, const char *path, const struct selection *by)
 int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
                               ckpt_param_filter choose, void *user)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
     return save_selected(c, path,
                          &(struct selection){.slot = slot, .choose = choose, .user = user});
 }
@@ -113,16 +112,18 @@ int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
 int ckpt_save_params_aliased(ckpt *c, const char *path, enum ckpt_slot slot,
                              ckpt_param_filter choose, ckpt_name_alias alias, void *user)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
     return save_selected(
         c, path, &(struct selection){.slot = slot, .choose = choose, .alias = alias, .user = user});
 }
 
 int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter choose, void *user)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
     return save_selected(
         c, path,
         &(struct selection){.slot = CKPT_VALUE, .choose = choose, .user = user, .merged = true});
@@ -138,14 +139,15 @@ int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_
 {
     const struct file_note note = {key, text};
 
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
     if (!key)
         return ckpt_save_params_filtered(c, path, slot, choose, user);
-    NOT_NULL(context_error(c), text);
+    NOT_NULL(text);
     if (is_own_key(key) || !text_is_utf8(key) || !text_is_utf8(text))
-        return error_fail(&c->error, CKPT_EINVAL, "%s: a note under '%s' %s", path, key,
-                          is_own_key(key) ? "is the library's own" : "is not UTF-8");
+        return error_set(CKPT_EINVAL, "%s: a note under '%s' %s", path, key,
+                         is_own_key(key) ? "is the library's own" : "is not UTF-8");
     return save_selected(
         c, path, &(struct selection){.slot = slot, .choose = choose, .user = user, .note = &note});
 }

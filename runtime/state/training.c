@@ -58,16 +58,15 @@ static void list_items(struct state *s)
 static int check_idle(const struct state *s)
 {
     if (!s->n_programs)
-        return error_fail(&s->c->error, CKPT_EINVAL,
-                          "%s: no program of this context trains: compile it first", s->path);
+        return error_set(CKPT_EINVAL, "%s: no program of this context trains: compile it first",
+                         s->path);
     if (!programs_are_idle(&s->c->programs))
-        return error_fail(&s->c->error, CKPT_EINVAL,
-                          "%s: a step is under way: call ckpt_wait before", s->path);
+        return error_set(CKPT_EINVAL, "%s: a step is under way: call ckpt_wait before", s->path);
     if (s->c->options.plan_only)
-        return error_fail(&s->c->error, CKPT_EINVAL,
-                          "%s: programs that were only planned (--plan-only) have no state",
-                          s->path);
-    return params_check_lost(&s->c->params, &s->c->error);
+        return error_set(CKPT_EINVAL,
+                         "%s: programs that were only planned (--plan-only) have no state",
+                         s->path);
+    return params_check_lost(&s->c->params);
 }
 
 static int state_open(struct state *s, ckpt *c, const char *path)
@@ -76,7 +75,7 @@ static int state_open(struct state *s, ckpt *c, const char *path)
     s->items = calloc((size_t)ckpt_param_count(c) * KINDS + 1, sizeof *s->items);
     s->program = calloc((size_t)s->n_programs + 1, sizeof *s->program);
     if (!s->items || !s->program)
-        return error_fail(&c->error, CKPT_ENOMEM, "%s: no memory to list its contents", path);
+        return error_set(CKPT_ENOMEM, "%s: no memory to list its contents", path);
     list_items(s);
     programs_get_counts(&c->programs, s->program);
     return check_idle(s);
@@ -140,7 +139,7 @@ static int save(struct state *s)
     if (notes && !fill_notes(notes, &run))
         rc = save_items(s->c, s->path, s->items, s->n_items, notes, run.n + 5);
     else
-        rc = error_fail(&s->c->error, CKPT_ENOMEM, "%s: no memory to write it", s->path);
+        rc = error_set(CKPT_ENOMEM, "%s: no memory to write it", s->path);
     for (int32_t i = 0; notes && i < run.n; i++)
         free((char *)notes[5 + i].key);
     free(notes);
@@ -152,7 +151,8 @@ static int save(struct state *s)
 
 int64_t ckpt_state_bytes(ckpt *c)
 {
-    NOT_NULL(context_error(c), c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     struct state s;
     int64_t bytes = state_open(&s, c, "the size of a state");
 
@@ -164,8 +164,9 @@ int64_t ckpt_state_bytes(ckpt *c)
 
 int ckpt_save_state(ckpt *c, const char *path)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
     struct state s;
     int rc = state_open(&s, c, path);
 
@@ -378,8 +379,9 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
 
 int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, void *user)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
     struct state s;
     struct differences d = {.allow = allow, .user = user};
     ckpt_file *f = NULL;
@@ -389,8 +391,6 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
         rc = ckpt_file_open(&f, path);
         if (!rc)
             rc = load(&s, f, &d);
-        if (rc)
-            error_fail(&c->error, rc, "%s", error_get());
         ckpt_file_close(f);
     }
     if (!rc) /* each rank has read the file by itself */

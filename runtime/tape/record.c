@@ -239,7 +239,6 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
  * members that its struct is too short for are NULL.  The copy lives as long as the tape. */
 static const struct ckpt_op_def *whole_def(ckpt_tape *t, const struct ckpt_op_def *given)
 {
-    struct error e;
     if (given->size == sizeof *given)
         return given;
     for (struct op_copy *o = t->copies; o; o = o->next)
@@ -251,9 +250,10 @@ static const struct ckpt_op_def *whole_def(ckpt_tape *t, const struct ckpt_op_de
         return NULL;
     }
     o->def.size = sizeof o->def;
-    if (sized_read(&e, "struct ckpt_op_def", &o->def, sizeof o->def, given)) {
+    int rc = sized_read("struct ckpt_op_def", &o->def, sizeof o->def, given);
+    if (rc) {
         free(o);
-        tape_fail(t, e.code, "ckpt_record: %s", e.text);
+        tape_fail(t, rc, "ckpt_record: %s", error_get());
         return NULL;
     }
     o->given = given;
@@ -265,7 +265,7 @@ static const struct ckpt_op_def *whole_def(ckpt_tape *t, const struct ckpt_op_de
 int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *x,
                 int n_out, ckpt_tensor *out, const void *attr, size_t attr_size)
 {
-    NOT_NULL(NULL, t);
+    NOT_NULL(t);
     for (int i = 0; out && i < n_out && n_out <= MAX_OPERANDS; i++)
         out[i] = CKPT_NONE;
     if (t->error.code)

@@ -11,9 +11,8 @@
 
 static int fail(ckpt *c, const char *pattern, const char *why)
 {
-    error_fail(&c->error, CKPT_EINVAL, "ckpt_quantize_frozen '%s': %s", pattern ? pattern : "",
-               why);
-    return params_fail(&c->params, &c->error);
+    return params_fail(&c->params, error_set(CKPT_EINVAL, "ckpt_quantize_frozen '%s': %s",
+                                             pattern ? pattern : "", why));
 }
 
 static bool may_be_coded(const struct param *p, const char *pattern)
@@ -63,14 +62,15 @@ static int encode_initial(ckpt *c, struct param *p, int to)
     free(values);
     if (!rc)
         return 0;
-    error_fail(&c->error, CKPT_ENOMEM, "no memory for the codes of '%s'", p->name);
-    return params_fail(&c->params, &c->error);
+    rc = error_set(CKPT_ENOMEM, "no memory for the codes of '%s'", p->name);
+    return params_fail(&c->params, rc);
 }
 
 int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
 {
     int n = 0, rc = 0;
-    NOT_NULL(context_error(c), c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     const int to = format ? frozen_format_of(format) : -1;
     if (c->params.failed.code)
         return (c->error = c->params.failed).code;

@@ -147,9 +147,9 @@ static int check_param(struct gradcheck *k, int param)
     k->value = malloc(bytes);
     k->gradient = malloc(bytes);
     ckpt_tensor w = ckpt_param_at(k->c, param);
-    int rc = k->value && k->gradient ? ckpt_param_get(k->c, w, CKPT_VALUE, k->value, info.numel)
-                                     : error_fail(&k->c->error, CKPT_ENOMEM,
-                                                  "no memory for the gradient of %s", info.name);
+    int rc = k->value && k->gradient
+                 ? ckpt_param_get(k->c, w, CKPT_VALUE, k->value, info.numel)
+                 : error_set(CKPT_ENOMEM, "no memory for the gradient of %s", info.name);
     double loss;
     if (!rc)
         rc = loss_at(k, w, info.numel, &loss);
@@ -169,10 +169,10 @@ static int check_settings(struct gradcheck *k)
     if (s->samples > 0 && s->length > 0 && isfinite(s->length) && s->tolerance >= 0 &&
         isfinite(s->tolerance) && s->smallest > 0 && isfinite(s->smallest))
         return 0;
-    return error_fail(&k->c->error, CKPT_EINVAL,
-                      "ckpt_gradcheck: samples, length, tolerance and smallest must be above 0 and "
-                      "finite, except for a tolerance of 0; got %lld, %g, %g and %g",
-                      (long long)s->samples, s->length, s->tolerance, s->smallest);
+    return error_set(CKPT_EINVAL,
+                     "ckpt_gradcheck: samples, length, tolerance and smallest must be above 0 and "
+                     "finite, except for a tolerance of 0; got %lld, %g, %g and %g",
+                     (long long)s->samples, s->length, s->tolerance, s->smallest);
 }
 
 /* The program's callback; returns the code of the library's call that failed in it. */
@@ -182,7 +182,7 @@ static int feed(struct gradcheck *k)
     int rc = k->s.feed ? k->s.feed(k->p, k->user) : 0;
     if (!rc || k->c->error.code)
         return rc ? k->c->error.code : 0;
-    return error_fail(&k->c->error, CKPT_EINVAL, "ckpt_gradcheck: feed returned %d", rc);
+    return error_set(CKPT_EINVAL, "ckpt_gradcheck: feed returned %d", rc);
 }
 
 /* Compiles the model, feeds it and compares the gradients of all parameters. */
@@ -203,19 +203,28 @@ static int run(struct gradcheck *k)
     for (int i = 0; i < ckpt_param_count(k->c) && !rc; i++)
         rc = check_param(k, i);
     if (!rc && k->s.error > k->s.tolerance)
-        rc = error_fail(&k->c->error, CKPT_EGRADIENT,
-                        "the gradient of %s[%lld] is %.6g, by central differences %.6g", k->s.param,
-                        (long long)k->s.element, k->s.gradient, k->s.difference);
+        rc = error_set(CKPT_EGRADIENT,
+                       "the gradient of %s[%lld] is %.6g, by central differences %.6g", k->s.param,
+                       (long long)k->s.element, k->s.gradient, k->s.difference);
     return rc;
+}
+
+/* The sentence of a failed check stays.  The size of the struct was checked when it was read. */
+static void give(const struct ckpt_gradcheck *found, struct ckpt_gradcheck *to)
+{
+    struct error unused;
+    ERRORS_TO(&unused);
+    sized_write("struct ckpt_gradcheck", to, found, sizeof *found);
 }
 
 int ckpt_gradcheck(ckpt *c, ckpt_recorder record, void *user, struct ckpt_gradcheck *check)
 {
     struct gradcheck k = {.c = c, .record = record, .user = user, .s = CKPT_GRADCHECK_INIT};
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(&c->error, record);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(record);
     if (check) {
-        int rc = sized_read(&c->error, "struct ckpt_gradcheck", &k.s, sizeof k.s, check);
+        int rc = sized_read("struct ckpt_gradcheck", &k.s, sizeof k.s, check);
         if (rc)
             return rc;
     }
@@ -226,10 +235,7 @@ int ckpt_gradcheck(ckpt *c, ckpt_recorder record, void *user, struct ckpt_gradch
     if (!rc)
         rc = run(&k);
     ckpt_program_free(k.p);
-    if (check) {
-        struct error error = c->error;
-        sized_write(&c->error, "struct ckpt_gradcheck", check, &k.s, sizeof k.s);
-        c->error = error;
-    }
+    if (check)
+        give(&k.s, check);
     return rc;
 }

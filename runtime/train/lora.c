@@ -13,8 +13,8 @@
 
 static int fail(ckpt *c, int code, const char *why, const char *pattern)
 {
-    error_fail(&c->error, code, "ckpt_lora '%s': %s", pattern ? pattern : "", why);
-    return params_fail(&c->params, &c->error);
+    return params_fail(&c->params,
+                       error_set(code, "ckpt_lora '%s': %s", pattern ? pattern : "", why));
 }
 
 /* "h.0.qkv.weight" and "lora_A" give "PREFIXh.0.qkv.lora_A.weight"; freed by the caller; NULL: out
@@ -89,14 +89,14 @@ int ckpt_lora(ckpt *c, const struct ckpt_lora *settings)
 {
     struct ckpt_lora s = CKPT_LORA_INIT;
     int32_t n = 0, made = 0;
-    struct error e;
-    NOT_NULL(context_error(c), c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     if (c->params.failed.code)
         return (c->error = c->params.failed).code;
     if (!settings)
         return fail(c, CKPT_EINVAL, "it needs settings", NULL);
-    if (sized_read(&e, "struct ckpt_lora", &s, sizeof s, settings))
-        return fail(c, CKPT_EINVAL, e.text, NULL);
+    if (sized_read("struct ckpt_lora", &s, sizeof s, settings))
+        return fail(c, CKPT_EINVAL, error_get(), NULL);
     const char *fault = find_fault(c, &s);
     if (fault)
         return fail(c, CKPT_EINVAL, fault, s.pattern);
@@ -134,9 +134,9 @@ static void add_product(float *w, const float *b, const float *a, const int64_t 
         }
 }
 
-static int fail_memory(ckpt *c, const struct param *w)
+static int fail_memory(const struct param *w)
 {
-    return error_fail(&c->error, CKPT_ENOMEM, "no memory to merge '%s'", w->name);
+    return error_set(CKPT_ENOMEM, "no memory to merge '%s'", w->name);
 }
 
 int lora_add(ckpt *c, ckpt_tensor weight, float *values)
@@ -150,7 +150,7 @@ int lora_add(ckpt *c, ckpt_tensor weight, float *values)
     float *a = malloc((size_t)(na + nb) * sizeof *a), *b = a + na;
 
     if (!a)
-        return fail_memory(c, w);
+        return fail_memory(w);
     int rc = ckpt_param_get(c, params_handle(&c->params, w->training.lora.a), CKPT_VALUE, a, na);
     if (!rc)
         rc = ckpt_param_get(c, params_handle(&c->params, w->training.lora.b), CKPT_VALUE, b, nb);
@@ -165,7 +165,7 @@ static int clear(ckpt *c, int32_t i)
     const int64_t n = desc_numel(&c->params.data[i].desc);
     float *zeros = calloc((size_t)n, sizeof *zeros);
     int rc = zeros ? ckpt_param_set(c, params_handle(&c->params, i), CKPT_VALUE, zeros, n)
-                   : fail_memory(c, &c->params.data[i]);
+                   : fail_memory(&c->params.data[i]);
 
     free(zeros);
     return rc;
@@ -177,7 +177,7 @@ static int merge(ckpt *c, int32_t i)
     const int64_t n = desc_numel(&w->desc);
     ckpt_tensor x = params_handle(&c->params, i);
     float *values = malloc((size_t)n * sizeof *values);
-    int rc = values ? ckpt_param_get(c, x, CKPT_VALUE, values, n) : fail_memory(c, w);
+    int rc = values ? ckpt_param_get(c, x, CKPT_VALUE, values, n) : fail_memory(w);
 
     if (!rc)
         rc = lora_add(c, x, values);
@@ -201,13 +201,14 @@ static const struct param *find_coded(const ckpt *c)
 int ckpt_lora_merge(ckpt *c)
 {
     int rc = 0;
-    NOT_NULL(context_error(c), c);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
     const struct param *coded = find_coded(c);
     if (coded)
-        return error_fail(&c->error, CKPT_EINVAL,
-                          "ckpt_lora_merge: '%s' is kept in codes, which would round the sum: "
-                          "write merged weights with ckpt_save_params_merged",
-                          coded->name);
+        return error_set(CKPT_EINVAL,
+                         "ckpt_lora_merge: '%s' is kept in codes, which would round the sum: "
+                         "write merged weights with ckpt_save_params_merged",
+                         coded->name);
     for (int32_t i = 0; i < ckpt_param_count(c) && !rc; i++)
         if (c->params.data[i].training.lora.b)
             rc = merge(c, i);

@@ -9,7 +9,7 @@
 /* Keeps the error of the context for the next ckpt_compile. */
 static ckpt_optimizer *fail(ckpt *c)
 {
-    params_fail(&c->params, &c->error);
+    params_fail(&c->params, c->error.code);
     return NULL;
 }
 
@@ -17,8 +17,8 @@ static ckpt_optimizer *fail(ckpt *c)
 static bool read_settings(ckpt *c, const char *function, const char *name, void *to, size_t size,
                           const void *settings)
 {
-    int rc = settings ? sized_read(&c->error, name, to, size, settings)
-                      : error_null(&c->error, function, "settings");
+    ERRORS_TO(&c->error);
+    int rc = settings ? sized_read(name, to, size, settings) : error_null(function, "settings");
     if (rc)
         fail(c);
     return !rc;
@@ -36,7 +36,8 @@ static ckpt_optimizer *add(ckpt *c, const struct ckpt_optimizer *settings)
 {
     ckpt_optimizer *o = malloc(sizeof *o);
     if (!o) {
-        error_fail(&c->error, CKPT_ENOMEM, "no memory for an optimizer");
+        ERRORS_TO(&c->error);
+        error_set(CKPT_ENOMEM, "no memory for an optimizer");
         return fail(c);
     }
     *o = *settings;
@@ -116,9 +117,9 @@ ckpt_optimizer *ckpt_muon(ckpt *c, const struct ckpt_muon *settings)
 
 static int fail_group(ckpt_optimizer *o, const char *pattern, const char *why)
 {
-    error_fail(o->error, CKPT_EINVAL, "group '%s' of %s: %s", pattern ? pattern : "",
-               optim_kind_name(o->rule.kind), why);
-    return params_fail(o->params, o->error);
+    const int rc = error_set(CKPT_EINVAL, "group '%s' of %s: %s", pattern ? pattern : "",
+                             optim_kind_name(o->rule.kind), why);
+    return params_fail(o->params, rc);
 }
 
 static bool is_factor(float x)
@@ -182,12 +183,12 @@ int ckpt_optimizer_group(ckpt_optimizer *o, const char *pattern,
                          const struct ckpt_optimizer_group *settings)
 {
     struct ckpt_optimizer_group s = CKPT_OPTIMIZER_GROUP_INIT;
-    struct error e;
-    NOT_NULL(NULL, o);
+    ERRORS_TO(o ? o->error : NULL);
+    NOT_NULL(o);
     if (!pattern || !*pattern || !settings)
         return fail_group(o, pattern, "it needs a pattern and settings");
-    if (sized_read(&e, "struct ckpt_optimizer_group", &s, sizeof s, settings))
-        return fail_group(o, pattern, e.text);
+    if (sized_read("struct ckpt_optimizer_group", &s, sizeof s, settings))
+        return fail_group(o, pattern, error_get());
     const char *fault = find_fault(o, &s);
     if (fault)
         return fail_group(o, pattern, fault);

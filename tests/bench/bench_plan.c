@@ -61,9 +61,8 @@ static const char *machine_path(void)
 static struct machine read_machine(void)
 {
     struct machine m;
-    struct error error;
-    if (machine_read(machine_path(), &m, &error))
-        fail(machine_path(), error.text);
+    if (machine_read(machine_path(), &m))
+        fail(machine_path(), error_get());
     return m;
 }
 
@@ -72,20 +71,18 @@ static struct plan *plan_at(const struct graph *g, const struct machine *m, int6
                             int64_t host, int64_t reserved)
 {
     struct budgets b = {.device = device, .host = host};
-    struct error error;
     struct plan *p;
-    int rc = plan_make(g, m, &b, reserved, &p, &error);
+    int rc = plan_make(g, m, &b, reserved, &p);
     if (rc == CKPT_EBUDGET)
         return NULL;
-    if (rc || plan_check(g, p, &error))
-        fail("planning", error.text);
+    if (rc || plan_check(g, p))
+        fail("planning", error_get());
     return p;
 }
 
 struct graph *bench_record(const char *latent, const char *options, const struct machine *m)
 {
     char path[] = "/tmp/bench_plan.XXXXXX", command[4096];
-    struct error error;
     struct graph *g;
     int fd = mkstemp(path);
     if (fd < 0)
@@ -95,7 +92,7 @@ struct graph *bench_record(const char *latent, const char *options, const struct
              "./stdit-train --model XL/2 --dtype bf16 --latent %s %s --plan-only --machine "
              "%s --vram 141G --graph-out %s >/dev/null",
              latent, options, machine_path(), path);
-    if (system(command) || graph_read(path, &g, &error))
+    if (system(command) || graph_read(path, &g))
         fail(command, "no graph");
     unlink(path);
     graph_price(g, m);
@@ -137,14 +134,13 @@ static struct measured measure(const struct graph *g, const struct machine *m,
 {
     struct measured r = {.ops = g->n_ops};
     int64_t before = resident_peak();
-    struct error error;
     struct plan *p;
     double start = bench_seconds();
-    int rc = plan_make(g, m, b, reserved, &p, &error);
+    int rc = plan_make(g, m, b, reserved, &p);
     r.seconds = bench_seconds() - start;
     r.bytes = resident_peak() - before;
     if (rc)
-        fail("planning", error.text);
+        fail("planning", error_get());
     plan_free(p);
     return r;
 }
@@ -361,7 +357,6 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
     int64_t device[POINTS], low = all->min_budget, high = all->persistent + all->transient;
     int slower = 0, refused = 0, feasible = 0;
     double before = INFINITY;
-    struct error error;
     for (int i = 0; i < POINTS; i++)
         device[i] = low - (high - low) / 50 + (high - low) / 95 * i;
     struct frontier *pf;
@@ -373,8 +368,8 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
         refused += !p && feasible > 0;
         if (!p)
             continue;
-        if (plan_check(g, p, &error) || p->persistent + p->transient > device[i])
-            fail(what, error.text);
+        if (plan_check(g, p) || p->persistent + p->transient > device[i])
+            fail(what, error_get());
         slower += p->seconds > before;
         before = p->seconds;
         feasible++;
@@ -418,7 +413,6 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
     int64_t host = all->persistent / 2;
     const int64_t hosts[ROOMS] = {0, host, 4 * high, host}, drives[ROOMS] = {0, 0, 0, 4 * high};
     int slower = 0, refused = 0, feasible = 0;
-    struct error error;
     double before = bench_seconds();
     if (frontier_build(g, &pf))
         fail(what, "no search");
@@ -426,9 +420,9 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
         int i = k * 23 % ALONE, room = i % ROOMS;
         int64_t device = low + (high - low) / (DEVICES - 1) * (i / ROOMS);
         list[k].b = (struct budgets){device, hosts[room], drives[room], {0}};
-        int rc = frontier_plan(pf, m, &list[k].b, 0, &p, &error);
+        int rc = frontier_plan(pf, m, &list[k].b, 0, &p);
         if (rc && rc != CKPT_EBUDGET)
-            fail(what, error.text);
+            fail(what, error_get());
         list[k].seconds = p ? p->seconds : INFINITY;
         feasible += p != NULL;
         plan_free(p);
@@ -450,12 +444,11 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
 static struct graph *read_graph(const char *name)
 {
     char path[2048];
-    struct error error;
     const char *srcdir = getenv("srcdir");
     struct graph *g;
     snprintf(path, sizeof(path), "%s/tests/data/planner/%s", srcdir ? srcdir : ".", name);
-    if (graph_read(path, &g, &error))
-        fail(path, error.text);
+    if (graph_read(path, &g))
+        fail(path, error_get());
     return g;
 }
 
@@ -474,16 +467,15 @@ static void bench_budgets(const struct machine *m)
 static void bench_audit(const struct machine *m, char **paths, int n)
 {
     struct audit sum = {0};
-    struct error error;
     for (int i = 0; i < n; i++) {
         struct audit a = {0};
         const char *slash = strrchr(paths[i], '/'), *name = slash ? slash + 1 : paths[i];
         struct graph *g;
-        if (graph_read(paths[i], &g, &error))
-            fail(paths[i], error.text);
+        if (graph_read(paths[i], &g))
+            fail(paths[i], error_get());
         graph_price(g, m);
-        if (audit_graph(name, g, m, &a, &error))
-            fail(name, error.text);
+        if (audit_graph(name, g, m, &a))
+            fail(name, error_get());
         bench_row(name, "0 refused, 0 not true", a.refused + a.untrue == 0,
                   "%d, %d (%.2f %%), %d slower, padding %.3f %%, %.1f s, %d ops", a.refused,
                   a.untrue, 100 * a.excess, a.slower, 100 * a.padding, a.seconds, (int)g->n_ops);

@@ -37,9 +37,8 @@ static void place_plan(struct worst *w, const struct graph *g, const struct mach
                        int64_t device)
 {
     struct budgets b = {.device = device};
-    struct error error;
     struct plan *p;
-    if (plan_make(g, m, &b, 0, &p, &error))
+    if (plan_make(g, m, &b, 0, &p))
         return;
     struct place_item *items = calloc((size_t)p->n_residences + 1, sizeof(*items));
     int32_t n = 0;
@@ -57,9 +56,8 @@ static void place_plan(struct worst *w, const struct graph *g, const struct mach
 static void place_model(struct worst *w, struct graph *g, const struct machine *m)
 {
     struct budgets b = {.device = INT64_MAX};
-    struct error error;
     struct plan *p;
-    if (plan_make(g, m, &b, 0, &p, &error))
+    if (plan_make(g, m, &b, 0, &p))
         exit(1);
     place_plan(w, g, m, INT64_MAX);
     place_plan(w, g, m, p->persistent + p->transient / 2);
@@ -71,10 +69,9 @@ static void place_model(struct worst *w, struct graph *g, const struct machine *
 static void bench_arena(const struct graph *g, const struct machine *m, int64_t gib)
 {
     struct budgets b = {.device = gib << 30, .host = INT64_C(64) << 30};
-    struct error error;
     char what[64];
     struct plan *p;
-    if (plan_make(g, m, &b, m->process, &p, &error))
+    if (plan_make(g, m, &b, m->process, &p))
         exit(1);
     double alive = (double)(p->persistent + p->load);
     double ratio = (double)(p->persistent + p->transient) / alive;
@@ -98,9 +95,8 @@ static bool place_instance(const char *path, double *slowest)
     struct place_request request = {.capacity = 1048576};
     struct place_result result;
     struct place_file file;
-    struct error error;
-    if (place_file_read(path, &file, &error)) {
-        fprintf(stderr, "%s\n", error.text);
+    if (place_file_read(path, &file)) {
+        fprintf(stderr, "%s\n", error_get());
         return false;
     }
     double start = bench_seconds();

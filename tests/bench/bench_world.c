@@ -67,15 +67,14 @@ static void open_trial(struct trial *t, const struct row *r)
                             .kept = 1 << 28,
                             .flops = 2 * r->parameters / r->layers * r->tokens,
                             .early = true};
-    struct error error;
     *t = (struct trial){.r = r, .m = machine_cuda};
     t->m.bandwidth = 1e15; /* the published time of a step is all there is of other ops */
     t->m.overhead = 0;
     t->m.links = *r->links;
     t->m.flops = 6 * r->parameters * r->few_rate;
     struct graph *g = model_ranks(&s, &t->m);
-    if (world_open(g, &t->m, &t->w, &error)) {
-        fprintf(stderr, "%s\n", error.text);
+    if (world_open(g, &t->m, &t->w)) {
+        fprintf(stderr, "%s\n", error_get());
         exit(1);
     }
     graph_free(g);

@@ -137,7 +137,6 @@ struct copier {
     pthread_t thread;
     struct slow_device slow;
     struct ckpt_options options;
-    struct error error;
     struct params params;
     struct memory memory;
     struct machine machine;
@@ -153,7 +152,6 @@ static void set_up(struct copier *k, int rank, struct comm *comm, int64_t host)
     k->memory = (struct memory){.device = &k->slow.device, .budget = 1000 + 2 * COPIED - host};
     k->machine = (struct machine){.links.ranks_per_host = 2};
     k->job = (struct ranks){.options = &k->options,
-                            .error = &k->error,
                             .params = &k->params,
                             .memory = &k->memory,
                             .machine = &k->machine,

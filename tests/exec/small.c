@@ -143,14 +143,13 @@ void small_force(const struct small *r, const struct force *f, const char *path,
 {
     struct small base = *r;
     struct plan *forced;
-    struct error error;
     ckpt *c;
     ckpt_program *p;
     base.options.plan_only = true;
     small_open(&base, &c, &p);
     assert_int_equal(force_offloads(p->graph, p->plan, f, &forced), 0);
-    if (plan_check(p->graph, forced, &error) || plan_write(p->graph, forced, path, &error))
-        fail_msg("%s", error.text);
+    if (plan_check(p->graph, forced) || plan_write(p->graph, forced, path))
+        fail_msg("%s", error_get());
     *tiers = forced->budgets;
     force_count(p->graph, forced, count);
     plan_free(forced);

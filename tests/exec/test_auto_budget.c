@@ -25,11 +25,10 @@ static const struct tiny shape = {.batch = 4, .length = 48, .width = 24, .heads 
 static void write_machine(int64_t memory, int64_t process)
 {
     struct machine m;
-    struct error error;
-    assert_int_equal(machine_read("a100-40", &m, &error), 0);
+    assert_int_equal(machine_read("a100-40", &m), 0);
     m.memory = memory;
     m.process = process;
-    assert_int_equal(machine_write(&m, MACHINE, &error), 0);
+    assert_int_equal(machine_write(&m, MACHINE), 0);
     machine_free(&m);
 }
 

@@ -281,7 +281,6 @@ static void run_offloaded(struct deep *m, const struct ckpt_options *given)
     struct ckpt_options o = *given;
     struct force_count count;
     struct plan *forced;
-    struct error error;
     char path[64], nvme[64];
     ckpt *c;
     snprintf(path, sizeof path, "test_batch_norm.%d.plan", (int)getpid());
@@ -289,8 +288,8 @@ static void run_offloaded(struct deep *m, const struct ckpt_options *given)
     ckpt_program *p = open_deep(m, &c, &o);
     const struct force f = {.seed = 1, .host = true, .nvme = true, .all = true};
     assert_int_equal(force_offloads(p->graph, p->plan, &f, &forced), 0);
-    if (plan_check(p->graph, forced, &error) || plan_write(p->graph, forced, path, &error))
-        fail_msg("%s", error.text);
+    if (plan_check(p->graph, forced) || plan_write(p->graph, forced, path))
+        fail_msg("%s", error_get());
     force_count(p->graph, forced, &count);
     assert_true(count.persistent[TIER_HOST] + count.persistent[TIER_NVME] > 4 * BLOCKS);
     o.plan_only = false;

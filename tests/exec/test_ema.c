@@ -136,14 +136,13 @@ static void test_tiers(void **state)
         struct force f = {.seed = 5, .host = true, .nvme = true, .all = true, .half = half};
         struct force_count count;
         struct plan *forced;
-        struct error error;
         char plan[] = "test_ema.plan", nvme[64];
         ckpt_program *p;
         ckpt *c = open_model(&m, &where);
         must(c, ckpt_compile(c, record_train, &m, adamw_of(c, 0.5f), BATCH, &p));
         assert_int_equal(force_offloads(p->graph, p->plan, &f, &forced), 0);
-        if (plan_check(p->graph, forced, &error) || plan_write(p->graph, forced, plan, &error))
-            fail_msg("%s", error.text);
+        if (plan_check(p->graph, forced) || plan_write(p->graph, forced, plan))
+            fail_msg("%s", error_get());
         force_count(p->graph, forced, &count);
         assert_true(count.persistent[TIER_HOST] > LAYERS && count.persistent[TIER_NVME] > LAYERS);
         snprintf(nvme, sizeof nvme, ".:%lld", (long long)max_i64(forced->budgets.nvme, 1 << 20));

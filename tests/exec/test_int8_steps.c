@@ -182,7 +182,6 @@ static void test_graph(void **state)
 {
     struct small r = make(1, "8bit");
     struct graph *g;
-    struct error e;
     char file[64];
     ckpt *c;
     ckpt_program *p;
@@ -192,7 +191,7 @@ static void test_graph(void **state)
     r.options.graph_out = file;
     r.options.plan_only = true;
     small_open(&r, &c, &p);
-    assert_int_equal(graph_read(file, &g, &e), 0);
+    assert_int_equal(graph_read(file, &g), 0);
     assert_int_equal(g->n_ops, p->graph->n_ops);
     for (int32_t i = 0; i < g->n_ops; i++) {
         codes += !strncmp(g->ops[i].name, "to_int8", 7);

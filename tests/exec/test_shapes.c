@@ -278,10 +278,9 @@ static void test_nvme(void **state)
 static void write_machine(const char *path, double host_update, double copies)
 {
     struct machine m = *(getenv("CKPT_TEST_GPU") ? &machine_cuda : &machine_cpu);
-    struct error error;
     m.host_update = host_update;
     m.d2h_both = m.h2d_both = copies;
-    assert_int_equal(machine_write(&m, path, &error), 0);
+    assert_int_equal(machine_write(&m, path), 0);
 }
 
 /* Number of programs in which a residence continues in the next step at the address that another

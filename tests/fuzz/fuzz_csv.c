@@ -22,11 +22,10 @@ static void check_offsets(const struct place_item *items, int32_t n, int64_t pea
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct error error;
     struct place_file file;
-    int rc = place_file_read(fuzz_file(data, size), &file, &error);
+    int rc = place_file_read(fuzz_file(data, size), &file);
     if (rc) {
-        fuzz_sentence(rc, error.text);
+        fuzz_sentence(rc, error_get());
         return 0;
     }
     int64_t load, peak;

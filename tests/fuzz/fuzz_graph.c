@@ -8,16 +8,15 @@
 
 static void plan_graph(const struct graph *g)
 {
-    struct error error;
     struct budgets b = {.device = INT64_MAX};
     struct plan *p;
-    int rc = plan_make(g, &machine_cpu, &b, 0, &p, &error);
+    int rc = plan_make(g, &machine_cpu, &b, 0, &p);
     if (rc) {
-        fuzz_sentence(rc, error.text);
+        fuzz_sentence(rc, error_get());
         return;
     }
-    if (plan_check(g, p, &error)) {
-        fprintf(stderr, "%s\n", error.text);
+    if (plan_check(g, p)) {
+        fprintf(stderr, "%s\n", error_get());
         abort();
     }
     plan_free(p);
@@ -25,11 +24,10 @@ static void plan_graph(const struct graph *g)
 
 static void write_again(const struct graph *g)
 {
-    struct error error;
     char path[] = "/tmp/fuzz-graph-XXXXXX";
     struct graph *copy;
     int fd = mkstemp(path);
-    if (fd < 0 || graph_write(g, path, &error) || graph_read(path, &copy, &error) ||
+    if (fd < 0 || graph_write(g, path) || graph_read(path, &copy) ||
         graph_signature(g) != graph_signature(copy))
         abort();
     fclose(fdopen(fd, "r"));
@@ -39,11 +37,10 @@ static void write_again(const struct graph *g)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct error error;
     struct graph *g;
-    int rc = graph_read(fuzz_file(data, size), &g, &error);
+    int rc = graph_read(fuzz_file(data, size), &g);
     if (rc) {
-        fuzz_sentence(rc, error.text);
+        fuzz_sentence(rc, error_get());
         return 0;
     }
     write_again(g);

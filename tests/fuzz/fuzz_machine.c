@@ -8,11 +8,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct graph *g;
-    struct error error;
     struct machine m;
-    int rc = machine_read(fuzz_file(data, size), &m, &error);
+    int rc = machine_read(fuzz_file(data, size), &m);
     if (rc) {
-        fuzz_sentence(rc, error.text);
+        fuzz_sentence(rc, error_get());
         return 0;
     }
     if (!g)

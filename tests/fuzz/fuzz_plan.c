@@ -16,18 +16,17 @@ static const struct graph *the_graph(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct error error;
     struct plan *p;
     struct gap *gaps;
     int32_t n;
-    int rc = plan_read(the_graph(), fuzz_file(data, size), &p, &error);
+    int rc = plan_read(the_graph(), fuzz_file(data, size), &p);
     if (rc) {
-        fuzz_sentence(rc, error.text);
+        fuzz_sentence(rc, error_get());
         return 0;
     }
-    rc = plan_check(the_graph(), p, &error);
+    rc = plan_check(the_graph(), p);
     if (rc)
-        fuzz_sentence(rc, error.text);
+        fuzz_sentence(rc, error_get());
     if (!rc && plan_gaps(the_graph(), p, &gaps, &n) == 0)
         free(gaps);
     plan_free(p);

@@ -29,7 +29,6 @@ struct run {
     const struct machine *m;
     struct frontier *f;
     struct audit *a;
-    struct error *error;
     struct answered list[AUDIT_BUDGETS];
 };
 
@@ -77,15 +76,15 @@ static int ask(struct run *r, const struct budgets *b, struct answered *to)
 {
     struct plan *p;
     double start = cpu_seconds();
-    int rc = frontier_plan(r->f, r->m, b, r->m->process, &p, r->error);
+    int rc = frontier_plan(r->f, r->m, b, r->m->process, &p);
     r->a->seconds = fmax(r->a->seconds, cpu_seconds() - start);
     *to = (struct answered){.asked = *b, .fits = rc == 0, .seconds = INFINITY};
     if (rc == CKPT_EBUDGET) {
-        to->smallest = named(r->error->text);
+        to->smallest = named(error_get());
         return 0;
     }
     if (!rc)
-        rc = plan_check(r->f->p->g, p, r->error);
+        rc = plan_check(r->f->p->g, p);
     if (!rc) {
         int64_t end = end_of(r->f->p->g, p);
         r->a->padding = fmax(r->a->padding, (double)p->transient / fmax(1, (double)end) - 1);
@@ -177,10 +176,9 @@ static void check_smallest(struct run *r, const struct answered *list)
     note(r, "the smallest budget is not true", at);
 }
 
-int audit_graph(const char *name, const struct graph *g, const struct machine *m, struct audit *a,
-                struct error *error)
+int audit_graph(const char *name, const struct graph *g, const struct machine *m, struct audit *a)
 {
-    struct run r = {.name = name, .m = m, .a = a, .error = error};
+    struct run r = {.name = name, .m = m, .a = a};
     double start = cpu_seconds();
     int rc = frontier_build(g, &r.f);
     a->seconds = fmax(a->seconds, cpu_seconds() - start);

@@ -21,7 +21,6 @@ enum { AUDIT_BUDGETS = 25 };
 
 /* Asks for AUDIT_BUDGETS plans and checks all of them.  Counts are added to those in *a.  Returns
  * 0, or 1 with a sentence in error after a failure that is no refusal. */
-int audit_graph(const char *name, const struct graph *g, const struct machine *m, struct audit *a,
-                struct error *error);
+int audit_graph(const char *name, const struct graph *g, const struct machine *m, struct audit *a);
 
 #endif

@@ -399,20 +399,19 @@ int64_t plan_peak(const struct plan *p)
     return p->persistent + p->transient;
 }
 
-int plan_check_again(const struct graph *g, struct plan *p, struct error *error)
+int plan_check_again(const struct graph *g, struct plan *p)
 {
     assert_int_equal(plan_sort(p), 0);
-    return plan_check(g, p, error);
+    return plan_check(g, p);
 }
 
 struct plan *frontier_checked(struct frontier *pf, int64_t budget)
 {
-    struct error error;
     struct plan *p;
-    if (frontier_plan(pf, &machine_cpu, &(struct budgets){.device = budget}, 0, &p, &error))
-        fail_msg("no plan: %s", error.text);
-    if (plan_check(pf->p->g, p, &error))
-        fail_msg("plan_check: %s", error.text);
+    if (frontier_plan(pf, &machine_cpu, &(struct budgets){.device = budget}, 0, &p))
+        fail_msg("no plan: %s", error_get());
+    if (plan_check(pf->p->g, p))
+        fail_msg("plan_check: %s", error_get());
     assert_true(p->transient >= p->load);
     assert_true(p->load >= graph_largest_op(pf->p->g));
     assert_true(p->seconds >= graph_seconds(pf->p->g) * (1 - 1e-12));
@@ -433,10 +432,9 @@ struct plan *plan_unsearched(const struct graph *g, const struct machine *m,
                              const struct budgets *b, int64_t reserved)
 {
     struct frontier *pf;
-    struct error error;
     struct plan *p;
     assert_int_equal(frontier_build_first(g, &pf), 0);
-    assert_int_equal(frontier_first(pf, m, b, reserved, &p, &error), 0);
+    assert_int_equal(frontier_first(pf, m, b, reserved, &p), 0);
     frontier_free(pf);
     return p;
 }

@@ -71,7 +71,7 @@ struct plan *plan_checked(const struct graph *g, int64_t budget);
 struct plan *plan_unsearched(const struct graph *g, const struct machine *m,
                              const struct budgets *b, int64_t reserved);
 /* Sorts and checks a record that a test has changed. */
-int plan_check_again(const struct graph *g, struct plan *p, struct error *error);
+int plan_check_again(const struct graph *g, struct plan *p);
 /* The same with a frontier that is already searched. */
 struct plan *frontier_checked(struct frontier *pf, int64_t budget);
 

@@ -16,7 +16,7 @@ void __real_frontiers_free(struct frontiers *all);
 int __wrap_frontiers_new(struct frontiers **all);
 void __wrap_frontiers_free(struct frontiers *all);
 int __wrap_plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
-                     int64_t reserved, struct plan **p, struct error *error);
+                     int64_t reserved, struct plan **p);
 
 static struct frontiers *shared;
 
@@ -43,7 +43,7 @@ void __wrap_frontiers_free(struct frontiers *all)
 }
 
 int __wrap_plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
-                     int64_t reserved, struct plan **p, struct error *error)
+                     int64_t reserved, struct plan **p)
 {
     struct frontiers *all;
     struct frontier *pf;
@@ -51,6 +51,6 @@ int __wrap_plan_make(const struct graph *g, const struct machine *m, const struc
     int rc = __wrap_frontiers_new(&all);
     if (!rc)
         rc = frontiers_get(all, g, &pf);
-    return rc ? error_fail(error, rc, "planning ran out of host memory")
-              : frontier_plan(pf, m, b, reserved, p, error);
+    return rc ? error_set(rc, "planning ran out of host memory")
+              : frontier_plan(pf, m, b, reserved, p);
 }

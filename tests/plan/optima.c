@@ -19,7 +19,7 @@ static json_t *load(void)
     snprintf(path, sizeof(path), "%s/tests/plan/oracle/optima.json", srcdir ? srcdir : ".");
     json_t *all = json_load_file(path, 0, &error);
     if (!all)
-        fprintf(stderr, "%s: %s\n", path, error.text);
+        fprintf(stderr, "%s: %s\n", path, error_get());
     return all;
 }
 
@@ -38,22 +38,21 @@ static int compare_budget(FILE *table, struct optima_result *r, const char *name
     int share = (int)json_integer_value(json_object_get(b, "share"));
     double best = json_real_value(json_object_get(b, "seconds"));
     struct budgets budgets = {.device = json_integer_value(json_object_get(b, "bytes"))};
-    struct error error;
     struct plan *p;
     if (best <= 0)
         return 0;
     r->n++;
-    if (plan_make(g, &machine_cpu, &budgets, 0, &p, &error)) {
+    if (plan_make(g, &machine_cpu, &budgets, 0, &p)) {
         r->refused++;
         if (table)
             fprintf(table, "%-12s %3d %%  refused, optimum %.6f: %.160s\n", name, share, best,
-                    error.text);
+                    error_get());
         return 0;
     }
     bool impossible = p->seconds < best - PROOF || p->bound_seconds > best * (1 + 1e-12);
-    if (impossible || plan_check(g, p, &error)) {
+    if (impossible || plan_check(g, p)) {
         fprintf(stderr, "%s at %d %%: %.6f s or the bound %.6f s against %.6f s, or %s\n", name,
-                share, p->seconds, p->bound_seconds, best, error.text);
+                share, p->seconds, p->bound_seconds, best, error_get());
         plan_free(p);
         return 1;
     }

@@ -7,7 +7,7 @@
 
 /* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
-              int64_t reserved, struct plan **p, struct error *error);
+              int64_t reserved, struct plan **p);
 /* The plans for n device budgets; plans[i] is NULL where none fits.  Returns 0 or CKPT_ENOMEM. */
 int plan_sweep(struct frontier *f, const struct machine *m, const struct budgets *b,
                const int64_t *device, int32_t n, struct plan **plans);

@@ -19,9 +19,8 @@
 static void agree(const char *name, struct graph *g, const struct machine *m)
 {
     struct audit a = {0};
-    struct error error;
-    if (audit_graph(name, g, m, &a, &error))
-        fail_msg("%s: %s", name, error.text);
+    if (audit_graph(name, g, m, &a))
+        fail_msg("%s: %s", name, error_get());
     if (a.refused || a.untrue)
         fail_msg("%d refused, %d not true; %s", a.refused, a.untrue, a.first);
     assert_true(a.padding <= 0.001); /* a peak is what the plan takes, or the smallest budget */

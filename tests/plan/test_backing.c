@@ -40,12 +40,11 @@ static int64_t persistent_bytes(const struct graph *g)
 
 static struct plan *make(const struct graph *g, const struct budgets *b)
 {
-    struct error error;
     struct plan *p;
-    if (plan_make(g, &machine, b, 0, &p, &error))
-        fail_msg("no plan: %s", error.text);
-    if (plan_check_again(g, p, &error) || plan_check_times(g, &machine, p, &error))
-        fail_msg("plan_check: %s", error.text);
+    if (plan_make(g, &machine, b, 0, &p))
+        fail_msg("no plan: %s", error_get());
+    if (plan_check_again(g, p) || plan_check_times(g, &machine, p))
+        fail_msg("plan_check: %s", error_get());
     assert_true(p->persistent + p->transient <= b->device);
     assert_true(p->host_bytes <= b->host - b->tier_base[TIER_HOST]);
     assert_true(p->nvme_bytes <= b->nvme - b->tier_base[TIER_NVME] || p->nvme_bytes == 0);
@@ -110,10 +109,9 @@ static void done(struct fixture *f)
 
 static void expect_fault(struct fixture *f, const char *what)
 {
-    struct error error;
-    assert_int_equal(plan_check_again(f->g, f->p, &error), CKPT_EPLAN);
-    if (!strstr(error.text, what))
-        fail_msg("expected \"%s\", got \"%s\"", what, error.text);
+    assert_int_equal(plan_check_again(f->g, f->p), CKPT_EPLAN);
+    if (!strstr(error_get(), what))
+        fail_msg("expected \"%s\", got \"%s\"", what, error_get());
     done(f);
 }
 
@@ -248,12 +246,11 @@ static void test_backing_on_device(void **state)
 {
     (void)state;
     struct graph *g = sampling(12);
-    struct error error;
     struct plan *p;
     for (int32_t s = 0; s < g->n_storages; s++)
         g->storages[s].backing = g->storages[s].persistent ? BACKING_DEVICE : BACKING_ANY;
     struct budgets b = {.device = 8 * UNIT, .host = PLENTY};
-    assert_int_equal(plan_make(g, &machine, &b, 0, &p, &error), CKPT_EBUDGET);
+    assert_int_equal(plan_make(g, &machine, &b, 0, &p), CKPT_EBUDGET);
     for (int32_t s = 0; s < g->n_storages; s++)
         g->storages[s].backing = BACKING_ANY;
     p = make(g, &b);
@@ -426,7 +423,6 @@ static void test_monotone(void **state)
     struct frontier *pf;
     struct plan *plans[POINTS], *alone;
     struct budgets b = {.host = PLENTY};
-    struct error error;
     for (int i = 0; i < POINTS; i++)
         device[i] = least + (most - least) * i / (POINTS - 1);
     assert_int_equal(frontier_build(g, &pf), 0);
@@ -434,7 +430,7 @@ static void test_monotone(void **state)
     frontier_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);
-        assert_int_equal(plan_check_again(g, plans[i], &error), 0);
+        assert_int_equal(plan_check_again(g, plans[i]), 0);
         assert_true(i == 0 || plans[i]->seconds <= plans[i - 1]->seconds);
         if (i % 8)
             continue;

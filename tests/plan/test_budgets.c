@@ -23,12 +23,11 @@
 static struct graph *read_graph(const char *name)
 {
     char path[4096];
-    struct error error;
     const char *srcdir = getenv("srcdir");
     struct graph *g;
     snprintf(path, sizeof(path), "%s/tests/data/planner/%s.graph", srcdir ? srcdir : ".", name);
-    if (graph_read(path, &g, &error))
-        fail_msg("%s", error.text);
+    if (graph_read(path, &g))
+        fail_msg("%s", error_get());
     return g;
 }
 
@@ -40,14 +39,14 @@ static struct graph *tied(void)
 }
 
 /* A checked plan, or NULL with the message in error if it is refused. */
-static struct plan *ask(struct frontier *pf, const struct budgets *b, struct error *error)
+static struct plan *ask(struct frontier *pf, const struct budgets *b)
 {
     struct plan *p;
-    int rc = frontier_plan(pf, &graphs_machine, b, 0, &p, error);
+    int rc = frontier_plan(pf, &graphs_machine, b, 0, &p);
     if (rc == CKPT_EBUDGET)
         return NULL;
-    if (rc || plan_check(pf->p->g, p, error))
-        fail_msg("%s", error->text);
+    if (rc || plan_check(pf->p->g, p))
+        fail_msg("%s", error_get());
     assert_true(plan_peak(p) <= b->device && p->nvme_bytes <= b->nvme);
     assert_true(p->host_bytes + (b->host ? p->staging_bytes : 0) <= b->host);
     assert_true((p->staging_bytes > 0) == (p->nvme_bytes > 0));
@@ -89,8 +88,7 @@ static void compare_all(const struct asked *list, int n)
 
 static double seconds_of(struct frontier *pf, const struct budgets *b)
 {
-    struct error error;
-    struct plan *p = ask(pf, b, &error);
+    struct plan *p = ask(pf, b);
     double seconds = p ? p->seconds : INFINITY;
     plan_free(p);
     return seconds;
@@ -99,11 +97,10 @@ static double seconds_of(struct frontier *pf, const struct budgets *b)
 /* If no search is needed, the unsearched answer is as fast.  Returns whether that was the case. */
 static int check_first(const struct graph *g, const struct asked *a)
 {
-    struct error error;
     struct plan *p = plan_unsearched(g, &graphs_machine, &a->b, 0);
     if (!p)
         return 0;
-    assert_int_equal(plan_check(g, p, &error), 0);
+    assert_int_equal(plan_check(g, p), 0);
     assert_true(p->seconds == a->seconds && plan_peak(p) <= a->b.device);
     plan_free(p);
     return 1;
@@ -119,9 +116,8 @@ static void more_never_hurts(struct graph *g, int64_t some_host)
     struct asked list[ASKED];
     struct frontier *pf;
     struct budgets b = {.device = MOST, .host = MOST, .nvme = MOST};
-    struct error error;
     assert_int_equal(frontier_build(g, &pf), 0);
-    struct plan *all = ask(pf, &b, &error);
+    struct plan *all = ask(pf, &b);
     int64_t least = all->min_budget - MIB, most = pf->options.data[pf->n - 1].load;
     int refused = 0, first = 0;
     for (int k = 0; k < ASKED; k++) {
@@ -178,23 +174,22 @@ static int64_t named_after(const char *message, const char *words)
 static void smallest_is_exact(struct graph *g, int64_t host)
 {
     struct frontier *pf;
-    struct error error;
     struct budgets b = {.device = MOST, .host = host};
     assert_int_equal(frontier_build(g, &pf), 0);
-    struct plan *all = ask(pf, &b, &error);
+    struct plan *all = ask(pf, &b);
     b.device = all->min_budget - 1;
-    assert_null(ask(pf, &b, &error));
-    int64_t needs = named_after(error.text, "needs at least ");
+    assert_null(ask(pf, &b));
+    int64_t needs = named_after(error_get(), "needs at least ");
     assert_true(needs >= all->min_budget && needs < all->min_budget + MIB);
     b.device = needs;
-    struct plan *p = ask(pf, &b, &error);
+    struct plan *p = ask(pf, &b);
     assert_non_null(p);
     assert_true(p->min_budget == all->min_budget);
     plan_free(p);
     b = (struct budgets){.device = all->min_budget, .host = 0};
-    assert_null(ask(pf, &b, &error));
-    b.host = named_after(error.text, "--host ");
-    p = ask(pf, &b, &error);
+    assert_null(ask(pf, &b));
+    b.host = named_after(error_get(), "--host ");
+    p = ask(pf, &b);
     assert_non_null(p);
     plan_free(p);
     plan_free(all);
@@ -212,11 +207,10 @@ static void test_smallest(void **state)
 /* The smallest device budget with this much memory in a lower tier. */
 static int64_t smallest_beside(struct frontier *pf, int tier, int64_t bytes_below)
 {
-    struct error error;
     bool nvme = tier == TIER_NVME;
     struct budgets b = {
         .device = MOST, .host = nvme ? 0 : bytes_below, .nvme = nvme ? bytes_below : 0};
-    struct plan *p = ask(pf, &b, &error);
+    struct plan *p = ask(pf, &b);
     assert_non_null(p);
     int64_t bytes = p->min_budget;
     plan_free(p);
@@ -304,8 +298,7 @@ static void test_smallest_alone(void **state)
     int64_t least = smallest_beside(pf, TIER_HOST, 0);
     assert_true(least <= 534528);
     struct budgets b = {.device = least};
-    struct error error;
-    struct plan *p = ask(pf, &b, &error);
+    struct plan *p = ask(pf, &b);
     assert_true(p && plan_peak(p) == least);
     plan_free(p);
     frontier_free(pf);
@@ -350,7 +343,6 @@ static void check_options(struct frontier *pf)
 {
     struct budgets b = {.device = MOST};
     double before = INFINITY;
-    struct error error;
     for (int32_t i = 0; i < pf->n; i += 5) {
         const struct option *o = &pf->options.data[i];
         struct plan *p;
@@ -361,7 +353,7 @@ static void check_options(struct frontier *pf)
     int64_t low = pf->options.data[0].load, high = pf->options.data[pf->n - 1].load;
     for (int k = 0; k <= 40; k++) {
         b.device = pf->p->persistent + low + (high - low) / 40 * k;
-        struct plan *p = ask(pf, &b, &error);
+        struct plan *p = ask(pf, &b);
         assert_true(p || before == INFINITY);
         if (!p)
             continue;
@@ -392,15 +384,14 @@ static void test_recurrent(void **state)
     struct graph *g = graph_recurrent(96, 1 << 18);
     struct budgets b = {.device = MOST};
     struct frontier *pf;
-    struct error error;
     (void)state;
     assert_true(g->n_ops > 2000);
     assert_int_equal(frontier_build(g, &pf), 0);
     assert_false(pf->chained);
     check_options(pf);
-    struct plan *all = ask(pf, &b, &error);
+    struct plan *all = ask(pf, &b);
     b.device = plan_peak(all) / 10 * 3;
-    struct plan *p = ask(pf, &b, &error);
+    struct plan *p = ask(pf, &b);
     assert_non_null(p);
     assert_true(p->seconds < 1.2 * all->seconds);
     plan_free(p);

@@ -36,10 +36,9 @@ static void refit(struct fixture *f)
 
 static void expect_fault(struct fixture *f, const char *what)
 {
-    struct error error;
-    assert_int_equal(plan_check(f->g, f->p, &error), CKPT_EPLAN);
-    if (!strstr(error.text, what))
-        fail_msg("expected \"%s\" in \"%s\"", what, error.text);
+    assert_int_equal(plan_check(f->g, f->p), CKPT_EPLAN);
+    if (!strstr(error_get(), what))
+        fail_msg("expected \"%s\" in \"%s\"", what, error_get());
 }
 
 static int32_t find_again(const struct plan *p)

@@ -17,7 +17,6 @@
 #include "plan/graph/graph_file.h"
 
 static char file[] = "test_comm.tmp-XXXXXX";
-static struct error error;
 
 static const struct links links = {
     .host = 100e9, .host_latency = 1e-6, .net = 10e9, .net_latency = 1e-5, .ranks_per_host = 8};
@@ -85,8 +84,8 @@ static void test_graph(void **state)
     assert_non_null(f);
     fputs(text, f);
     assert_int_equal(fclose(f), 0);
-    if (graph_read(file, &g, &error))
-        fail_msg("%s", error.text);
+    if (graph_read(file, &g))
+        fail_msg("%s", error_get());
     assert_int_equal(g->ops[0].collective, GRAPH_ALL_GATHER);
     assert_int_equal(g->ops[1].collective, GRAPH_REDUCE_SCATTER);
     assert_int_equal(g->ops[2].collective, GRAPH_LOCAL);
@@ -97,9 +96,9 @@ static void test_graph(void **state)
     double seconds = collective_seconds(&links, GRAPH_ALL_GATHER, 8388608, 8) + m.overhead;
     assert_near(g->ops[0].seconds, seconds);
     assert_near(g->ops[1].seconds, seconds);
-    assert_int_equal(graph_write(g, file, &error), 0);
+    assert_int_equal(graph_write(g, file), 0);
     graph_free(g);
-    assert_int_equal(graph_read(file, &g, &error), 0);
+    assert_int_equal(graph_read(file, &g), 0);
     assert_int_equal(g->ops[0].collective, GRAPH_ALL_GATHER);
     assert_int_equal(g->ops[0].ranks, 8);
     graph_free(g);
@@ -135,10 +134,10 @@ static struct plan *make_with(const struct graph *g, const struct machine *m, in
 {
     struct budgets b = {.device = device, .host = host};
     struct plan *p;
-    if (plan_make(g, m, &b, 0, &p, &error))
-        fail_msg("%s", error.text);
-    if (plan_check_again(g, p, &error) || plan_check_times(g, m, p, &error))
-        fail_msg("%s", error.text);
+    if (plan_make(g, m, &b, 0, &p))
+        fail_msg("%s", error_get());
+    if (plan_check_again(g, p) || plan_check_times(g, m, p))
+        fail_msg("%s", error_get());
     return p;
 }
 
@@ -148,7 +147,7 @@ static void check_first(const struct graph *g, const struct machine *m)
     struct budgets b = {.device = INT64_MAX};
     struct plan *p = plan_unsearched(g, m, &b, 0), *all = make_with(g, m, INT64_MAX, 0);
     assert_non_null(p);
-    assert_int_equal(plan_check_again(g, p, &error), 0);
+    assert_int_equal(plan_check_again(g, p), 0);
     assert_true(p->seconds == all->seconds);
     plan_free(p);
     plan_free(all);
@@ -180,9 +179,9 @@ static void test_hides(void **state)
     p = make(g, &m, INT64_MAX);
     assert_near(p->seconds - before, .45 * 15 * 3e-3); /* all but the first and the last */
     plan_free(p);
-    assert_int_equal(graph_write(g, file, &error), 0);
+    assert_int_equal(graph_write(g, file), 0);
     struct graph *same;
-    assert_int_equal(graph_read(file, &same, &error), 0);
+    assert_int_equal(graph_read(file, &same), 0);
     for (int32_t i = 0; i < g->n_ops; i++)
         assert_true(same->ops[i].contention_seconds == g->ops[i].contention_seconds &&
                     same->ops[i].seconds == g->ops[i].seconds);
@@ -437,9 +436,9 @@ static void test_host_waits_for_copies(void **state)
 
 static void expect_fault(const struct graph *g, struct plan *p, const char *what)
 {
-    assert_int_equal(plan_check_again(g, p, &error), CKPT_EPLAN);
-    if (!strstr(error.text, what))
-        fail_msg("expected \"%s\" in \"%s\"", what, error.text);
+    assert_int_equal(plan_check_again(g, p), CKPT_EPLAN);
+    if (!strstr(error_get(), what))
+        fail_msg("expected \"%s\" in \"%s\"", what, error_get());
 }
 
 static int32_t next_collective(const struct graph *g, const struct plan *p, int32_t k)
@@ -476,11 +475,11 @@ static void test_times(void **state)
     double exposed = p->exposed_comm;
     p->seconds -= exposed / 2;
     p->exposed_comm -= exposed / 2;
-    assert_int_equal(plan_check_times(g, &m, p, &error), CKPT_EPLAN);
-    assert_non_null(strstr(error.text, "with its copies a step takes"));
+    assert_int_equal(plan_check_times(g, &m, p), CKPT_EPLAN);
+    assert_non_null(strstr(error_get(), "with its copies a step takes"));
     p->seconds += exposed / 2;
     p->exposed_comm += exposed / 2;
-    assert_int_equal(plan_check_times(g, &m, p, &error), 0);
+    assert_int_equal(plan_check_times(g, &m, p), 0);
     /* A residence that begins later delays its gather. */
     int32_t n = 0;
     while (p->residences[n].storage < 0 || plan_is_backing(g, p, &p->residences[n]) ||
@@ -489,7 +488,7 @@ static void test_times(void **state)
                g->refs[g->ops[p->steps[p->residences[n].first + 1].op].writes])
         n++;
     p->residences[n].first++;
-    assert_int_equal(plan_check_times(g, &m, p, &error), CKPT_EPLAN);
+    assert_int_equal(plan_check_times(g, &m, p), CKPT_EPLAN);
     plan_free(p);
     graph_free(g);
 }
@@ -505,7 +504,7 @@ static void test_too_early(void **state)
     struct plan_step gather = p->steps[k];
     p->steps[k] = p->steps[k + 1];
     p->steps[k + 1] = gather;
-    assert_int_equal(plan_check_again(g, p, &error), CKPT_EPLAN);
+    assert_int_equal(plan_check_again(g, p), CKPT_EPLAN);
     plan_free(p);
     graph_free(g);
 }
@@ -517,11 +516,11 @@ static void test_file(void **state)
     struct graph *g = layers(false, 1, &m);
     (void)state;
     struct plan *p = make(g, &m, INT64_MAX), *q;
-    assert_int_equal(plan_write(g, p, file, &error), 0);
-    if (plan_read(g, file, &q, &error))
-        fail_msg("%s", error.text);
+    assert_int_equal(plan_write(g, p, file), 0);
+    if (plan_read(g, file, &q))
+        fail_msg("%s", error_get());
     assert_true(q->exposed_comm == p->exposed_comm && q->comm_seconds == p->comm_seconds);
-    assert_int_equal(plan_check(g, q, &error), 0);
+    assert_int_equal(plan_check(g, q), 0);
     plan_free(p);
     plan_free(q);
     graph_free(g);
@@ -533,7 +532,7 @@ static void test_defaults(void **state)
     struct machine m;
     char text[8192];
     (void)state;
-    assert_int_equal(machine_write(&machine_cuda, file, &error), 0);
+    assert_int_equal(machine_write(&machine_cuda, file), 0);
     FILE *f = fopen(file, "r");
     assert_non_null(f);
     size_t n = fread(text, 1, sizeof(text) - 1, f);
@@ -546,8 +545,8 @@ static void test_defaults(void **state)
     assert_non_null(f);
     fputs(text, f);
     assert_int_equal(fclose(f), 0);
-    if (machine_read(file, &m, &error))
-        fail_msg("%s", error.text);
+    if (machine_read(file, &m))
+        fail_msg("%s", error_get());
     assert_memory_equal(&m.links, &machine_cuda.links, sizeof(m.links));
     machine_free(&m);
 }

@@ -35,9 +35,8 @@ static void spill(const char *text, size_t n)
 /* Writes the smallest plan of g to path and text. */
 static size_t write_smallest(const struct graph *g, char *text)
 {
-    struct error error;
     struct plan *all = plan_checked(g, INT64_MAX), *p = plan_checked(g, all->min_budget);
-    assert_int_equal(plan_write(g, p, path, &error), 0);
+    assert_int_equal(plan_write(g, p, path), 0);
     plan_free(all);
     plan_free(p);
     return slurp(path, text);
@@ -47,7 +46,6 @@ static void test_round_trip(void **state)
 {
     (void)state;
     char *before = malloc(MOST), *after = malloc(MOST);
-    struct error error;
     for (int i = 0; i < 3; i++) {
         struct graph *g = i == 0   ? graph_chain(8, 1 << 12)
                           : i == 1 ? graph_transformer(1, 1 << 14, 2)
@@ -55,15 +53,15 @@ static void test_round_trip(void **state)
         g->storages[1].name[0] = '\n'; /* a name cannot break a line */
         struct plan *p;
         write_smallest(g, before);
-        assert_int_equal(plan_read(g, path, &p, &error), 0);
-        assert_int_equal(plan_check(g, p, &error), 0);
-        assert_int_equal(plan_write(g, p, path, &error), 0);
+        assert_int_equal(plan_read(g, path, &p), 0);
+        assert_int_equal(plan_check(g, p), 0);
+        assert_int_equal(plan_write(g, p, path), 0);
         slurp(path, after);
         assert_string_equal(before, after);
         p->budgets.device = INT64_MAX;
-        assert_int_equal(plan_write(g, p, path, &error), 0);
+        assert_int_equal(plan_write(g, p, path), 0);
         plan_free(p);
-        assert_int_equal(plan_read(g, path, &p, &error), 0);
+        assert_int_equal(plan_read(g, path, &p), 0);
         assert_true(p->budgets.device == INT64_MAX);
         plan_free(p);
         graph_free(g);
@@ -77,16 +75,15 @@ static void expect_error(const struct graph *g, const char *text, const char *ol
                          const char *replacement, int code, const char *what)
 {
     char *damaged = malloc(MOST);
-    struct error error;
     const char *at = strstr(text, old);
     assert_non_null(at);
     snprintf(damaged, MOST, "%.*s%s%s", (int)(at - text), text, replacement, at + strlen(old));
     spill(damaged, strlen(damaged));
     struct plan *p;
-    assert_int_equal(plan_read(g, path, &p, &error), code);
+    assert_int_equal(plan_read(g, path, &p), code);
     assert_null(p);
-    if (!strstr(error.text, what))
-        fail_msg("expected \"%s\" in \"%s\"", what, error.text);
+    if (!strstr(error_get(), what))
+        fail_msg("expected \"%s\" in \"%s\"", what, error_get());
     free(damaged);
 }
 
@@ -137,22 +134,21 @@ static void test_committed(void **state)
     struct graph *g = graph_transformer(1, 1 << 14, 1);
     const char *srcdir = getenv("srcdir");
     char *before = malloc(MOST), *now, name[4096];
-    struct error error;
     struct plan *p;
     size_t size;
     snprintf(name, sizeof(name), "%s/tests/data/planner/version-4.plan", srcdir ? srcdir : ".");
-    if (plan_read(g, name, &p, &error))
-        fail_msg("%s", error.text);
-    assert_int_equal(plan_check(g, p, &error), CKPT_EPLAN);
-    assert_non_null(strstr(error.text, "65536 more than its budget"));
+    if (plan_read(g, name, &p))
+        fail_msg("%s", error_get());
+    assert_int_equal(plan_check(g, p), CKPT_EPLAN);
+    assert_non_null(strstr(error_get(), "65536 more than its budget"));
     slurp(name, before);
     assert_int_equal(plan_print(g, p, &now, &size), 0);
     assert_string_equal(now, before);
     assert_non_null(strstr(now, "\ncopy "));
     free(now);
     p->budgets.host += 98304; /* slots take a quarter of it */
-    if (plan_check(g, p, &error))
-        fail_msg("%s", error.text);
+    if (plan_check(g, p))
+        fail_msg("%s", error_get());
     plan_free(p);
     free(before);
     graph_free(g);
@@ -163,7 +159,6 @@ static void test_pins(void **state)
 {
     (void)state;
     char *before = malloc(MOST), *after = malloc(MOST);
-    struct error error;
     struct graph *g = graph_chain(8, 1 << 12);
     struct plan *p = plan_checked(g, INT64_MAX), *q;
     struct pins pins = {0};
@@ -171,17 +166,17 @@ static void test_pins(void **state)
     assert_int_equal(pins_set(&pins, 7, "and another for this"), 0);
     assert_int_equal(pins_set(&p->pins, UINT64_MAX, "algorithm 1 2 ff"), 0);
     assert_int_equal(pins_set(&p->pins, 7, "end"), 0);
-    assert_int_equal(plan_write(g, p, path, &error), 0);
+    assert_int_equal(plan_write(g, p, path), 0);
     slurp(path, before);
     assert_non_null(strstr(before, "\npin 0000000000000007 end\npin ffffffffffffffff algorithm 1 2 "
                                    "ff\nend\n"));
-    assert_int_equal(plan_read(g, path, &q, &error), 0);
+    assert_int_equal(plan_read(g, path, &q), 0);
     assert_int_equal(q->pins.n, 2);
-    assert_int_equal(plan_check(g, q, &error), 0);
-    assert_int_equal(plan_write(g, q, path, &error), 0);
+    assert_int_equal(plan_check(g, q), 0);
+    assert_int_equal(plan_write(g, q, path), 0);
     slurp(path, after);
     assert_string_equal(before, after);
-    assert_int_equal(plan_read_pins(path, &pins, &error), 0);
+    assert_int_equal(plan_read_pins(path, &pins), 0);
     assert_int_equal(pins.n, 3);
     assert_string_equal(pins_get(&pins, 7), "end");
     assert_string_equal(pins_get(&pins, UINT64_MAX), "algorithm 1 2 ff");
@@ -189,10 +184,10 @@ static void test_pins(void **state)
     expect_error(g, before, " end\n", "\n", CKPT_EFORMAT, "expected pin, a key");
     expect_error(g, before, "pin 0", "pins 0", CKPT_EFORMAT, "expected \"end\"");
     spill("pin 7 x\nend\n", 12);
-    assert_int_equal(plan_read_pins(path, &pins, &error), CKPT_EFORMAT);
+    assert_int_equal(plan_read_pins(path, &pins), CKPT_EFORMAT);
     spill("pin", 3);
-    assert_int_equal(plan_read_pins(path, &pins, &error), CKPT_EFORMAT);
-    assert_int_equal(plan_read_pins("/nonexistent/plan", &pins, &error), CKPT_EIO);
+    assert_int_equal(plan_read_pins(path, &pins), CKPT_EFORMAT);
+    assert_int_equal(plan_read_pins("/nonexistent/plan", &pins), CKPT_EIO);
     assert_int_equal(pins.n, 3);
     pins_free(&pins);
     plan_free(p);
@@ -205,16 +200,15 @@ static void test_pins(void **state)
 static void test_no_file(void **state)
 {
     (void)state;
-    struct error error;
     struct graph *g = graph_chain(2, 1 << 12);
     struct plan *p = plan_checked(g, INT64_MAX), *q;
-    assert_int_equal(plan_read(g, "/nonexistent/plan", &q, &error), CKPT_EIO);
-    assert_non_null(strstr(error.text, "/nonexistent/plan"));
-    assert_int_equal(plan_read(g, "/", &q, &error), CKPT_EIO);
-    assert_int_equal(plan_write(g, p, "/nonexistent/plan", &error), CKPT_EIO);
-    assert_non_null(strstr(error.text, "/nonexistent/plan"));
+    assert_int_equal(plan_read(g, "/nonexistent/plan", &q), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "/nonexistent/plan"));
+    assert_int_equal(plan_read(g, "/", &q), CKPT_EIO);
+    assert_int_equal(plan_write(g, p, "/nonexistent/plan"), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "/nonexistent/plan"));
     if (!access("/dev/full", W_OK))
-        assert_int_equal(plan_write(g, p, "/dev/full", &error), CKPT_EIO);
+        assert_int_equal(plan_write(g, p, "/dev/full"), CKPT_EIO);
     plan_free(p);
     graph_free(g);
 }
@@ -224,12 +218,11 @@ static void test_truncated(void **state)
     (void)state;
     struct graph *g = graph_chain(4, 1 << 12);
     char *text = malloc(MOST);
-    struct error error;
     size_t n = write_smallest(g, text);
     for (size_t cut = 0; cut < n; cut += 3) {
         struct plan *p;
         spill(text, cut);
-        assert_int_equal(plan_read(g, path, &p, &error), CKPT_EFORMAT);
+        assert_int_equal(plan_read(g, path, &p), CKPT_EFORMAT);
     }
     free(text);
     graph_free(g);
@@ -238,16 +231,15 @@ static void test_truncated(void **state)
 /* A damaged plan is refused by the reader or the checker, or is still a plan. */
 static void try_damaged(const struct graph *g, int *seen, int *sound)
 {
-    struct error error;
     struct plan *p;
-    int rc = plan_read(g, path, &p, &error);
+    int rc = plan_read(g, path, &p);
     if (rc) {
         assert_true(rc == CKPT_EFORMAT || rc == CKPT_EPLAN);
-        assert_true(error.text[0] != '\0');
+        assert_true(error_get()[0] != '\0');
         ++*seen;
         return;
     }
-    rc = plan_check(g, p, &error);
+    rc = plan_check(g, p);
     assert_true(rc == 0 || rc == CKPT_EPLAN);
     *seen += rc != 0;
     *sound += rc == 0;

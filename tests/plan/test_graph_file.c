@@ -13,7 +13,6 @@
 #include "plan/graph/graph_file.h"
 
 static char file[] = "test_graph_file.tmp-XXXXXX";
-static struct error error;
 
 /* A parameter, an input, the storages computed from them, and a gradient carried between
  * micro-steps. */
@@ -74,7 +73,7 @@ static void test_round_trip(void **state)
     (void)state;
     write_lines(-1, NULL, "");
     char *before = read_text();
-    assert_int_equal(graph_read(file, &g, &error), 0);
+    assert_int_equal(graph_read(file, &g), 0);
     assert_int_equal(g->n_micro, 2);
     assert_int_equal(g->n_body, 3);
     assert_int_equal(g->ops[1].cost_key, UINT64_C(0x00f100000000abcd));
@@ -89,7 +88,7 @@ static void test_round_trip(void **state)
     assert_int_equal(graph_largest_op(g), 3072);
     g->ops[1].workspace = 512;
     assert_true(fabs(graph_seconds(g) - (2 * (1e-6 + 0.25 + 0.5) + 0.125)) < 1e-12);
-    assert_int_equal(graph_write(g, file, &error), 0);
+    assert_int_equal(graph_write(g, file), 0);
     char *after = read_text();
     assert_string_equal(before, after);
     free(before);
@@ -100,9 +99,9 @@ static void test_round_trip(void **state)
 static void same_graph(struct graph *from)
 {
     struct graph *g;
-    assert_int_equal(graph_write(from, file, &error), 0);
-    if (graph_read(file, &g, &error))
-        fail_msg("%s", error.text);
+    assert_int_equal(graph_write(from, file), 0);
+    if (graph_read(file, &g))
+        fail_msg("%s", error_get());
     assert_true(graph_signature(g) == graph_signature(from));
     for (int32_t i = 0; i < g->n_ops; i++) {
         assert_true(g->ops[i].seconds == from->ops[i].seconds);
@@ -184,9 +183,9 @@ static void test_mistakes(void **state)
         struct graph *g = NULL;
         const struct mistake *m = &mistakes[i];
         write_lines(m->line, m->by, "");
-        int rc = graph_read(file, &g, &error);
-        if (m->says && (rc != CKPT_EFORMAT || !strstr(error.text, m->says)))
-            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error.text, m->says);
+        int rc = graph_read(file, &g);
+        if (m->says && (rc != CKPT_EFORMAT || !strstr(error_get(), m->says)))
+            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error_get(), m->says);
         assert_true(m->says ? g == NULL : rc == 0);
         graph_free(g);
     }
@@ -197,18 +196,18 @@ static void test_other_mistakes(void **state)
     struct graph *g;
     (void)state;
     write_lines(-1, NULL, "more\n");
-    assert_int_equal(graph_read(file, &g, &error), CKPT_EFORMAT);
-    assert_non_null(strstr(error.text, "line 16: something follows the end"));
+    assert_int_equal(graph_read(file, &g), CKPT_EFORMAT);
+    assert_non_null(strstr(error_get(), "line 16: something follows the end"));
     write_text("");
-    assert_int_equal(graph_read(file, &g, &error), CKPT_EFORMAT);
-    assert_non_null(strstr(error.text, "line 1: the file ends too early"));
-    assert_int_equal(graph_read("no/such/file", &g, &error), CKPT_EIO);
-    assert_non_null(strstr(error.text, "graph file no/such/file cannot be opened"));
-    assert_int_equal(graph_read(".", &g, &error), CKPT_EIO);
+    assert_int_equal(graph_read(file, &g), CKPT_EFORMAT);
+    assert_non_null(strstr(error_get(), "line 1: the file ends too early"));
+    assert_int_equal(graph_read("no/such/file", &g), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "graph file no/such/file cannot be opened"));
+    assert_int_equal(graph_read(".", &g), CKPT_EIO);
     write_lines(-1, NULL, "");
-    assert_int_equal(graph_read(file, &g, &error), 0);
-    assert_int_equal(graph_write(g, "no/such/file", &error), CKPT_EIO);
-    assert_non_null(strstr(error.text, "cannot be written"));
+    assert_int_equal(graph_read(file, &g), 0);
+    assert_int_equal(graph_write(g, "no/such/file"), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "cannot be written"));
     graph_free(g);
 }
 
@@ -226,7 +225,7 @@ static void test_price(void **state)
     struct graph *g;
     (void)state;
     write_lines(-1, NULL, "");
-    assert_int_equal(graph_read(file, &g, &error), 0);
+    assert_int_equal(graph_read(file, &g), 0);
     graph_price(g, &m);
     assert_true(g->ops[0].seconds == 512. / 256 + 1);
     assert_true(g->ops[1].seconds == 42);
@@ -235,14 +234,14 @@ static void test_price(void **state)
     m.bandwidth = 1e9;
     graph_price(g, &m);
     assert_true(g->ops[2].seconds == 2 + 1);
-    assert_int_equal(graph_check_seconds(g, &error), 0);
+    assert_int_equal(graph_check_seconds(g), 0);
     cost.seconds = 1e9; /* more than the search can add */
     graph_price(g, &m);
-    assert_int_equal(graph_check_seconds(g, &error), CKPT_EINVAL);
-    assert_non_null(strstr(error.text, "the ops of a step take 1e+09 s"));
+    assert_int_equal(graph_check_seconds(g), CKPT_EINVAL);
+    assert_non_null(strstr(error_get(), "the ops of a step take 1e+09 s"));
     struct budgets b = {.device = INT64_MAX};
     struct plan *p;
-    assert_int_equal(plan_make(g, &m, &b, 0, &p, &error), CKPT_EINVAL);
+    assert_int_equal(plan_make(g, &m, &b, 0, &p), CKPT_EINVAL);
     graph_free(g);
 }
 

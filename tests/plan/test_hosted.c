@@ -55,14 +55,13 @@ static struct plan *make_with(double host_update, double copies)
     struct machine m = machine;
     struct budgets b = {.host = INT64_C(1) << 40};
     struct plan *p;
-    struct error error;
     m.host_update = host_update;
     m.d2h_both = m.h2d_both = copies;
     for (int32_t s = 0; s < graph->n_storages; s++)
         b.device += graph->storages[s].persistent ? graph->storages[s].bytes / 2 : 0;
-    if (frontier_plan(plans, &m, &b, 0, &p, &error) || plan_check_again(graph, p, &error) ||
-        plan_check_times(graph, &m, p, &error))
-        fail_msg("%s", error.text);
+    if (frontier_plan(plans, &m, &b, 0, &p) || plan_check_again(graph, p) ||
+        plan_check_times(graph, &m, p))
+        fail_msg("%s", error_get());
     return p;
 }
 
@@ -73,10 +72,9 @@ static struct plan *make(double host_update)
 
 static void expect_fault(struct plan *p, const char *what)
 {
-    struct error error;
-    assert_int_equal(plan_check_again(graph, p, &error), CKPT_EPLAN);
-    if (!strstr(error.text, what))
-        fail_msg("expected \"%s\", got \"%s\"", what, error.text);
+    assert_int_equal(plan_check_again(graph, p), CKPT_EPLAN);
+    if (!strstr(error_get(), what))
+        fail_msg("expected \"%s\", got \"%s\"", what, error_get());
 }
 
 static void test_taken(void **state)
@@ -86,16 +84,15 @@ static void test_taken(void **state)
     struct plan_summary s;
     int32_t steps = 0;
     char path[] = "/tmp/ckpt-hosted-XXXXXX";
-    struct error error;
     for (int32_t k = 0; k < p->n_steps; k++)
         steps += p->steps[k].on_host;
     plan_summarize(graph, p, &s);
     assert_true(steps > 0 && s.hosted > 0 && s.hosted + s.streamed <= s.optimizer);
     assert_true(p->seconds < without->seconds);
     close(mkstemp(path));
-    assert_int_equal(plan_write(graph, p, path, &error), 0);
-    assert_int_equal(plan_read(graph, path, &again, &error), 0);
-    assert_int_equal(plan_check(graph, again, &error), 0);
+    assert_int_equal(plan_write(graph, p, path), 0);
+    assert_int_equal(plan_read(graph, path, &again), 0);
+    assert_int_equal(plan_check(graph, again), 0);
     unlink(path);
     plan_free(again);
     plan_free(without);
@@ -157,13 +154,12 @@ static void test_all_fits(void **state)
     (void)state;
     struct machine fast = machine_cuda;
     const struct budgets b = {.device = INT64_C(1) << 40, .host = INT64_C(1) << 40};
-    struct error error;
     struct plan *p;
     fast.host_update = 1e13;
     fast.d2h_both = fast.h2d_both = 1e12;
-    assert_int_equal(frontier_plan(plans, &fast, &b, 0, &p, &error), 0);
+    assert_int_equal(frontier_plan(plans, &fast, &b, 0, &p), 0);
     assert_true(plan_uses_host(p) && p->seconds < graph_seconds(graph));
-    assert_int_equal(plan_check(graph, p, &error), 0);
+    assert_int_equal(plan_check(graph, p), 0);
     plan_free(p);
 }
 
@@ -217,13 +213,12 @@ static void test_state_of_another_program(void **state)
         for (int full = 0; full < 2; full++) {
             struct machine m = machine;
             struct budgets b = first->budgets;
-            struct error error;
             struct plan *p;
             m.host_update = rate;
             b.tier_base[TIER_HOST] = first->host_bytes;
             b.host = full ? first->host_bytes + (64 << 20) : b.host;
-            if (plan_make(other, &m, &b, 0, &p, &error) || plan_check_again(other, p, &error))
-                fail_msg("%s", error.text);
+            if (plan_make(other, &m, &b, 0, &p) || plan_check_again(other, p))
+                fail_msg("%s", error_get());
             assert_true(p->bound_seconds <= p->seconds * (1 + 1e-12));
             assert_true(count_hosted(p) > 0 || rate < 1e10);
             assert_true(p->seconds < 1.05 * first->seconds || rate < 1e11);

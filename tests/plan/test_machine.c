@@ -11,7 +11,6 @@
 #include "plan/graph/machine.h"
 
 static char file[] = "test_machine.tmp-XXXXXX";
-static struct error error;
 
 static char *read_text(const char *path)
 {
@@ -41,12 +40,12 @@ static void test_shipped(void **state)
     assert_int_equal(unsetenv("CKPT_MACHINE_DIR"), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct machine m;
-        if (machine_read(names[i], &m, &error))
-            fail_msg("%s", error.text);
+        if (machine_read(names[i], &m))
+            fail_msg("%s", error_get());
         const bool measured = !strcmp(names[i], "h200-141") || !strcmp(names[i], "h100-80");
         assert_int_equal(m.estimate, !measured);
         assert_true(m.d2h_both <= m.d2h && m.h2d_both <= m.h2d && m.nvme_read < m.h2d);
-        assert_int_equal(machine_write(&m, file, &error), 0);
+        assert_int_equal(machine_write(&m, file), 0);
         machine_free(&m);
         snprintf(path, sizeof(path), "%s/machines/%s.json", srcdir ? srcdir : ".", names[i]);
         char *shipped = read_text(path), *written = read_text(file);
@@ -61,7 +60,7 @@ static void test_default(void **state)
 {
     struct machine m;
     (void)state;
-    assert_int_equal(machine_read("cpu", &m, &error), 0);
+    assert_int_equal(machine_read("cpu", &m), 0);
     assert_true(m.flops == machine_cpu.flops && m.bandwidth == machine_cpu.bandwidth &&
                 m.overhead == machine_cpu.overhead && m.d2h == machine_cpu.d2h &&
                 m.h2d == machine_cpu.h2d);
@@ -81,11 +80,11 @@ static void test_round_trip(void **state)
     m.n_costs = 2;
     assert_int_equal(pins_set(&m.pins, UINT64_C(0xfedcba9876543210), "last"), 0);
     assert_int_equal(pins_set(&m.pins, 7, "with \"quotes\" and \\"), 0);
-    assert_int_equal(machine_write(&m, file, &error), 0);
+    assert_int_equal(machine_write(&m, file), 0);
     pins_free(&m.pins);
     char *before = read_text(file);
-    if (machine_read(file, &back, &error))
-        fail_msg("%s", error.text);
+    if (machine_read(file, &back))
+        fail_msg("%s", error_get());
     assert_string_equal(back.name, m.name);
     assert_true(back.flops == m.flops && back.host_copies == m.host_copies);
     assert_true(machine_cost(&back, 1, &seconds) && seconds == 1e-6 / 3);
@@ -95,7 +94,7 @@ static void test_round_trip(void **state)
     assert_int_equal(back.pins.n, 2);
     assert_string_equal(pins_get(&back.pins, 7), "with \"quotes\" and \\");
     assert_string_equal(pins_get(&back.pins, UINT64_C(0xfedcba9876543210)), "last");
-    assert_int_equal(machine_write(&back, file, &error), 0);
+    assert_int_equal(machine_write(&back, file), 0);
     char *after = read_text(file);
     assert_string_equal(before, after);
     free(before);
@@ -173,7 +172,7 @@ static void test_mistakes(void **state)
         const struct mistake *w = &mistakes[i];
         struct machine m;
         char text[8192];
-        assert_int_equal(machine_write(&machine_cpu, file, &error), 0);
+        assert_int_equal(machine_write(&machine_cpu, file), 0);
         char *good = read_text(file), *at = strstr(good, w->find);
         if (!at)
             fail_msg("mistake %d: \"%s\" is not in the file", (int)i, w->find);
@@ -181,9 +180,9 @@ static void test_mistakes(void **state)
                  at + strlen(w->find));
         free(good);
         write_text(text);
-        int rc = machine_read(file, &m, &error);
-        if (rc != CKPT_EFORMAT || !strstr(error.text, w->says))
-            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error.text, w->says);
+        int rc = machine_read(file, &m);
+        if (rc != CKPT_EFORMAT || !strstr(error_get(), w->says))
+            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error_get(), w->says);
         assert_null(m.costs);
         assert_int_equal(m.pins.n, 0);
     }
@@ -227,17 +226,17 @@ static void test_devices_elsewhere(void **state)
     m.n_devices = 2;
     snprintf(m.devices[0], sizeof(m.devices[0]), "another");
     snprintf(m.devices[1], sizeof(m.devices[1]), "mine \"quoted\"");
-    assert_int_equal(machine_write(&m, path[2], &error), 0);
-    assert_int_equal(machine_write(&m, path[1], &error), 0);
+    assert_int_equal(machine_write(&m, path[2]), 0);
+    assert_int_equal(machine_write(&m, path[1]), 0);
     FILE *f = fopen(path[0], "w");
     assert_non_null(f);
     assert_int_equal(fclose(f), 0);
     assert_true(machine_for_device("mine \"quoted\"", &m));
     assert_string_equal(m.file, "b.json");
     assert_int_equal(m.n_devices, 2);
-    assert_int_equal(machine_write(&m, path[3], &error), 0);
+    assert_int_equal(machine_write(&m, path[3]), 0);
     machine_free(&m);
-    assert_int_equal(machine_read("h200-141", &m, &error), 0);
+    assert_int_equal(machine_read("h200-141", &m), 0);
     assert_string_equal(m.name, "cpu"); /* of one's own, as it was written above */
     machine_free(&m);
     assert_true(machine_for_device("NVIDIA H200", &m));
@@ -247,7 +246,7 @@ static void test_devices_elsewhere(void **state)
         unlink(path[i]);
     rmdir(dir);
     assert_false(machine_for_device("another", &m));
-    assert_int_equal(machine_read("h200-141", &m, &error), 0);
+    assert_int_equal(machine_read("h200-141", &m), 0);
     assert_string_equal(m.name, "H200 SXM 141 GB");
     machine_free(&m);
     assert_int_equal(unsetenv("CKPT_MACHINE_DIR"), 0);
@@ -257,13 +256,13 @@ static void test_missing(void **state)
 {
     struct machine m;
     (void)state;
-    assert_int_equal(machine_read("no/such/file", &m, &error), CKPT_EIO);
-    assert_non_null(strstr(error.text, "no/such/file: cannot be opened"));
-    assert_int_equal(machine_read("h300", &m, &error), CKPT_EIO);
-    assert_non_null(strstr(error.text, "h300: there is none of this name; a100-40, a100-80, "));
-    assert_int_equal(machine_read("", &m, &error), CKPT_EIO);
-    assert_int_equal(machine_write(&machine_cpu, "no/such/file", &error), CKPT_EIO);
-    assert_non_null(strstr(error.text, "cannot be written"));
+    assert_int_equal(machine_read("no/such/file", &m), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "no/such/file: cannot be opened"));
+    assert_int_equal(machine_read("h300", &m), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "h300: there is none of this name; a100-40, a100-80, "));
+    assert_int_equal(machine_read("", &m), CKPT_EIO);
+    assert_int_equal(machine_write(&machine_cpu, "no/such/file"), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "cannot be written"));
 }
 
 int main(void)

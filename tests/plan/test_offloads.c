@@ -55,21 +55,19 @@ static int free_narrow(void **state)
 }
 
 static int plan_for(const struct graph *g, const struct machine *m, const struct budgets *b,
-                    struct plan **p, struct error *error)
+                    struct plan **p)
 {
-    return g == narrow ? frontier_plan(narrow_plans, m, b, 0, p, error)
-                       : plan_make(g, m, b, 0, p, error);
+    return g == narrow ? frontier_plan(narrow_plans, m, b, 0, p) : plan_make(g, m, b, 0, p);
 }
 
 static struct plan *make(const struct graph *g, int64_t device, int64_t host, int64_t nvme)
 {
-    struct error error;
     struct budgets b = {.device = device, .host = host, .nvme = nvme};
     struct plan *p;
-    if (plan_for(g, &machine, &b, &p, &error))
-        fail_msg("no plan: %s", error.text);
-    if (plan_check_again(g, p, &error) || plan_check_times(g, &machine, p, &error))
-        fail_msg("plan_check: %s", error.text);
+    if (plan_for(g, &machine, &b, &p))
+        fail_msg("no plan: %s", error_get());
+    if (plan_check_again(g, p) || plan_check_times(g, &machine, p))
+        fail_msg("plan_check: %s", error_get());
     assert_true(p->persistent + p->transient <= device);
     assert_true(p->host_bytes <= host && p->nvme_bytes <= nvme);
     assert_true(p->bound_seconds <= p->seconds * (1 + 1e-12));
@@ -111,10 +109,9 @@ static void done(struct fixture *f)
 
 static void expect_fault(struct fixture *f, const char *what)
 {
-    struct error error;
-    assert_int_equal(plan_check_again(f->g, f->p, &error), CKPT_EPLAN);
-    if (!strstr(error.text, what))
-        fail_msg("expected \"%s\", got \"%s\"", what, error.text);
+    assert_int_equal(plan_check_again(f->g, f->p), CKPT_EPLAN);
+    if (!strstr(error_get(), what))
+        fail_msg("expected \"%s\", got \"%s\"", what, error_get());
     done(f);
 }
 
@@ -171,7 +168,6 @@ static void test_sweep(void **state)
     struct frontier *pf;
     struct plan *plans[100];
     int64_t device[100];
-    struct error error;
     double slower = 1e300;
     for (int i = 0; i < 100; i++)
         device[i] = f.least + (f.most - f.least) * i / 99;
@@ -180,7 +176,7 @@ static void test_sweep(void **state)
     frontier_free(pf);
     for (int i = 0; i < 100; i++) {
         assert_non_null(plans[i]);
-        assert_int_equal(plan_check_again(f.g, plans[i], &error), 0);
+        assert_int_equal(plan_check_again(f.g, plans[i]), 0);
         assert_true(plans[i]->seconds <= slower);
         slower = plans[i]->seconds;
         plan_free(plans[i]);
@@ -193,15 +189,14 @@ static void test_file(void **state)
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
     char path[] = "/tmp/ckpt-parks-XXXXXX", again[] = "/tmp/ckpt-parks-XXXXXX";
-    struct error error;
     char command[128];
     struct plan *p;
     close(mkstemp(path));
     close(mkstemp(again));
-    assert_int_equal(plan_write(f.g, f.p, path, &error), 0);
-    assert_int_equal(plan_read(f.g, path, &p, &error), 0);
-    assert_int_equal(plan_check(f.g, p, &error), 0);
-    assert_int_equal(plan_write(f.g, p, again, &error), 0);
+    assert_int_equal(plan_write(f.g, f.p, path), 0);
+    assert_int_equal(plan_read(f.g, path, &p), 0);
+    assert_int_equal(plan_check(f.g, p), 0);
+    assert_int_equal(plan_write(f.g, p, again), 0);
     snprintf(command, sizeof(command), "cmp %s %s", path, again);
     assert_int_equal(system(command), 0);
     assert_int_equal(p->n_copies, f.p->n_copies);
@@ -217,12 +212,11 @@ static void test_wait_not_counted(void **state)
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
     struct machine slow = machine;
-    struct error error;
     slow.h2d_both /= 8;
-    assert_int_equal(plan_check_times(f.g, &slow, f.p, &error), CKPT_EPLAN);
+    assert_int_equal(plan_check_times(f.g, &slow, f.p), CKPT_EPLAN);
     f.p->seconds *= 2;
-    assert_int_equal(plan_check_times(f.g, &machine, f.p, &error), CKPT_EPLAN);
-    assert_non_null(strstr(error.text, "with its copies a step takes"));
+    assert_int_equal(plan_check_times(f.g, &machine, f.p), CKPT_EPLAN);
+    assert_non_null(strstr(error_get(), "with its copies a step takes"));
     done(&f);
 }
 
@@ -261,7 +255,6 @@ static void test_event_cycle(void **state)
 {
     (void)state;
     struct fixture f = fixture_at(true, INT64_C(1) << 40, 0);
-    struct error error;
     int32_t i = 1;
     while (copy_is_out(f.p->residences, &f.p->copies[i - 1]) ||
            f.p->copies[i - 1].after == f.p->copies[i].after)
@@ -269,8 +262,8 @@ static void test_event_cycle(void **state)
     struct copy first = f.p->copies[i - 1];
     f.p->copies[i - 1] = f.p->copies[i];
     f.p->copies[i] = first;
-    assert_int_equal(plan_check(f.g, f.p, &error), CKPT_EPLAN);
-    assert_non_null(strstr(error.text, "wait for each other"));
+    assert_int_equal(plan_check(f.g, f.p), CKPT_EPLAN);
+    assert_non_null(strstr(error_get(), "wait for each other"));
     done(&f);
 }
 
@@ -442,13 +435,12 @@ static void test_copy_overhead(void **state)
     struct machine slow = machine;
     struct budgets b = {.host = INT64_C(1) << 40};
     struct plan *p, *other;
-    struct error error;
     slow.copy_overhead = 2e-3;
     for (int32_t s = 0; s < narrow->n_storages; s++)
         b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
-    assert_int_equal(plan_for(narrow, &machine, &b, &other, &error), 0);
-    assert_int_equal(plan_for(narrow, &slow, &b, &p, &error), 0);
-    assert_int_equal(plan_check_again(narrow, p, &error), 0);
+    assert_int_equal(plan_for(narrow, &machine, &b, &other), 0);
+    assert_int_equal(plan_for(narrow, &slow, &b, &p), 0);
+    assert_int_equal(plan_check_again(narrow, p), 0);
     assert_true(p->n_copies > 0 && p->seconds > other->seconds);
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *c = &p->copies[i];
@@ -466,14 +458,13 @@ static void test_drive_both_ways(void **state)
     struct machine shared = machine;
     struct budgets b = {.nvme = INT64_C(1) << 40};
     struct plan *p, *other;
-    struct error error;
     int32_t slower = 0;
     shared.nvme_both = 2e8;
     for (int32_t s = 0; s < narrow->n_storages; s++)
         b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
-    assert_int_equal(plan_for(narrow, &machine, &b, &other, &error), 0);
-    assert_int_equal(plan_for(narrow, &shared, &b, &p, &error), 0);
-    assert_int_equal(plan_check_again(narrow, p, &error), 0);
+    assert_int_equal(plan_for(narrow, &machine, &b, &other), 0);
+    assert_int_equal(plan_for(narrow, &shared, &b, &p), 0);
+    assert_int_equal(plan_check_again(narrow, p), 0);
     assert_true(p->n_copies > 0 && p->seconds > 1.2 * other->seconds);
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *c = &p->copies[i];
@@ -495,16 +486,15 @@ static void test_share(void **state)
 {
     struct graph *g = graph_transformer(1, 1 << 14, 1);
     struct plan *p = plan_checked(g, INT64_MAX), *far = plan_checked(g, INT64_MAX);
-    struct error error;
     (void)state;
     for (int32_t i = 0; i < far->n_residences; i++)
         far->residences[i].offset += far->residences[i].offset < 0 ? 0 : p->transient;
     far->transient *= 2;
     assert_int_equal(plan_share_offsets(g, p, far), 0); /* they need more */
-    assert_int_equal(plan_check(g, p, &error), 0);
+    assert_int_equal(plan_check(g, p), 0);
     assert_int_equal(plan_share_offsets(g, far, p), 0);
     assert_true(far->transient == p->transient);
-    assert_int_equal(plan_check(g, far, &error), 0);
+    assert_int_equal(plan_check(g, far), 0);
     far->transient *= 2;
     for (int32_t i = 0; i < p->n_residences; i++)
         p->residences[i].last -= p->residences[i].last > p->residences[i].first;

@@ -31,26 +31,24 @@ static int list(void)
 
 static int write_graph(const char *name, const char *path)
 {
-    struct error error;
     struct graph *g = model_small(name);
     if (!g) {
         fprintf(stderr, "there is no graph %s\n", name);
         return 1;
     }
-    int rc = graph_write(g, path, &error);
+    int rc = graph_write(g, path);
     if (rc)
-        fprintf(stderr, "%s\n", error.text);
+        fprintf(stderr, "%s\n", error_get());
     graph_free(g);
     return rc ? 1 : 0;
 }
 
 static int print_plan(const char *name, int64_t bytes)
 {
-    struct error error;
     struct budgets b = {.device = bytes};
     struct plan *p;
     struct graph *g = model_small(name);
-    int rc = g ? plan_make(g, &machine_cpu, &b, 0, &p, &error) : CKPT_EINVAL;
+    int rc = g ? plan_make(g, &machine_cpu, &b, 0, &p) : CKPT_EINVAL;
     if (!rc)
         printf("%.9f\n", p->seconds);
     else

@@ -50,9 +50,8 @@ struct row {
 static struct question pose(const char *path, int64_t workspace)
 {
     struct question q = {0};
-    struct error error;
-    if (graph_read(path, &q.g, &error))
-        fail_msg("%s", error.text);
+    if (graph_read(path, &q.g))
+        fail_msg("%s", error_get());
     while (q.g->ops[q.boundary].phase == GRAPH_FORWARD)
         q.boundary++;
     q.g->ops[q.boundary].workspace += workspace;
@@ -195,7 +194,7 @@ static struct model read_model(const char *graph, const char *answers)
     json_error_t error;
     m.file = json_load_file(answers, 0, &error);
     if (!m.file)
-        fail_msg("%s: %s", answers, error.text);
+        fail_msg("%s: %s", answers, error_get());
     m.answers = json_object_get(m.file, "answers");
     m.own = pose(graph, 0);
     m.same = pose(graph, largest_peak(&m.own, m.answers));

@@ -20,20 +20,19 @@ static void put_file(const char *text, size_t length)
     assert_int_equal(fclose(f), 0);
 }
 
-static int read_text(const char *text, struct place_file *file, struct error *error)
+static int read_text(const char *text, struct place_file *file)
 {
     put_file(text, strlen(text));
-    return place_file_read(path, file, error);
+    return place_file_read(path, file);
 }
 
 static void expect_mistake(const char *text, const char *sentence)
 {
     struct place_file file;
-    struct error error;
     char expected[CKPT_MESSAGE];
     snprintf(expected, sizeof(expected), "%s, %s", path, sentence);
-    assert_int_equal(read_text(text, &file, &error), CKPT_EFORMAT);
-    assert_string_equal(error.text, expected);
+    assert_int_equal(read_text(text, &file), CKPT_EFORMAT);
+    assert_string_equal(error_get(), expected);
     assert_true(file.n == 0 && !file.items);
 }
 
@@ -45,8 +44,7 @@ static void test_reads(void **state)
         " id , lower,upper ,size\r\n a,0, 3,4 \r\n\r\nb,3,9,5\r\n\tc,2,4,6\r\n"};
     for (int k = 0; k < 3; k++) {
         struct place_file file;
-        struct error error;
-        assert_int_equal(read_text(texts[k], &file, &error), 0);
+        assert_int_equal(read_text(texts[k], &file), 0);
         assert_int_equal(file.n, 3);
         assert_string_equal(file.ids[2], "c");
         assert_true(file.lower[1] == 3 && file.upper[1] == 9 && file.items[1].bytes == 5);
@@ -64,8 +62,7 @@ static void test_nothing(void **state)
     struct place_file file;
     struct place_request q = {0};
     struct place_result r;
-    struct error error;
-    assert_int_equal(read_text("id,lower,upper,size\n", &file, &error), 0);
+    assert_int_equal(read_text("id,lower,upper,size\n", &file), 0);
     assert_int_equal(file.n, 0);
     assert_int_equal(plan_place(file.items, 0, &q, &r), 0);
     assert_true(r.peak == 0 && r.load == 0 && r.proved);
@@ -101,22 +98,20 @@ static void test_zero_byte(void **state)
     (void)state;
     static const char text[] = "a,0,3,4\nb\0,0,3,4\n";
     struct place_file file;
-    struct error error;
     put_file(text, sizeof(text) - 1);
-    assert_int_equal(place_file_read(path, &file, &error), CKPT_EFORMAT);
-    assert_non_null(strstr(error.text, "line 2: a zero byte"));
+    assert_int_equal(place_file_read(path, &file), CKPT_EFORMAT);
+    assert_non_null(strstr(error_get(), "line 2: a zero byte"));
 }
 
 static void test_no_file(void **state)
 {
     (void)state;
     struct place_file file = {0};
-    struct error error;
-    assert_int_equal(place_file_read("/nowhere/list.csv", &file, &error), CKPT_EIO);
-    assert_string_equal(error.text,
+    assert_int_equal(place_file_read("/nowhere/list.csv", &file), CKPT_EIO);
+    assert_string_equal(error_get(),
                         "/nowhere/list.csv cannot be opened: No such file or directory");
-    assert_int_equal(place_file_write(&file, "/nowhere/list.csv", &error), CKPT_EIO);
-    assert_string_equal(error.text,
+    assert_int_equal(place_file_write(&file, "/nowhere/list.csv"), CKPT_EIO);
+    assert_string_equal(error_get(),
                         "offsets /nowhere/list.csv: cannot be written, no file can be made beside "
                         "it: No such file or directory");
 }
@@ -127,11 +122,10 @@ static void test_writes(void **state)
     struct place_file file;
     struct place_request q = {0};
     struct place_result r;
-    struct error error;
     char text[256];
-    assert_int_equal(read_text("x,10,30,4\nlong name,30,90,5\n", &file, &error), 0);
+    assert_int_equal(read_text("x,10,30,4\nlong name,30,90,5\n", &file), 0);
     assert_int_equal(plan_place(file.items, file.n, &q, &r), 0);
-    assert_int_equal(place_file_write(&file, path, &error), 0);
+    assert_int_equal(place_file_write(&file, path), 0);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     text[fread(text, 1, sizeof(text) - 1, f)] = '\0';

@@ -15,10 +15,9 @@ static void read_instance(const char *name, struct place_file *file)
 {
     const char *srcdir = getenv("srcdir");
     char path[512];
-    struct error error;
     snprintf(path, sizeof(path), "%s/tests/data/minimalloc/%s.csv", srcdir ? srcdir : ".", name);
-    if (place_file_read(path, file, &error))
-        fail_msg("%s", error.text);
+    if (place_file_read(path, file))
+        fail_msg("%s", error_get());
 }
 
 static void expect_placed(struct place_item *items, int32_t n, int64_t capacity)

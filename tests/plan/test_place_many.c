@@ -197,15 +197,14 @@ static int32_t count_placed(const struct frontier *pf)
 static void check_effort(struct graph *g, double share, int64_t work, int32_t placed,
                          double loosest)
 {
-    struct error error;
     struct frontier *pf;
     struct plan *p;
     assert_int_equal(frontier_build(g, &pf), 0);
     int64_t least = pf->options.data[0].load, most = pf->options.data[pf->n - 1].load;
     int64_t device = pf->p->persistent + least + (int64_t)(share * (double)(most - least));
     struct budgets b = {.device = device};
-    assert_int_equal(frontier_plan(pf, &machine_cpu, &b, 0, &p, &error), 0);
-    assert_int_equal(plan_check(g, p, &error), 0);
+    assert_int_equal(frontier_plan(pf, &machine_cpu, &b, 0, &p), 0);
+    assert_int_equal(plan_check(g, p), 0);
     assert_true(simulator_work(pf->sim) < work);
     assert_true(count_placed(pf) <= placed);
     for (int32_t i = 0; i < pf->n; i++) {

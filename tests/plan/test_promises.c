@@ -17,10 +17,9 @@
 #define POINTS 100
 
 /* A plan without lower tiers. */
-static int make(const struct graph *g, int64_t device, int64_t reserved, struct plan **p,
-                struct error *error)
+static int make(const struct graph *g, int64_t device, int64_t reserved, struct plan **p)
 {
-    return plan_make(g, &machine_cpu, &(struct budgets){.device = device}, reserved, p, error);
+    return plan_make(g, &machine_cpu, &(struct budgets){.device = device}, reserved, p);
 }
 
 static void sweep(struct graph *g)
@@ -96,19 +95,18 @@ static void test_refusal_is_exact(void **state)
     (void)state;
     struct graph *g = graph_transformer(2, 1 << 16, 1);
     struct plan *all = plan_checked(g, INT64_MAX), *p;
-    struct error error;
     char bytes[32];
     int64_t least = all->min_budget;
-    assert_int_equal(make(g, least, 0, &p, &error), 0);
+    assert_int_equal(make(g, least, 0, &p), 0);
     assert_true(plan_peak(p) <= least);
     plan_free(p);
-    assert_int_equal(make(g, least - 1, 0, &p, &error), CKPT_EBUDGET);
+    assert_int_equal(make(g, least - 1, 0, &p), CKPT_EBUDGET);
     assert_null(p);
     snprintf(bytes, sizeof(bytes), "%lld bytes", (long long)least);
-    assert_non_null(strstr(error.text, bytes));
-    assert_non_null(strstr(error.text, g->ops[all->min_peak_op].name));
-    assert_non_null(strstr(error.text, "\n  try "));
-    assert_int_equal(make(g, 0, 0, &p, &error), CKPT_EBUDGET);
+    assert_non_null(strstr(error_get(), bytes));
+    assert_non_null(strstr(error_get(), g->ops[all->min_peak_op].name));
+    assert_non_null(strstr(error_get(), "\n  try "));
+    assert_int_equal(make(g, 0, 0, &p), CKPT_EBUDGET);
     plan_free(all);
     graph_free(g);
 }
@@ -119,10 +117,9 @@ static void test_reserved(void **state)
     (void)state;
     struct graph *g = graph_chain(8, 1 << 16);
     struct plan *all = plan_checked(g, INT64_MAX), *p;
-    struct error error;
     int64_t reserved = 12345;
-    assert_int_equal(make(g, all->min_budget + reserved - 1, reserved, &p, &error), CKPT_EBUDGET);
-    assert_int_equal(make(g, all->min_budget + reserved, reserved, &p, &error), 0);
+    assert_int_equal(make(g, all->min_budget + reserved - 1, reserved, &p), CKPT_EBUDGET);
+    assert_int_equal(make(g, all->min_budget + reserved, reserved, &p), 0);
     assert_true(p->min_budget == all->min_budget + reserved);
     assert_true(plan_peak(p) + reserved <= p->budgets.device);
     plan_free(p);
@@ -225,11 +222,10 @@ static void test_curve_of_a_transformer(void **state)
  * unsearched frontier has no answer. */
 static void first_is_fastest(struct graph *g)
 {
-    struct error error;
     struct budgets b = {.device = INT64_MAX};
     struct plan *all = plan_checked(g, INT64_MAX), *p = plan_unsearched(g, &machine_cpu, &b, 0);
     assert_non_null(p);
-    assert_int_equal(plan_check(g, p, &error), 0);
+    assert_int_equal(plan_check(g, p), 0);
     assert_true(p->seconds == all->seconds && p->bound_seconds == all->bound_seconds);
     assert_true(p->recompute_seconds == 0 && p->min_budget == 0 && p->next_budget == 0);
     b.device = plan_peak(p) + 100;
@@ -256,9 +252,8 @@ static void test_first(void **state)
 static double bound(struct frontier *pf, int64_t device)
 {
     struct budgets b = {.device = device};
-    struct error error;
     double seconds;
-    assert_int_equal(frontier_bound(pf, &machine_cpu, &b, 0, &seconds, &error), 0);
+    assert_int_equal(frontier_bound(pf, &machine_cpu, &b, 0, &seconds), 0);
     return seconds;
 }
 
@@ -272,7 +267,6 @@ static void test_first_is_kept(void **state)
     struct frontiers *all;
     struct frontier *pf, *again, *fresh;
     struct plan *p, *want = plan_unsearched(g, &machine_cpu, &b, 0);
-    struct error error;
     (void)state;
     assert_int_equal(frontiers_new(&all), 0);
     assert_int_equal(frontier_build_first(g, &fresh), 0);
@@ -284,8 +278,8 @@ static void test_first_is_kept(void **state)
     graph_free(g);
     assert_int_equal(frontiers_get_first(all, same, &again), 0);
     assert_ptr_equal(pf, again);
-    assert_int_equal(frontier_first(again, &machine_cpu, &b, 0, &p, &error), 0);
-    assert_int_equal(plan_check(same, p, &error), 0);
+    assert_int_equal(frontier_first(again, &machine_cpu, &b, 0, &p), 0);
+    assert_int_equal(plan_check(same, p), 0);
     assert_true(p->seconds == want->seconds && plan_peak(p) == plan_peak(want));
     assert_int_equal(frontiers_get_first(all, other, &pf), 0);
     assert_true(bound(pf, INT64_MAX) != at_all);
@@ -415,18 +409,17 @@ static void test_stop(void **state)
     struct plan_watch w = {.stop = &asked};
     const struct budgets b = {.device = 30 << 20, .host = 1 << 28};
     struct frontier *pf;
-    struct error error;
     struct plan *p;
     (void)state;
     g->watch = &w;
     plan_watch_start(&w);
     assert_int_equal(frontier_build(g, &pf), 0);
     asked = 2;
-    assert_int_equal(frontier_plan(pf, &graphs_machine, &b, 0, &p, &error), CKPT_ESTOP);
+    assert_int_equal(frontier_plan(pf, &graphs_machine, &b, 0, &p), CKPT_ESTOP);
     assert_null(p);
-    assert_non_null(strstr(error.text, "stopped by a request"));
+    assert_non_null(strstr(error_get(), "stopped by a request"));
     frontier_free(pf);
-    assert_int_equal(plan_make(g, &machine_cpu, &b, 0, &p, &error), CKPT_ESTOP);
+    assert_int_equal(plan_make(g, &machine_cpu, &b, 0, &p), CKPT_ESTOP);
     assert_null(p);
     graph_free(g);
 }

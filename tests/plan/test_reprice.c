@@ -41,10 +41,9 @@ static void check_clock(const struct graph *g, const struct machine *m, const st
 /* The seconds of a plan on a machine. */
 static double reprice(const struct graph *g, const struct machine *m, struct plan *p)
 {
-    struct error error;
     assert_int_equal(plan_reprice(g, m, p), 0);
-    if (plan_check(g, p, &error))
-        fail_msg("%s", error.text);
+    if (plan_check(g, p))
+        fail_msg("%s", error_get());
     check_clock(g, m, p);
     return p->seconds;
 }
@@ -74,19 +73,18 @@ static void try_machines(const struct graph *g, struct plan *p)
 /* Plans of a few budgets of each kind; returns how many there were with copies. */
 static int try_budgets(struct graph *g, int64_t host, int64_t nvme)
 {
-    struct error error;
     struct budgets b = {.device = MOST, .host = host, .nvme = nvme};
     struct frontier *pf;
     struct plan *p;
     int copied = 0;
     assert_int_equal(frontier_build(g, &pf), 0);
-    assert_int_equal(frontier_plan(pf, &graphs_machine, &b, 0, &p, &error), 0);
+    assert_int_equal(frontier_plan(pf, &graphs_machine, &b, 0, &p), 0);
     int64_t least = p->min_budget, most = plan_peak(p);
     plan_free(p);
     for (int i = 0; i < 6; i++) {
         b.device = least + (most - least) * i * i / 25;
-        if (frontier_plan(pf, &graphs_machine, &b, 0, &p, &error))
-            fail_msg("%s", error.text);
+        if (frontier_plan(pf, &graphs_machine, &b, 0, &p))
+            fail_msg("%s", error_get());
         copied += p->n_copies > 0;
         try_machines(g, p);
         plan_free(p);

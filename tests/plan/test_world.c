@@ -12,8 +12,6 @@
 #include "plan/search/comm_cost.h"
 #include "plan/scale/world.h"
 
-static struct error error;
-
 /* 12 layers of 64 MiB each, 10 ms forward; a host has four ranks, and slower links to others. */
 static struct ranks_shape shape = {.layers = 12,
                                    .ranks = 2,
@@ -57,8 +55,8 @@ static struct world *open_world(const struct machine *m)
 {
     struct graph *g = graph_of(2, m);
     struct world *w;
-    if (world_open(g, m, &w, &error))
-        fail_msg("%s", error.text);
+    if (world_open(g, m, &w))
+        fail_msg("%s", error_get());
     graph_free(g);
     return w;
 }
@@ -73,7 +71,7 @@ static void test_recorded(void **state)
         struct graph *g = graph_of(ranks, &m);
         struct budgets b = {.device = INT64_MAX};
         struct plan *p;
-        assert_int_equal(plan_make(g, &m, &b, 0, &p, &error), 0);
+        assert_int_equal(plan_make(g, &m, &b, 0, &p), 0);
         struct world_step s = plan_for(w, ranks, ranks, 3, INT64_MAX);
         double ratio = s.seconds / p->seconds;
         if (!s.fits || ratio < .995 || ratio > 1.005)
@@ -152,9 +150,9 @@ static void test_refused(void **state)
     struct graph *g = graph_of(1, &m);
     struct world *w;
     (void)state;
-    assert_int_equal(world_open(g, &m, &w, &error), CKPT_EINVAL);
+    assert_int_equal(world_open(g, &m, &w), CKPT_EINVAL);
     assert_null(w);
-    assert_non_null(strstr(error.text, "--ranks 2 --plan-only --graph-out"));
+    assert_non_null(strstr(error_get(), "--ranks 2 --plan-only --graph-out"));
     graph_free(g);
 }
 
@@ -180,11 +178,11 @@ static void test_link_file(void **state)
         assert_non_null(f);
         fputs(files[i].text, f);
         assert_int_equal(fclose(f), 0);
-        int rc = machine_read_links(file, &m, &error);
+        int rc = machine_read_links(file, &m);
         if (files[i].says) {
             assert_int_equal(rc, CKPT_EFORMAT);
-            assert_non_null(strstr(error.text, "link file test_world"));
-            assert_non_null(strstr(error.text, files[i].says));
+            assert_non_null(strstr(error_get(), "link file test_world"));
+            assert_non_null(strstr(error_get(), files[i].says));
             assert_memory_equal(&m.links, &before.links, sizeof(m.links));
         } else {
             assert_int_equal(rc, 0);
@@ -193,8 +191,7 @@ static void test_link_file(void **state)
         }
     }
     unlink(file);
-    assert_int_equal(machine_read_links("no/such/file", &(struct machine){.n_costs = 0}, &error),
-                     CKPT_EIO);
+    assert_int_equal(machine_read_links("no/such/file", &(struct machine){.n_costs = 0}), CKPT_EIO);
 }
 
 int main(void)

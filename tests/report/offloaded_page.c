@@ -89,9 +89,8 @@ int main(int argc, char **argv)
                      .n_copies = 4};
     struct machine machine = machine_cpu;
     machine.process = MIB;
-    struct error error;
-    if (argc != 2 || timeline_write(&g, &p, &machine, argv[1], &error)) {
-        fprintf(stderr, "%s\n", argc == 2 ? error.text : "usage: offloaded_page FILE");
+    if (argc != 2 || timeline_write(&g, &p, &machine, argv[1])) {
+        fprintf(stderr, "%s\n", argc == 2 ? error_get() : "usage: offloaded_page FILE");
         return 1;
     }
     return 0;

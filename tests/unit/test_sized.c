@@ -40,8 +40,7 @@ static int give_options(const void *options)
 /* The refusal that a call left in the context, which the next case must not find there. */
 static int failed(void)
 {
-    struct error e;
-    return params_take_failure(&context->params, &e);
+    return params_take_failure(&context->params);
 }
 
 static int give_adamw(const void *settings)

@@ -9,8 +9,8 @@
 /*
  * blas_open permits `threads` more threads in products at once, until blas_close with the same
  * number.  Products allocate no memory.  Any thread may call either.  blas_open returns 0,
- * CKPT_EDEVICE if OpenBLAS cannot be loaded, or CKPT_ENOMEM if its buffers cannot be mapped;
- * error_get() has the message.
+ * CKPT_EDEVICE if OpenBLAS cannot be loaded, or CKPT_ENOMEM if its buffers cannot be mapped,
+ * with the sentence.
  */
 int blas_open(int threads);
 void blas_close(int threads);

@@ -97,7 +97,7 @@ struct comm_term {
 int comm_agree(struct comm *c, const char *how, const struct comm_term *terms, int n);
 
 /*
- * Opening.  All return 0, CKPT_ENOMEM, CKPT_EINVAL or CKPT_ECOMM, with the sentence in error_get().
+ * Opening.  All return 0, CKPT_ENOMEM, CKPT_EINVAL or CKPT_ECOMM, with the sentence.
  */
 
 /* The processes that mpirun or srun started, through libckpt's MPI plugin. */
@@ -146,7 +146,7 @@ int comm_open_nccl(struct comm **c, struct comm *control, bool together);
 void comm_name_ranks(char *dst, size_t size, const bool *which, int n);
 
 /* Rank and size from the launcher's environment (Open MPI, PMI, Slurm, RANK and WORLD_SIZE); 0 of 1
- * without a launcher.  Returns 0, or CKPT_EINVAL with the sentence in error_get() if only one of
+ * without a launcher.  Returns 0, or CKPT_EINVAL with the sentence if only one of
  * the two is set or the numbers are invalid. */
 int comm_launched_as(int *rank, int *size);
 /* Whether a launcher's variables are set. */

@@ -31,7 +31,7 @@ int rendezvous_listen(struct rendezvous *v, const char *host, int port);
 void rendezvous_reject(struct rendezvous *v, const struct arrival *from, const char *why);
 
 /* Runs rank 0's part, starting with listening; if the user gave a token, the key is already set.
- * Returns 0 or a code, with the sentence in error_get(). */
+ * Returns 0 or a code, with the sentence. */
 int rendezvous_host(struct rendezvous *v);
 
 #endif

@@ -11,7 +11,7 @@
 struct cuda_arena;
 
 /* Reserves address space of `reserve` bytes on a device.  Returns 0, CKPT_ENOMEM or CKPT_EDEVICE;
- * the sentence is in error_get(). */
+ * the sentence says why. */
 int cuda_arena_open(struct cuda_arena **arena, int device, int64_t reserve);
 void cuda_arena_close(struct cuda_arena *arena);
 

@@ -14,7 +14,7 @@ struct cuda_pins {
     int32_t n;
 };
 
-/* Returns 0 or CKPT_ENOMEM, the sentence in error_get(). */
+/* Returns 0 or CKPT_ENOMEM, with the sentence. */
 int cuda_pins_add(struct cuda_pins *p, void *base, int64_t bytes);
 void cuda_pins_remove(struct cuda_pins *p, void *base);
 void cuda_pins_free(struct cuda_pins *p);

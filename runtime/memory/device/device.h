@@ -68,8 +68,8 @@ struct device_ops {
     void *(*host_alloc)(struct device *d, int64_t bytes);
     void (*host_free)(struct device *d, void *p);
     /* Pins host memory, so that copies access it at full speed and asynchronously; unpin takes the
-     * same range.  NULL: the device does not need it.  Returns 0 or CKPT_ENOMEM, the sentence in
-     * error_get(). */
+     * same range.  NULL: the device does not need it.  Returns 0 or CKPT_ENOMEM, with the
+     * sentence. */
     int (*pin)(struct device *d, void *base, int64_t bytes);
     void (*unpin)(struct device *d, void *base, int64_t bytes);
     /* The NUMA node nearest to the device, or -1.  NULL: the device is the host. */
@@ -163,7 +163,7 @@ int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
 
 /* Opens the CUDA device of this index modulo the number of devices; unordered: kernels may add in
  * no fixed order where that is faster.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU,
- * one that the kernels were not built for, a build without CUDA), the sentence in error_get(). */
+ * one that the kernels were not built for, a build without CUDA), with the sentence. */
 int device_open_cuda(struct device **d, int index, bool unordered);
 
 /* Describes the compiler of element-wise expressions and the directory of compiled kernels, or says

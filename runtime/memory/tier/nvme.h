@@ -101,7 +101,7 @@ extern const struct nvme_io nvme_uring;
  */
 
 /* Opens a nameless file in every directory; direct: with O_DIRECT where the file system allows it.
- * Returns 0 or a code, the sentence in error_get(). */
+ * Returns 0 or a code, with the sentence. */
 int nvme_files_open(struct nvme_files *f, const struct tier_directories *d,
                     const struct tier_sys *sys, bool direct);
 /* Makes the files long enough for `bytes` bytes of arena; on failure their lengths stay. */

@@ -21,8 +21,8 @@ struct tier_sys; /* memory/tier/sys.h; tests replace it */
 struct tier_ops {
     const char *name; /* "host" or "nvme", as in --host and --nvme */
     /* Makes the arena this many bytes long, never shorter; its contents stay.  Only while nothing
-     * is in flight.  Returns 0, CKPT_ENOMEM or CKPT_EIO, the sentence with the number of missing
-     * bytes in error_get(); the arena is then unchanged. */
+     * is in flight.  Returns 0, CKPT_ENOMEM or CKPT_EIO, with the number of missing bytes in the
+     * sentence; the arena is then unchanged. */
     int (*reserve)(struct tier *t, int64_t bytes);
     /* Address of the arena, constant from open to close; NULL for a tier of files. */
     char *(*base)(struct tier *t);
@@ -71,7 +71,7 @@ struct tier_host_options {
     const struct tier_sys *sys; /* NULL: the system's calls */
 };
 
-/* Returns 0, CKPT_EINVAL or CKPT_ENOMEM, the sentence in error_get(). */
+/* Returns 0, CKPT_EINVAL or CKPT_ENOMEM, with the sentence. */
 int tier_open_host(struct tier **t, const struct tier_host_options *o);
 
 /* The directories of --nvme and the bytes in each: whole blocks, or whole stripes of several. */
@@ -85,7 +85,7 @@ struct tier_directories {
 };
 
 /* Parses --nvme: DIR:SIZE, or several separated by commas, or only a SIZE to plan with.  Sizes are
- * rounded down to the tier's unit.  Returns 0 or CKPT_EINVAL, the sentence in error_get(). */
+ * rounded down to the tier's unit.  Returns 0 or CKPT_EINVAL, with the sentence. */
 int tier_read_directories(struct tier_directories *d, const char *text);
 
 enum tier_io { TIER_IO_AUTO, TIER_IO_URING, TIER_IO_POOL };
@@ -102,7 +102,7 @@ struct tier_nvme_options {
 
 /* Makes the files, 0 bytes long until reserve.  They have no name: nothing is left of them when the
  * process ends, in whatever way.  Offsets rotate over the directories in stripes, until a smaller
- * one is full.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_EIO, the sentence in error_get(). */
+ * one is full.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_EIO, with the sentence. */
 int tier_open_nvme(struct tier **t, const struct tier_nvme_options *o);
 
 /* A range of bytes of a tier of files that one thread transfers in pieces, alternating between two

@@ -243,15 +243,15 @@ static int check_all(struct checker *c)
     return rc ? rc : check_replay(c);
 }
 
-int plan_check(const struct graph *g, const struct plan *p, struct error *error)
+int plan_check(const struct graph *g, const struct plan *p)
 {
-    struct checker c = {.g = g, .p = p, .error = error};
+    struct checker c = {.g = g, .p = p};
     if (p->n_steps < 0 || p->n_body < 0 || p->n_residences < 0 || p->n_copies < 0)
         return violation(&c, "the plan has a negative size");
     c.backing = pool_filled(&c.memory, g->n_storages, -1);
     int rc = c.memory.failed ? CKPT_ENOMEM : check_all(&c);
     pool_free(&c.memory);
     if (rc == CKPT_ENOMEM)
-        error_fail(error, rc, "checking the plan ran out of host memory");
+        error_set(rc, "checking the plan ran out of host memory");
     return rc;
 }

@@ -13,7 +13,6 @@
 struct checker {
     const struct graph *g;
     const struct plan *p;
-    struct error *error;
     int32_t *backing; /* per storage: the residence that is its backing residence, or -1 */
     struct pool memory;
 };

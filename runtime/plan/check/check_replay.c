@@ -22,7 +22,6 @@ struct replay {
     struct checker *c;
     const struct graph *g;
     const struct plan *p;
-    struct error *error;
     /* per residence */
     struct contents *contents;
     int32_t *ready;   /* the first step that may use it if a copy fills it; else 0 */
@@ -299,7 +298,7 @@ static void start(struct replay *r)
 
 int check_replay(struct checker *c)
 {
-    struct replay r = {.c = c, .g = c->g, .p = c->p, .error = c->error};
+    struct replay r = {.c = c, .g = c->g, .p = c->p};
     struct pool *m = &c->memory;
     int32_t n = c->p->n_residences, storages = c->g->n_storages, refs = c->g->n_refs;
     POOL_ARRAY(m, r.contents, n);

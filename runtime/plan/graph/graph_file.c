@@ -86,9 +86,9 @@ static void put_graph(FILE *f, const void *user)
     fputs("end\n", f);
 }
 
-int graph_write(const struct graph *g, const char *path, struct error *error)
+int graph_write(const struct graph *g, const char *path)
 {
-    return lines_write("graph file", path, put_graph, g, error);
+    return lines_write("graph file", path, put_graph, g);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -341,14 +341,14 @@ static void get_graph(struct lines *l, void *user)
         graph_price_collectives(g);
 }
 
-int graph_read(const char *path, struct graph **out, struct error *error)
+int graph_read(const char *path, struct graph **out)
 {
     struct lines l;
     struct reader r = {.g = calloc(1, sizeof(*r.g))};
     *out = NULL;
     if (!r.g)
-        return error_fail(error, CKPT_ENOMEM, "out of host memory");
-    int rc = lines_read(&l, "graph file", path, error, get_graph, &r);
+        return error_set(CKPT_ENOMEM, "out of host memory");
+    int rc = lines_read(&l, "graph file", path, get_graph, &r);
     free(r.seen);
     free(r.written);
     if (rc)

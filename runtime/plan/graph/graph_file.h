@@ -6,11 +6,11 @@
 #include "plan/plan.h"
 
 /* The same graph gives the same bytes.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int graph_write(const struct graph *g, const char *path, struct error *error);
+int graph_write(const struct graph *g, const char *path);
 
 /* Reads a graph and proves that it is one: every size and index in range, every storage written
  * before it is read, the sum of all bytes far below 2^63.  Returns 0, CKPT_EIO, CKPT_EFORMAT or
  * CKPT_ENOMEM. */
-int graph_read(const char *path, struct graph **g, struct error *error);
+int graph_read(const char *path, struct graph **g);
 
 #endif

@@ -75,7 +75,7 @@ double graph_seconds(const struct graph *g)
 
 /* The search adds in units of 2^-40 s; 2^60 of them are 1.05e6 s, which leaves room for recompute.
  */
-int graph_check_seconds(const struct graph *g, struct error *error)
+int graph_check_seconds(const struct graph *g)
 {
     static const double longest = 1e6;
     double seconds = 0;
@@ -83,8 +83,8 @@ int graph_check_seconds(const struct graph *g, struct error *error)
         seconds += g->ops[i].seconds;
     if (seconds <= longest)
         return 0;
-    return error_fail(error, CKPT_EINVAL,
-                      "the ops of a step take %.3g s, by the times or rates of their machine: no "
-                      "plan is made beyond %.3g s",
-                      seconds, longest);
+    return error_set(CKPT_EINVAL,
+                     "the ops of a step take %.3g s, by the times or rates of their machine: no "
+                     "plan is made beyond %.3g s",
+                     seconds, longest);
 }

@@ -17,7 +17,7 @@ void lines_put_name(FILE *f, const char *name)
 }
 
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
-                const void *user, struct error *error)
+                const void *user)
 {
     struct ckpt_replacement o;
     int rc = file_replacement_open(&o, path);
@@ -30,7 +30,7 @@ int lines_write(const char *what, const char *path, void (*put)(FILE *f, const v
         rc = error_set(CKPT_ENOMEM, "%s: no memory to write it", path);
     }
     if (rc)
-        error_fail(error, rc, "%s %.900s", what, error_get());
+        error_set(rc, "%s %.900s", what, error_get());
     return rc;
 }
 
@@ -44,7 +44,7 @@ void lines_fail(struct lines *l, int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    error_fail(l->error, code, "%s %.300s, line %" PRId64 ": %s", l->what, l->path, l->n, text);
+    error_set(code, "%s %.300s, line %" PRId64 ": %s", l->what, l->path, l->n, text);
 }
 
 /* Runs get, and closes the file. */
@@ -56,26 +56,25 @@ static int read_all(struct lines *l, void (*get)(struct lines *l, void *user), v
     return l->rc;
 }
 
-int lines_read(struct lines *l, const char *what, const char *path, struct error *error,
+int lines_read(struct lines *l, const char *what, const char *path,
                void (*get)(struct lines *l, void *user), void *user)
 {
-    *l = (struct lines){.what = what, .path = path, .error = error};
+    *l = (struct lines){.what = what, .path = path};
     const char *why;
     l->f = file_open_input(path, &why);
     if (!l->f) {
-        return l->rc =
-                   error_fail(error, CKPT_EIO, "%s %.300s cannot be opened: %s", what, path, why);
+        return l->rc = error_set(CKPT_EIO, "%s %.300s cannot be opened: %s", what, path, why);
     }
     return read_all(l, get, user);
 }
 
-int lines_parse(struct lines *l, const char *what, char *text, size_t size, struct error *error,
+int lines_parse(struct lines *l, const char *what, char *text, size_t size,
                 void (*get)(struct lines *l, void *user), void *user)
 {
-    *l = (struct lines){.what = what, .path = "in memory", .error = error};
+    *l = (struct lines){.what = what, .path = "in memory"};
     l->f = fmemopen(text, size, "r");
     if (!l->f)
-        return l->rc = error_fail(error, CKPT_ENOMEM, "out of host memory");
+        return l->rc = error_set(CKPT_ENOMEM, "out of host memory");
     return read_all(l, get, user);
 }
 

@@ -14,7 +14,7 @@ void lines_put_name(FILE *f, const char *name);
 /* Replaces the file at path atomically; put writes it.  what names the kind of file
  * in messages, such as "graph file".  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
-                const void *user, struct error *error);
+                const void *user);
 
 /* The same text in memory, for free().  Returns 0 or CKPT_ENOMEM. */
 int lines_print(void (*put)(FILE *f, const void *user), const void *user, char **text,
@@ -23,7 +23,6 @@ int lines_print(void (*put)(FILE *f, const void *user), const void *user, char *
 /* A file being read.  The first error sets rc and the message; later calls do nothing. */
 struct lines {
     const char *what, *path;
-    struct error *error;
     FILE *f;
     char *line, *at; /* the current line, and its unread rest */
     size_t line_size;
@@ -32,11 +31,11 @@ struct lines {
 };
 
 /* Runs get on the file.  Returns l->rc. */
-int lines_read(struct lines *l, const char *what, const char *path, struct error *error,
+int lines_read(struct lines *l, const char *what, const char *path,
                void (*get)(struct lines *l, void *user), void *user);
 
 /* The same of a text in memory. */
-int lines_parse(struct lines *l, const char *what, char *text, size_t size, struct error *error,
+int lines_parse(struct lines *l, const char *what, char *text, size_t size,
                 void (*get)(struct lines *l, void *user), void *user);
 
 void lines_fail(struct lines *l, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);

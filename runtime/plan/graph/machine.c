@@ -121,7 +121,6 @@ static const struct member {
 
 struct reader {
     const char *what, *path;
-    struct error *error;
     int rc; /* the first error */
 };
 
@@ -135,7 +134,7 @@ static void CKPT_PRINTF(3, 4) fail(struct reader *r, int code, const char *fmt, 
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     r->rc = code;
-    error_fail(r->error, code, "%s %.300s: %s", r->what, r->path, text);
+    error_set(code, "%s %.300s: %s", r->what, r->path, text);
 }
 
 static json_t *get(struct reader *r, const json_t *root, const char *name)
@@ -398,9 +397,9 @@ static json_t *load(struct reader *r)
     return root;
 }
 
-int machine_read_links(const char *path, struct machine *m, struct error *error)
+int machine_read_links(const char *path, struct machine *m)
 {
-    struct reader r = {.what = "link file", .path = path, .error = error};
+    struct reader r = {.what = "link file", .path = path};
     struct machine read = *m;
     json_t *root = load(&r);
     if (root)
@@ -411,9 +410,9 @@ int machine_read_links(const char *path, struct machine *m, struct error *error)
     return r.rc;
 }
 
-int machine_take(const char *what, struct json_t *root, struct machine *m, struct error *error)
+int machine_take(const char *what, struct json_t *root, struct machine *m)
 {
-    struct reader r = {.what = "machine file", .path = what, .error = error};
+    struct reader r = {.what = "machine file", .path = what};
     *m = (struct machine){.n_costs = 0};
     get_machine(&r, root, m);
     if (r.rc)
@@ -423,11 +422,11 @@ int machine_take(const char *what, struct json_t *root, struct machine *m, struc
     return r.rc;
 }
 
-int machine_read_file(const char *path, struct machine *m, struct error *error)
+int machine_read_file(const char *path, struct machine *m)
 {
-    struct reader r = {.what = "machine file", .path = path, .error = error};
+    struct reader r = {.what = "machine file", .path = path};
     json_t *root = load(&r);
-    int rc = root ? machine_take(path, root, m, error) : r.rc;
+    int rc = root ? machine_take(path, root, m) : r.rc;
     json_decref(root);
     return rc;
 }
@@ -499,9 +498,9 @@ static void put_machine(FILE *f, const void *user)
     fputs(m->n_costs ? "\n  }\n}\n" : "}\n}\n", f);
 }
 
-int machine_write(const struct machine *m, const char *path, struct error *error)
+int machine_write(const struct machine *m, const char *path)
 {
-    return lines_write("machine file", path, put_machine, m, error);
+    return lines_write("machine file", path, put_machine, m);
 }
 
 struct machine machine_for_rank(const struct machine *m, int64_t ranks)

@@ -76,13 +76,13 @@ extern const struct machine machine_cuda; /* a data centre GPU, an estimate */
 /*
  * Reads a machine file.  A path without '/' and '.' is a name: of a file NAME.json in the directory
  * that CKPT_MACHINE_DIR names, or else of one that came with the library ("h200-141").  Returns 0,
- * CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence in error; m then holds nothing to free.
+ * CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence; m then holds nothing to free.
  */
-int machine_read(const char *path, struct machine *m, struct error *error);
+int machine_read(const char *path, struct machine *m);
 
 /* As machine_read, of a file or of a JSON object that is named in sentences. */
-int machine_read_file(const char *path, struct machine *m, struct error *error);
-int machine_take(const char *what, struct json_t *root, struct machine *m, struct error *error);
+int machine_read_file(const char *path, struct machine *m);
+int machine_take(const char *what, struct json_t *root, struct machine *m);
 
 /* The names of the machines that came with the library, in their order; returns how many. */
 int machine_shipped(char names[][64], int most);
@@ -98,10 +98,10 @@ bool machine_for_device(const char *device, struct machine *m);
  * Reads a link file: {"format": "libckpt-links 1", ...} and any of the members of links in
  * machine files; those that are missing stay.  Returns as machine_read.
  */
-int machine_read_links(const char *path, struct machine *m, struct error *error);
+int machine_read_links(const char *path, struct machine *m);
 
 /* The same machine gives the same bytes.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int machine_write(const struct machine *m, const char *path, struct error *error);
+int machine_write(const struct machine *m, const char *path);
 
 void machine_free(struct machine *m);
 

@@ -30,14 +30,14 @@ static json_t *load_shipped(void)
     return machines;
 }
 
-static int take_shipped(const char *name, json_t *root, struct machine *m, struct error *error)
+static int take_shipped(const char *name, json_t *root, struct machine *m)
 {
     char file[64];
     snprintf(file, sizeof file, "%.50s.json", name);
-    return machine_take(file, root, m, error);
+    return machine_take(file, root, m);
 }
 
-static int refuse_name(const char *name, json_t *machines, struct error *error)
+static int refuse_name(const char *name, json_t *machines)
 {
     char names[256] = "", text[64];
     const char *known;
@@ -47,22 +47,22 @@ static int refuse_name(const char *name, json_t *machines, struct error *error)
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", known);
     }
-    return error_fail(error, CKPT_EIO,
-                      "machine file %s: there is none of this name; %s come with the library; a "
-                      "file needs a path with '/' or '.'",
-                      text_shown(name, text, sizeof text), names);
+    return error_set(CKPT_EIO,
+                     "machine file %s: there is none of this name; %s come with the library; a "
+                     "file needs a path with '/' or '.'",
+                     text_shown(name, text, sizeof text), names);
 }
 
-static int read_shipped(const char *name, struct machine *m, struct error *error)
+static int read_shipped(const char *name, struct machine *m)
 {
     json_t *machines = load_shipped(), *root = json_object_get(machines, name);
     int rc;
     if (!machines)
-        rc = error_fail(error, CKPT_ENOMEM, "machine file %s: out of host memory", name);
+        rc = error_set(CKPT_ENOMEM, "machine file %s: out of host memory", name);
     else if (root)
-        rc = take_shipped(name, root, m, error);
+        rc = take_shipped(name, root, m);
     else
-        rc = refuse_name(name, machines, error);
+        rc = refuse_name(name, machines);
     json_decref(machines);
     return rc;
 }
@@ -86,17 +86,17 @@ static const char *own_directory(void)
     return dir && *dir ? dir : NULL;
 }
 
-int machine_read(const char *path, struct machine *m, struct error *error)
+int machine_read(const char *path, struct machine *m)
 {
     const char *dir = own_directory();
     char own[4096];
     *m = (struct machine){.n_costs = 0};
     if (strpbrk(path, "/."))
-        return machine_read_file(path, m, error);
+        return machine_read_file(path, m);
     snprintf(own, sizeof own, "%s/%s.json", dir ? dir : "", path);
     if (dir && !access(own, F_OK))
-        return machine_read_file(own, m, error);
-    return read_shipped(path, m, error);
+        return machine_read_file(own, m);
+    return read_shipped(path, m);
 }
 
 /* ---- by device ------------------------------------------------------------------------------- */
@@ -126,12 +126,13 @@ static bool find_own(const char *device, struct machine *m)
     int n = dir ? scandir(dir, &names, is_machine_file, alphasort) : -1;
     bool found = false;
     for (int i = 0; i < n; i++) {
-        struct error error;
+        struct error unused;
+        ERRORS_TO(&unused);
         struct machine one;
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", dir, names[i]->d_name);
         free(names[i]);
-        found = found || (!machine_read_file(path, &one, &error) && keep_if(&one, device, m));
+        found = found || (!machine_read_file(path, &one) && keep_if(&one, device, m));
     }
     if (n >= 0)
         free(names);
@@ -145,9 +146,10 @@ static bool find_shipped(const char *device, struct machine *m)
     bool found = false;
     json_object_foreach(machines, name, root)
     {
-        struct error error;
+        struct error unused;
+        ERRORS_TO(&unused);
         struct machine one;
-        found = found || (!take_shipped(name, root, &one, &error) && keep_if(&one, device, m));
+        found = found || (!take_shipped(name, root, &one) && keep_if(&one, device, m));
     }
     json_decref(machines);
     return found;

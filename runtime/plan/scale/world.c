@@ -36,29 +36,28 @@ void world_free(struct world *w)
     free(w);
 }
 
-int world_open(const struct graph *g, const struct machine *m, struct world **out,
-               struct error *error)
+int world_open(const struct graph *g, const struct machine *m, struct world **out)
 {
     struct world *w = calloc(1, sizeof(*w));
     const struct world_layout first = {SEARCHED, SEARCHED, 3};
     int rc = 0;
     *out = w;
     if (!w)
-        return error_fail(error, CKPT_ENOMEM, "planning ran out of host memory");
+        return error_set(CKPT_ENOMEM, "planning ran out of host memory");
     w->m = m;
     for (int k = 0; k < WORLD_KINDS && !rc; k++) {
-        rc = world_graph_new(g, (enum world_kind)k, &w->graphs[k], error);
+        rc = world_graph_new(g, (enum world_kind)k, &w->graphs[k]);
         if (rc)
             break;
         world_graph_resize(w->graphs[k], &first, m);
-        rc = graph_check_seconds(world_graph(w->graphs[k]), error);
+        rc = graph_check_seconds(world_graph(w->graphs[k]));
         rc = rc ? rc : frontier_build(world_graph(w->graphs[k]), &w->pfs[k]);
     }
     if (rc) {
         world_free(w);
         *out = NULL;
     }
-    return rc == CKPT_ENOMEM ? error_fail(error, rc, "planning ran out of host memory") : rc;
+    return rc == CKPT_ENOMEM ? error_set(rc, "planning ran out of host memory") : rc;
 }
 
 /* ---- the fastest step ------------------------------------------------------------------------ */

@@ -18,9 +18,8 @@ struct world_step {
 struct world;
 
 /* g was recorded for several ranks that share parameters; it is copied.  Returns 0, CKPT_ENOMEM or
- * CKPT_EINVAL with the sentence in error. */
-int world_open(const struct graph *g, const struct machine *m, struct world **w,
-               struct error *error);
+ * CKPT_EINVAL with the sentence. */
+int world_open(const struct graph *g, const struct machine *m, struct world **w);
 void world_free(struct world *w);
 
 /* Finds the fastest step within `device` bytes; step->fits is false if there is none.  Returns 0 or

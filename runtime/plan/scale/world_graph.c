@@ -258,8 +258,7 @@ static int change_gathers(struct world_graph *w)
     return 0;
 }
 
-int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **out,
-                    struct error *error)
+int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **out)
 {
     struct world_graph *w = calloc(1, sizeof(*w));
     *out = w;
@@ -271,9 +270,9 @@ int world_graph_new(const struct graph *g, enum world_kind kind, struct world_gr
     if (w->memory.failed)
         return CKPT_ENOMEM;
     if (!size_collectives(w))
-        return error_fail(error, CKPT_EINVAL,
-                          "the graph is of a step whose ranks share no parameters; record it with "
-                          "--ranks 2 --plan-only --graph-out FILE");
+        return error_set(CKPT_EINVAL,
+                         "the graph is of a step whose ranks share no parameters; record it with "
+                         "--ranks 2 --plan-only --graph-out FILE");
     size_states(w, ranks_of(g));
     return keep_work(w) || (kind != WORLD_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
 }

@@ -19,9 +19,8 @@ struct world_graph;
  * state); all, before values are read (shards of values). */
 enum world_kind { WORLD_WHOLE, WORLD_STATE, WORLD_SHARED, WORLD_KINDS };
 
-/* A copy of g, of a kind.  Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the sentence in error. */
-int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **w,
-                    struct error *error);
+/* A copy of g, of a kind.  Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the sentence. */
+int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **w);
 void world_graph_free(struct world_graph *w);
 struct graph *world_graph(const struct world_graph *w);
 /* Sets the sizes of shards, the ranks of collectives and the seconds of all ops on machine m. */

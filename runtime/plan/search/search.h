@@ -254,7 +254,7 @@ int smallest_device(struct frontier *f, const struct request *q, const struct bu
 /* The smallest budget as a refusal names it. */
 int64_t plan_refuse_names(int64_t bytes);
 /* Writes the message of a refusal.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
-int plan_refuse(struct frontier *f, const struct request *q, struct error *error);
+int plan_refuse(struct frontier *f, const struct request *q);
 
 /* The plan of an option, without addresses. */
 int option_steps(struct frontier *f, const struct option *o, struct plan **plan);

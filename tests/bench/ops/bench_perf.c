@@ -140,12 +140,11 @@ static int time_op(void *user, const struct bench_op *op)
 /* Reads the rates from the given file, or measures them. */
 static int read_machine(struct perf *p)
 {
-    struct error error = {0};
     const char *from = p->b->options->machine;
     if (from && *from)
-        return machine_read(from, &p->machine, &error) ? bench_fail("%s", error.text) : 0;
+        return machine_read(from, &p->machine) ? bench_fail("%s", error_get()) : 0;
     snprintf(p->machine.name, sizeof p->machine.name, "%s", p->b->device->name);
-    return measure_device(p->b->device, &p->machine, &error) ? bench_fail("%s", error.text) : 0;
+    return measure_device(p->b->device, &p->machine) ? bench_fail("%s", error_get()) : 0;
 }
 
 int bench_perf(struct bench *b)
