@@ -90,7 +90,7 @@ static bool is_bf16(const char *dtype)
     return dtype && !strcmp(dtype, "bf16");
 }
 
-int dtype_settle(const char **dtype, const struct resume_options *state, const char *weights,
+int dtype_select(const char **dtype, const struct resume_options *state, const char *weights,
                  char note[DTYPE_NOTE])
 {
     const char *given = *dtype;
@@ -115,10 +115,10 @@ int dtype_settle(const char **dtype, const struct resume_options *state, const c
     return 0;
 }
 
-int dtype_settle_weights(const char **dtype, const char *weights)
+int dtype_select_for(const char **dtype, const char *weights)
 {
     char note[DTYPE_NOTE];
-    int rc = dtype_settle(dtype, NULL, weights, note);
+    int rc = dtype_select(dtype, NULL, weights, note);
 
     if (!rc && *note)
         say_note("%s", note);

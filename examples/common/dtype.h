@@ -14,10 +14,10 @@ enum { DTYPE_NOTE = 1024 };
  * who load it.  note, for say_note: where bf16 comes from, or that fp16 weights are rounded; "" if
  * there is nothing to say.  Returns 0, or -1 after an error message.
  */
-int dtype_settle(const char **dtype, const struct resume_options *state, const char *weights,
+int dtype_select(const char **dtype, const struct resume_options *state, const char *weights,
                  char note[DTYPE_NOTE]);
 
 /* The same for a program that trains nothing: also prints the note. */
-int dtype_settle_weights(const char **dtype, const char *weights);
+int dtype_select_for(const char **dtype, const char *weights);
 
 #endif

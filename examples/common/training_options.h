@@ -15,7 +15,7 @@ struct training_options {
     double limit, begun; /* seconds: 0 or the limit; run_clock_now value it counts from */
     const char *tensorboard;
     struct resume_options state;
-    char dtype_note[DTYPE_NOTE]; /* of dtype_settle */
+    char dtype_note[DTYPE_NOTE]; /* of dtype_select */
     bool partial;
     int64_t batch, steps, warmup;
     int64_t samples; /* per step, over all ranks; known after the rendezvous */
@@ -92,8 +92,8 @@ static inline bool training_has_steps(const struct training_options *t)
 void training_preset(struct training_options *t, int64_t batch, int64_t steps, int64_t warmup,
                      double lr);
 
-/* Checks the shared options, with the settled dtype, and fills in the schedule.  batch: samples per
- * step of a rank; 0: it varies from step to step.  Returns 0, or -1 after an error message. */
+/* Checks the shared options, with the dtype selected, and fills in the schedule.  batch: samples
+ * per step of a rank; 0: it varies from step to step.  Returns 0, or -1 after an error message. */
 int training_check(struct training_options *t, const struct ckpt_options *library,
                    const char *dtype, int64_t batch);
 

@@ -261,7 +261,7 @@ int lm_options_parse(struct lm_options *o, int argc, char **argv)
     if (rc)
         return rc;
     if (lm_recover(o) ||
-        dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
+        dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         lm_options_config(o) || lm_options_generation(o))
         return -1;
     fill_recipe(o);

@@ -34,7 +34,7 @@ static int check(struct lm_options *o)
 {
     if (!o->train.load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights, or a model directory of Hugging Face");
-    if (dtype_settle_weights(&o->dtype, o->train.load))
+    if (dtype_select_for(&o->dtype, o->train.load))
         return -1;
     option_take(&o->length, o->config.positions < 1024 ? o->config.positions : 1024, 0);
     if (o->length > o->config.positions)

@@ -276,18 +276,18 @@ static int add_layer(struct video_run *r, const struct video_lora_layer *x)
                : 0;
 }
 
-static void introduce(const struct video_lora *l, bool told)
+static void introduce(const struct video_lora *l, bool explicit_scale)
 {
     const struct video_lora_layer *x = l->layer;
     bool alike = true;
 
     for (int i = 0; i < l->n; i++) {
         alike = alike && l->layer[i].rank == x->rank && l->layer[i].alpha == x->alpha;
-        told = told || !isnan(l->layer[i].given);
+        explicit_scale = explicit_scale || !isnan(l->layer[i].given);
     }
     say_print("adapters: %s, %d layers, rank %lld, alpha %.6g%s%s\n", l->path, l->n,
               (long long)x->rank, x->alpha, alike ? "" : ", others for some",
-              told ? "" : " (not in the file: a scale of 1)");
+              explicit_scale ? "" : " (not in the file: a scale of 1)");
 }
 
 static int in_order(const void *a, const void *b)

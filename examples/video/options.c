@@ -251,7 +251,7 @@ int video_options_parse(struct video_options *o, const struct video_model *m, in
         return -1;
     fill_defaults(o); /* after the checks, which ask what was given */
     char path[VIDEO_PATH];
-    if (dtype_settle(&o->dtype, &o->train.state, video_weights(o, path), o->train.dtype_note) ||
+    if (dtype_select(&o->dtype, &o->train.state, video_weights(o, path), o->train.dtype_note) ||
         training_check(&o->train, &o->library, o->dtype, o->train.batch))
         return -1;
     struct training_files files = video_training_files(o);

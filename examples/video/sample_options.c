@@ -67,7 +67,7 @@ static int check(struct video_options *o)
     if (!o->lora.n && (o->rank || o->alpha >= 0 || o->targets))
         return say_fail("--lora-rank, --lora-alpha and --lora-targets are for adapters in --load");
     char path[VIDEO_PATH];
-    return dtype_settle_weights(&o->dtype, video_weights(o, path));
+    return dtype_select_for(&o->dtype, video_weights(o, path));
 }
 
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,

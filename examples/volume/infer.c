@@ -86,7 +86,7 @@ static int check(struct infer *o)
     if (strcmp(o->blend, "gaussian") && strcmp(o->blend, "constant"))
         return say_fail("--blend %s: give gaussian or constant", o->blend);
     if (option_sizes("window", o->window, "128x128x128", 3, side) ||
-        dtype_settle_weights(&o->dtype, o->load))
+        dtype_select_for(&o->dtype, o->load))
         return -1;
     for (int i = 0; i < 3; i++)
         if (o->side[i] % cell)

@@ -110,7 +110,7 @@ int volume_options_parse(struct volume_options *o, int argc, char **argv)
     if (rc)
         return rc;
     training_preset(&o->train, 2, 1000, 20, 3e-4);
-    return dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) || check(o)
+    return dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) || check(o)
                ? -1
                : 0;
 }

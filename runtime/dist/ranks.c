@@ -148,7 +148,7 @@ static void drop_layout(struct ranks *job)
 
 int ranks_share(struct ranks *job, enum ranks_over over)
 {
-    if (job->sharing.ranks < 2 || job->settled)
+    if (job->sharing.ranks < 2 || job->groups_fixed)
         return 0;
     drop_layout(job);
     int rc = ranks_choose_group(job, over);
@@ -160,11 +160,11 @@ int ranks_share(struct ranks *job, enum ranks_over over)
     return rc ? error_set(rc, "no memory for the layout of %d ranks", job->sharing.ranks) : 0;
 }
 
-void ranks_settle(struct ranks *job)
+void ranks_fix_groups(struct ranks *job)
 {
     if (job->sharing.replicas < 2)
         ranks_close_groups(job);
-    job->settled = true;
+    job->groups_fixed = true;
 }
 
 /* Hidden parameters are appended later and have no entry. */

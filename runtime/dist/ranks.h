@@ -58,7 +58,7 @@ struct ranks {
     struct comm *within, *across; /* with replicas: the ranks of this replica; the ranks with the
                                      same place in each replica */
     int over;                     /* enum ranks_over */
-    bool settled;                 /* the choice of group_ranks is final */
+    bool groups_fixed;            /* the choice of group_ranks is final */
     char routes[64]; /* link kinds from this rank's GPU to other GPUs of its host; or "" */
     struct rank_place *places; /* placement of each rank; NULL: not known yet */
     int requested_zero; /* sharing.zero as requested; sharing.zero is 0 where group_ranks would be 1
@@ -124,12 +124,12 @@ int ranks_sort_by_host(int n, const uint64_t *of, int *placements, int *hosts, i
 int ranks_lay_out(struct ranks *job, const int32_t *groups);
 
 /* Ranks can share a model within each host or over all ranks. ranks_may_share says whether the
- * options and placements allow a choice; after ranks_settle, whether it is the final choice.
+ * options and placements allow a choice; after ranks_fix_groups, whether it is the final choice.
  * Collective; ranks_share returns 0 or a code, with the sentence in the error. */
 enum ranks_over { OVER_HOST, OVER_ALL, OVER_COUNT };
 bool ranks_may_share(const struct ranks *job, enum ranks_over over);
 int ranks_share(struct ranks *job, enum ranks_over over);
-void ranks_settle(struct ranks *job);
+void ranks_fix_groups(struct ranks *job);
 
 /* Parts of the above (ranks_hosts.c).  They set placements and per_host, then sharing.group_ranks
  * with the members derived from it, and open or close the communicators of groups. */

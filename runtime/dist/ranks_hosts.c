@@ -207,7 +207,7 @@ void ranks_print_places(const struct ranks *job, FILE *f)
 bool ranks_may_share(const struct ranks *job, enum ranks_over over)
 {
     const char *option = over_option(job);
-    if (job->sharing.ranks < 2 || job->settled)
+    if (job->sharing.ranks < 2 || job->groups_fixed)
         return (int)over == job->over;
     bool hosts = job->requested_zero && job->per_host && job->per_host < job->sharing.ranks &&
                  strcmp(option, "all") != 0;

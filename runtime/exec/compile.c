@@ -252,7 +252,7 @@ static int draft_and_plan(struct ckpt_program *p, struct choice *k)
         if (!rc)
             rc = ranks_share(p->programs->ranks, k->over);
     }
-    ranks_settle(p->programs->ranks);
+    ranks_fix_groups(p->programs->ranks);
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
         rc = program_draft(p, &k->variants[k->variant], k->micro);

@@ -32,7 +32,7 @@ static void gives(const char *dtype, const char *text, const char *header, int b
     char note[DTYPE_NOTE];
 
     write_file("dtype.tmp", header, bytes);
-    assert_int_equal(dtype_settle(&found, NULL, "dtype.tmp", note), 0);
+    assert_int_equal(dtype_select(&found, NULL, "dtype.tmp", note), 0);
     unlink("dtype.tmp");
     assert_string_equal(found, dtype);
     if (!strstr(note, text) || (!*text && *note))
@@ -66,18 +66,18 @@ static void test_given(void **state)
 
     (void)state;
     write_file("dtype.tmp", "{" TENSOR("a", "F32", 2, 0, 8) "}", 8);
-    assert_int_equal(dtype_settle(&dtype, NULL, "dtype.tmp", note), 0);
+    assert_int_equal(dtype_select(&dtype, NULL, "dtype.tmp", note), 0);
     assert_string_equal(dtype, "bf16");
     assert_string_equal(note, "");
     write_file("dtype.tmp", "{" TENSOR("a", "F16", 4, 0, 8) "}", 8);
-    assert_int_equal(dtype_settle(&dtype, NULL, "dtype.tmp", note), 0);
+    assert_int_equal(dtype_select(&dtype, NULL, "dtype.tmp", note), 0);
     assert_non_null(strstr(note, "rounded"));
-    assert_int_equal(dtype_settle(&wrong, NULL, "dtype.tmp", note), -1);
+    assert_int_equal(dtype_select(&wrong, NULL, "dtype.tmp", note), -1);
     unlink("dtype.tmp");
-    assert_int_equal(dtype_settle(&none, NULL, "dtype.tmp", note), 0);
+    assert_int_equal(dtype_select(&none, NULL, "dtype.tmp", note), 0);
     assert_string_equal(none, "fp32");
     none = NULL;
-    assert_int_equal(dtype_settle(&none, NULL, NULL, note), 0);
+    assert_int_equal(dtype_select(&none, NULL, NULL, note), 0);
     assert_string_equal(none, "fp32");
     assert_string_equal(note, "");
 }
@@ -88,7 +88,7 @@ static void resumes(const char *dtype, const struct resume_options *o)
     const char *found = NULL;
     char note[DTYPE_NOTE];
 
-    assert_int_equal(dtype_settle(&found, o, "weights.tmp", note), 0);
+    assert_int_equal(dtype_select(&found, o, "weights.tmp", note), 0);
     assert_string_equal(found, dtype);
 }
 

@@ -129,16 +129,16 @@ static int describe(struct encode *e)
  * rank. */
 static int meet(struct encode *e, ckpt **c)
 {
-    struct ckpt_options meeting = e->options.stdit.library;
+    struct ckpt_options rendezvous = e->options.stdit.library;
 
     e->ranks = 1;
-    if (!meeting.ranks)
-        return options_alone(&meeting);
-    meeting.device = "cpu";
-    meeting.vram = CKPT_VRAM_NONE;
-    meeting.host = 0;
-    meeting.nvme = NULL;
-    if (ckpt_open(c, &meeting))
+    if (!rendezvous.ranks)
+        return options_alone(&rendezvous);
+    rendezvous.device = "cpu";
+    rendezvous.vram = CKPT_VRAM_NONE;
+    rendezvous.host = 0;
+    rendezvous.nvme = NULL;
+    if (ckpt_open(c, &rendezvous))
         return say_fail("%s", ckpt_error(NULL));
     e->rank = ckpt_rank(*c);
     e->ranks = ckpt_ranks(*c);

@@ -304,7 +304,7 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     int rc = options_read(&reading, argc, argv);
     if (rc)
         return rc;
-    if (dtype_settle(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note))
+    if (dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note))
         return -1;
     bool out = o->out != NULL;
     o->out = out ? o->out : STDIT_OUT;

@@ -99,9 +99,9 @@ static int check_text(const struct stdit_options *o)
 /* Segments share whole chunks of 17 frames, which are 5 latent frames. */
 static int check_loop(struct stdit_options *o)
 {
-    bool told = o->condition_frames >= 0 || o->condition_edit >= 0;
+    bool given = o->condition_frames >= 0 || o->condition_edit >= 0;
 
-    if (told && o->loop == 1)
+    if (given && o->loop == 1)
         return say_fail("--condition-frames and --condition-edit are for --loop N");
     option_take(&o->condition_frames, 5, -1);
     o->condition_edit = o->condition_edit < 0 ? 0 : o->condition_edit;
@@ -142,7 +142,7 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
     if (rc)
         return rc;
     o->out = o->out ? o->out : STDIT_OUT;
-    return dtype_settle_weights(&o->dtype, o->train.load) || stdit_fill_preset(o) || check(o) ||
+    return dtype_select_for(&o->dtype, o->train.load) || stdit_fill_preset(o) || check(o) ||
                    outputs_untrained(&o->library)
                ? -1
                : 0;

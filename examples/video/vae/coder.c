@@ -94,8 +94,7 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
         return -1;
     if (!o->load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights of this model (%s)", o->model.model);
-    return dtype_settle_weights(&o->model.dtype, o->load) || outputs_untrained(&o->library) ? -1
-                                                                                            : 0;
+    return dtype_select_for(&o->model.dtype, o->load) || outputs_untrained(&o->library) ? -1 : 0;
 }
 
 int vae_coder_check_paths(const struct vae_coder *k, const char *file[2], bool directory)

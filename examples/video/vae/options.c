@@ -271,7 +271,7 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
     int rc = options_read(&reading, argc, argv);
     if (rc)
         return rc;
-    if (dtype_settle(&o->model.dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
+    if (dtype_select(&o->model.dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
         check_lengths(o) ||
         training_check(&o->train, &o->library, o->model.dtype, o->train.batch) ||

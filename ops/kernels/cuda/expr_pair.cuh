@@ -8,7 +8,7 @@
  * values.  For sums, products, and sums with an exact product this holds because fp32 has more than
  * twice the digits of bf16 plus two: rounding to fp32 first changes nothing.  The other functions
  * select or compare.  Computed NaNs are 0x7fff; values from memory may be other NaNs, which
- * expr_settled_pair() converts to 0x7fff.
+ * expr_canonical_pair() converts to 0x7fff.
  */
 #ifndef CKPT_CUDA_EXPR_PAIR_CUH
 #define CKPT_CUDA_EXPR_PAIR_CUH
@@ -62,7 +62,7 @@ EXPR_PAIR expr_mul_pair(unsigned x, unsigned y)
 }
 
 /* Returns x with every NaN replaced by 0x7fff. */
-EXPR_PAIR expr_settled_pair(unsigned x)
+EXPR_PAIR expr_canonical_pair(unsigned x)
 {
     return expr_fma_pair(x, EXPR_ONES, EXPR_MINUS_ZEROS);
 }
@@ -108,7 +108,7 @@ EXPR_PAIR expr_mask_pair(unsigned mask)
     return mask & EXPR_ONES;
 }
 
-/* ---- selections: NaN operands must be 0x7fff (settled) --------------------------------------- */
+/* ---- selections: NaN operands must be 0x7fff (canonical) ------------------------------------- */
 
 /* Zeros and NaN are returned unchanged. */
 EXPR_PAIR expr_sign_pair(unsigned x)

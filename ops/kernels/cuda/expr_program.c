@@ -22,10 +22,10 @@ struct writer {
     const struct expr *e;
     const enum ckpt_dtype *dtype; /* of the result, then of the operands */
     bool pairs;
-    bool word[EXPR_LIMIT];    /* h<i> exists */
-    bool settled[EXPR_LIMIT]; /* every NaN in h<i> is 0x7fff */
-    bool mask[EXPR_LIMIT];    /* m<i>, the mask of a comparison, exists */
-    bool rounded[EXPR_LIMIT]; /* r<i>, node i rounded to bf16, exists */
+    bool word[EXPR_LIMIT];      /* h<i> exists */
+    bool canonical[EXPR_LIMIT]; /* every NaN in h<i> is 0x7fff */
+    bool mask[EXPR_LIMIT];      /* m<i>, the mask of a comparison, exists */
+    bool rounded[EXPR_LIMIT];   /* r<i>, node i rounded to bf16, exists */
 };
 
 bool expr_leaf_has_place(const struct expr_node *n)
@@ -74,10 +74,10 @@ static bool all_words(const struct writer *w, const struct expr_node *n)
     return w->pairs && expr_arguments(n->code) > 0;
 }
 
-static bool all_settled(const struct writer *w, const struct expr_node *n)
+static bool all_canonical(const struct writer *w, const struct expr_node *n)
 {
     for (int k = 0; k < expr_arguments(n->code); k++)
-        if (!w->settled[n->arg[k]])
+        if (!w->canonical[n->arg[k]])
             return false;
     return true;
 }
@@ -107,9 +107,9 @@ static bool selects(const struct expr_node *n)
 }
 
 /* Writes word i with every NaN replaced by 0x7fff. */
-static void write_settled(const struct writer *w, int i)
+static void write_canonical(const struct writer *w, int i)
 {
-    fprintf(w->f, w->settled[i] ? "h%d" : "expr_settled_pair(h%d)", i);
+    fprintf(w->f, w->canonical[i] ? "h%d" : "expr_canonical_pair(h%d)", i);
 }
 
 /* Writes the mask of a condition. */
@@ -137,7 +137,7 @@ static void write_selection(struct writer *w, int i)
         if (n->code == EXPR_WHERE && k == 0)
             write_mask(w, n->arg[0]);
         else
-            write_settled(w, n->arg[k]);
+            write_canonical(w, n->arg[k]);
     }
     if (n->code == EXPR_CLAMP)
         fprintf(w->f, ", 0x%08xu, 0x%08xu", word_of(n->p), word_of(n->q));
@@ -172,7 +172,7 @@ static void write_rounded(struct writer *w, int i)
         write_rounded(w, n->arg[k]);
     fprintf(w->f, "    const unsigned r%d = ", i);
     if (w->word[i]) {
-        write_settled(w, i);
+        write_canonical(w, i);
     } else if (selection) {
         fprintf(w->f, "expr_select_pair(");
         write_mask(w, n->arg[0]);
@@ -196,7 +196,7 @@ static void write_rounded(struct writer *w, int i)
 static void write_word(struct writer *w, int i)
 {
     const struct expr_node *n = &w->e->node[i];
-    w->settled[i] = n->code != EXPR_INPUT;
+    w->canonical[i] = n->code != EXPR_INPUT;
     if (n->code == EXPR_INPUT && w->dtype[n->arg[0] + 1] == CKPT_BF16) {
         fprintf(w->f, "    const unsigned h%d = x%d;\n", i, n->arg[0]);
     } else if (n->code == EXPR_CONSTANT && is_bf16(n->p)) {
@@ -226,7 +226,7 @@ static void write_float(const struct writer *w, int i, char element, int leaf, i
     const int arguments = expr_arguments(n->code);
     fprintf(w->f, "    const float %c%d = ", element, i);
     /* in fp32 a NaN that was selected keeps its bits */
-    if (w->word[i] && (n->code == EXPR_BF16 || arguments == 0 || all_settled(w, n))) {
+    if (w->word[i] && (n->code == EXPR_BF16 || arguments == 0 || all_canonical(w, n))) {
         fprintf(w->f, "expr_%s(h%d);\n", element == 'a' ? "low" : "high", i);
     } else if (n->code == EXPR_INPUT) {
         fprintf(w->f, "x%d%c;\n", n->arg[0], element);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans with offloads.  A point is a schedule of the frontier and an amount of each kind to
- * offload. The simulation (flow.c) compares points: less recompute needs more copies, and copies
- * that are not hidden make steps wait.  The search tries points all over the frontier, then runs a
- * pattern search from the best.  Addresses come last.  If they exceed the budget, another round has
- * fewer bytes alive; then budgets between the one that fits and the one that does not are tried.
+ * offload. The simulation (timeline.c) compares points: less recompute needs more copies, and
+ * copies that are not hidden make steps wait.  The search tries points all over the frontier, then
+ * runs a pattern search from the best.  Addresses come last.  If they exceed the budget, another
+ * round has fewer bytes alive; then budgets between the one that fits and the one that does not are
+ * tried.
  */
 #include <math.h>
 #include <stdlib.h>

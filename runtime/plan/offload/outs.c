@@ -28,7 +28,7 @@ struct due {
 };
 
 /* One queue.  Items are positions in its old order, which is the order of out_step. */
-struct turns {
+struct out_queue {
     const struct transfer *x;
     const struct ranking *outs;
     double drained;   /* when the last copy out of the step before has ended */
@@ -40,12 +40,12 @@ struct turns {
     int32_t *order; /* the new order, of idle gaps */
 };
 
-static const struct idle_gap *gap_at(const struct turns *t, int32_t i)
+static const struct idle_gap *gap_at(const struct out_queue *t, int32_t i)
 {
     return &t->x->list[t->outs->items[i]];
 }
 
-static double length_of(const struct turns *t, int32_t i)
+static double length_of(const struct out_queue *t, int32_t i)
 {
     return gap_at(t, i)->offload.out_end - gap_at(t, i)->offload.out_start;
 }
@@ -83,13 +83,13 @@ static int compare_dues(const void *a, const void *b)
     return (x->item > y->item) - (x->item < y->item);
 }
 
-static void add_due(struct turns *t, int32_t item, double back)
+static void add_due(struct out_queue *t, int32_t item, double back)
 {
     t->dues[t->n_dues++] = (struct due){t->x->seconds + back, 0, item};
     t->rank[item] = INFINITY;
 }
 
-static void rank_items(struct turns *t)
+static void rank_items(struct out_queue *t)
 {
     const struct transfer *x = t->x;
     double until = INFINITY;
@@ -109,12 +109,12 @@ static void rank_items(struct turns *t)
 
 /* ---- the queue ------------------------------------------------------------------------------ */
 
-static bool before(const struct turns *t, int32_t a, int32_t b)
+static bool before(const struct out_queue *t, int32_t a, int32_t b)
 {
     return t->rank[a] != t->rank[b] ? t->rank[a] < t->rank[b] : a < b;
 }
 
-static void push(struct turns *t, int32_t item)
+static void push(struct out_queue *t, int32_t item)
 {
     int32_t i = t->waiting++;
     for (; i > 0 && before(t, item, t->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -122,7 +122,7 @@ static void push(struct turns *t, int32_t item)
     t->heap[i] = item;
 }
 
-static int32_t pop(struct turns *t)
+static int32_t pop(struct out_queue *t)
 {
     int32_t top = t->heap[0], n = --t->waiting, last = t->heap[n], i = 0;
     for (int32_t k = 1; k < n; i = k, k = 2 * i + 1) {
@@ -136,7 +136,7 @@ static int32_t pop(struct turns *t)
 }
 
 /* The next item that may begin now, or -1. */
-static int32_t take_turn(struct turns *t, double now)
+static int32_t take_turn(struct out_queue *t, double now)
 {
     const struct due *d = t->next_due < t->n_dues ? &t->dues[t->next_due] : NULL;
     int32_t top = t->waiting > 0 ? t->heap[0] : -1;
@@ -148,7 +148,7 @@ static int32_t take_turn(struct turns *t, double now)
     return top < 0 ? -1 : pop(t);
 }
 
-static void serve(struct turns *t)
+static void serve(struct out_queue *t)
 {
     double now = 0;
     for (int32_t served = 0, next = 0; served < t->outs->n;) {
@@ -168,7 +168,7 @@ static void serve(struct turns *t)
 static int order_queue(const struct transfer *x, const struct ranking *outs, struct pool *m,
                        int32_t *order)
 {
-    struct turns t = {.x = x, .outs = outs, .order = order};
+    struct out_queue t = {.x = x, .outs = outs, .order = order};
     POOL_ARRAY(m, t.rank, outs->n);
     POOL_ARRAY(m, t.heap, outs->n);
     POOL_ARRAY(m, t.dues, outs->n);

@@ -2,7 +2,7 @@
 /*
  * The selection of idle gaps: first given amounts of each kind, then gaps that span the peak until
  * all steps fit.  The byte counts assume that a taken storage is freed at once and is back just in
- * time.  The simulation (flow.c) accounts for the time of copies, and compares amounts.
+ * time.  The simulation (timeline.c) accounts for the time of copies, and compares amounts.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Offloading of one schedule, from the selection of idle gaps to the plan.  The parts are in
- * updates.c, idle_gaps.c, select.c, tiers.c and flow.c. */
+ * updates.c, idle_gaps.c, select.c, tiers.c and timeline.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

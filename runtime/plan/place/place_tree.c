@@ -124,7 +124,7 @@ static void sort_row(struct tree *t, int32_t k)
  * Raises the floor of a section to its lowest base.  Stacking the remaining items in order of base
  * gives the lowest possible height: returns false if that is above the capacity.
  */
-static bool settle_section(struct tree *t, int32_t k)
+static bool raise_floor(struct tree *t, int32_t k)
 {
     const int32_t *row = t->alive.data + t->alive.start[k], n = t->open[k];
     const int64_t *bytes = t->bytes, *keys = t->keys;
@@ -155,7 +155,7 @@ static bool propagate(struct tree *t, int32_t from, int32_t to)
         t->work += t->prefix[k];
     }
     for (int32_t k = low; k < high; k++) {
-        if (t->open[k] > 0 && !settle_section(t, k)) {
+        if (t->open[k] > 0 && !raise_floor(t, k)) {
             t->failures[k]++;
             return false;
         }
@@ -188,7 +188,7 @@ bool tree_raise(struct tree *t, int32_t section, int64_t floor)
 bool tree_root(struct tree *t)
 {
     for (int32_t k = 0; k < t->s->n; k++)
-        if (t->open[k] > 0 && !settle_section(t, k))
+        if (t->open[k] > 0 && !raise_floor(t, k))
             return false;
     return true;
 }

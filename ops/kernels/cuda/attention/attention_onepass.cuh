@@ -250,7 +250,7 @@ __device__ __forceinline__ void onepass_take(const struct attention_args &a,
     const uint32_t bytes = sizeof here->sums[0];
     const int n = w.n;
     onepass_place p(a, w);
-    bool told = false; /* that there is room */
+    bool signalled = false; /* that there is room */
     for (int i = 0; i < slot; i++)
         p.next(a, w);
 #pragma unroll 1
@@ -259,7 +259,7 @@ __device__ __forceinline__ void onepass_take(const struct attention_args &a,
         const int64_t number = p.number<S>(a, w);
         float *sum = a.sums + number * (S::QUERIES * S::D);
         const bool last = order.number == order.last, comes = last && order.number > 0;
-        if (!told && !comes)
+        if (!signalled && !comes)
             barrier_arrive(&here->room[slot]);
         if (order.number > 0) {
             while (onepass_released(a.dq_order + number) < order.number)
@@ -273,7 +273,7 @@ __device__ __forceinline__ void onepass_take(const struct attention_args &a,
         barrier_wait(&here->full[slot], use);
         for (int i = 0; i < S::IN_FLIGHT; i++)
             p.next(a, w);
-        told = false;
+        signalled = false;
         if (last)
             continue;
         if (order.number == 0)
@@ -283,9 +283,9 @@ __device__ __forceinline__ void onepass_take(const struct attention_args &a,
         stores_commit();
         if (t + S::IN_FLIGHT < n) {
             const struct onepass_order next = onepass_order_of<S>(a, w, p.tile);
-            told = next.number < next.last || next.number == 0;
+            signalled = next.number < next.last || next.number == 0;
         }
-        if (told) {
+        if (signalled) {
             stores_read<0>();
             barrier_arrive(&here->room[slot]);
         }

@@ -40,7 +40,7 @@ struct line {
     int32_t used;      /* number of ins whose use is at or before the current step */
 };
 
-struct flow {
+struct timeline {
     struct transfer *x;
     int64_t device;
     double limit;
@@ -62,7 +62,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-static void set_lines(struct flow *f)
+static void set_lines(struct timeline *f)
 {
     struct transfer *x = f->x;
     const struct ranking *outs = x->outs, *ins = x->ins;
@@ -79,7 +79,7 @@ static void set_lines(struct flow *f)
 
 /* ---- the queues out ------------------------------------------------------------------------- */
 
-static void find_leaving(const struct flow *f, struct line *l)
+static void find_leaving(const struct timeline *f, struct line *l)
 {
     bool any = l->carried || l->head < l->sent;
     const struct idle_gap *a = any ? &f->x->list[l->outs->items[l->head]] : NULL;
@@ -87,7 +87,7 @@ static void find_leaving(const struct flow *f, struct line *l)
 }
 
 /* The copy at the head of a queue out is complete before step k. */
-static void complete(struct flow *f, struct line *l, int32_t k)
+static void complete(struct timeline *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
     int32_t i = l->outs->items[l->head];
@@ -105,7 +105,7 @@ static void complete(struct flow *f, struct line *l, int32_t k)
 }
 
 /* When a collective has read the next held storage, or INFINITY. */
-static double held_until(const struct flow *f)
+static double held_until(const struct timeline *f)
 {
     const struct ranking *r = &f->x->held;
     return f->held < r->n ? comm_queue_busy(f->x->comm, f->x->list[r->items[f->held]].storage)
@@ -114,7 +114,7 @@ static double held_until(const struct flow *f)
 
 /* Frees the storages that leave without a copy before step k.  A collective under way still holds
  * its operands; if x->tight, later steps wait for the collective instead. */
-static void leave_clean(struct flow *f, int32_t k)
+static void leave_clean(struct timeline *f, int32_t k)
 {
     struct transfer *x = f->x;
     for (; f->left < x->cleans.n; f->left++) {
@@ -133,7 +133,7 @@ static void leave_clean(struct flow *f, int32_t k)
     }
 }
 
-static void complete_until(struct flow *f, int32_t k, double now)
+static void complete_until(struct timeline *f, int32_t k, double now)
 {
     for (struct line *l = f->lines; l < f->end; l++)
         while (l->leaves <= now)
@@ -147,7 +147,7 @@ static void complete_until(struct flow *f, int32_t k, double now)
 }
 
 /* Waits until the next copy out or collective frees bytes. */
-static void wait_out(struct flow *f, int32_t k)
+static void wait_out(struct timeline *f, int32_t k)
 {
     double copy = fmin(f->lines[TIER_HOST].leaves, f->lines[TIER_NVME].leaves);
     double held = held_until(f);
@@ -157,13 +157,13 @@ static void wait_out(struct flow *f, int32_t k)
     complete_until(f, k, f->now);
 }
 
-static void find_send_step(const struct flow *f, struct line *l)
+static void find_send_step(const struct timeline *f, struct line *l)
 {
     bool any = l->sent < l->outs->n;
     l->send_step = any ? f->x->list[l->outs->items[l->sent]].out_step : INT32_MAX;
 }
 
-static void send(struct flow *f, struct line *l, int32_t k)
+static void send(struct timeline *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
     while (l->send_step <= k) {
@@ -183,13 +183,13 @@ static void send(struct flow *f, struct line *l, int32_t k)
 
 /* ---- the queues in -------------------------------------------------------------------------- */
 
-static struct idle_gap *first_coming(const struct flow *f, const struct line *l)
+static struct idle_gap *first_coming(const struct timeline *f, const struct line *l)
 {
     return l->next_in < l->ins->n ? &f->x->list[l->ins->items[l->next_in]] : NULL;
 }
 
 /* The first step from k on such that the bytes of `a` fit from there to its use. */
-static int32_t clear_from(const struct flow *f, const struct idle_gap *a, int32_t k)
+static int32_t clear_from(const struct timeline *f, const struct idle_gap *a, int32_t k)
 {
     const struct transfer *x = f->x;
     int32_t least = a->wraps ? 0 : a->out_step + 1;
@@ -200,12 +200,12 @@ static int32_t clear_from(const struct flow *f, const struct idle_gap *a, int32_
 }
 
 /* When the host, in the previous step, has made the value that comes back. */
-static double made_at(const struct flow *f, const struct idle_gap *a)
+static double made_at(const struct timeline *f, const struct idle_gap *a)
 {
     return a->group >= 0 && !f->drains ? f->x->groups[a->group].end - f->shift : 0;
 }
 
-static void bring(struct flow *f, struct line *l, int32_t k)
+static void bring(struct timeline *f, struct line *l, int32_t k)
 {
     struct idle_gap *a = first_coming(f, l);
     a->offload.in_step = k;
@@ -220,7 +220,7 @@ static void bring(struct flow *f, struct line *l, int32_t k)
 }
 
 /* Submits copies in for which there is room, unless the queue is busy for all of step k. */
-static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
+static void prefetch(struct timeline *f, struct line *l, int32_t k, double seconds)
 {
     struct transfer *x = f->x;
     for (struct idle_gap *a; (a = first_coming(f, l)) && l->in_free < f->now + seconds;) {
@@ -236,7 +236,7 @@ static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
 
 /* Submits the copies in that step k needs, waiting for their copies out.  Returns when the last of
  * them ends, or 0. */
-static double bring_own(struct flow *f, struct line *l, int32_t k)
+static double bring_own(struct timeline *f, struct line *l, int32_t k)
 {
     const struct transfer *x = f->x;
     for (int32_t i = l->next_in; i < l->ins->n && x->list[l->ins->items[i]].use_step == k; i++)
@@ -254,7 +254,7 @@ static double bring_own(struct flow *f, struct line *l, int32_t k)
 
 /* The host runs one update after the other, each once its gradient and the clip values are there.
  * It does not wait for steps of the device. */
-static void step_on_host(struct flow *f, int32_t k)
+static void step_on_host(struct timeline *f, int32_t k)
 {
     struct transfer *x = f->x;
     struct update_group *b = &x->groups[x->group_at[k]];
@@ -264,7 +264,7 @@ static void step_on_host(struct flow *f, int32_t k)
     x->free[k] = x->start[k] = f->now;
 }
 
-static void send_clip(struct flow *f)
+static void send_clip(struct timeline *f)
 {
     struct transfer *x = f->x;
     struct line *l = &f->lines[TIER_HOST];
@@ -275,7 +275,7 @@ static void send_clip(struct flow *f)
 }
 
 /* Returns when a step that could begin at `start` can begin with regard to collectives. */
-static double wait_comm(struct flow *f, int32_t k, double start)
+static double wait_comm(struct timeline *f, int32_t k, double start)
 {
     const struct transfer *x = f->x;
     double ready = comm_queue_wait(x->comm, k, start);
@@ -285,7 +285,7 @@ static double wait_comm(struct flow *f, int32_t k, double start)
     return ready;
 }
 
-static void simulate_step(struct flow *f, int32_t k)
+static void simulate_step(struct timeline *f, int32_t k)
 {
     struct transfer *x = f->x;
     double seconds = x->length[k], brought = 0;
@@ -317,7 +317,7 @@ static void simulate_step(struct flow *f, int32_t k)
 }
 
 /* Compute waits until all collectives are done; this happens `times` times in a whole step. */
-static void wait_collectives(struct flow *f, int32_t times)
+static void wait_collectives(struct timeline *f, int32_t times)
 {
     double waits = comm_queue_end(f->x->comm) - f->now;
     if (waits <= 0)
@@ -326,14 +326,14 @@ static void wait_collectives(struct flow *f, int32_t times)
     f->now += waits;
 }
 
-static void end_body(struct flow *f)
+static void end_body(struct timeline *f)
 {
     wait_collectives(f, f->x->g->n_micro);
     f->body = f->now;
 }
 
 /* Begins a step in which the copies outs[head ..] of the previous step are still under way. */
-static void start_line(struct flow *f, struct line *l, int32_t head)
+static void start_line(struct timeline *f, struct line *l, int32_t head)
 {
     struct transfer *x = f->x;
     int32_t n = l->outs->n;
@@ -353,13 +353,13 @@ static void start_line(struct flow *f, struct line *l, int32_t head)
 
 /* The clip values occupy the device until the end of their step only: the next step waits for their
  * copy out. */
-static double clip_left(const struct flow *f)
+static double clip_left(const struct timeline *f)
 {
     return f->x->hosted && !f->drains ? fmax(0, f->x->clip_end - f->shift) : 0;
 }
 
 /* Simulates one step; now is INFINITY if the step cannot end within the limit. */
-static void simulate_round(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
+static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], double shift)
 {
     struct transfer *x = f->x;
     double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* 1e-9: rounding of sums */
@@ -390,7 +390,7 @@ static void simulate_round(struct flow *f, const int32_t heads[TIER_COUNT], doub
 
 /* A checksum of what a step leaves to the next one: the ends of copies out under way and of work on
  * the host. */
-static double left_over(const struct flow *f)
+static double left_over(const struct timeline *f)
 {
     const struct transfer *x = f->x;
     double sum = 0;
@@ -431,7 +431,7 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
 }
 
 /* A lower bound of the step: the busier queue in. */
-static double min_seconds(const struct flow *f)
+static double min_seconds(const struct timeline *f)
 {
     double most = 0;
     for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
@@ -447,7 +447,7 @@ static double min_seconds(const struct flow *f)
 void transfer_simulate(struct transfer *x, int64_t device, double limit)
 {
     const struct graph *g = x->g;
-    struct flow f = {.x = x, .device = device, .limit = limit};
+    struct timeline f = {.x = x, .device = device, .limit = limit};
     f.drains = g->n_micro > 1 || x->serial;
     const int32_t ends[TIER_COUNT] = {x->outs[TIER_HOST].n, x->outs[TIER_NVME].n};
     int32_t heads[TIER_COUNT] = {ends[TIER_HOST], ends[TIER_NVME]};
