@@ -283,9 +283,12 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
     size_t n = (size_t)(n_in + n_out + 1);
     ckpt_tensor *in = calloc(n, sizeof *in);
     struct ckpt_desc *descs = calloc(n, sizeof *descs);
-    int rc = in && descs ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to record %s", def->name);
-    if (!rc)
-        rc = resolve_operands(t, def, n_in, x, in, descs);
+    if (!in || !descs) {
+        free(in);
+        free(descs);
+        return tape_fail(t, CKPT_ENOMEM, "no memory to record %s", def->name);
+    }
+    int rc = resolve_operands(t, def, n_in, x, in, descs);
     if (!rc) {
         struct ckpt_call call = {.n_in = n_in,
                                  .n_out = n_out,

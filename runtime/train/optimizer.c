@@ -179,12 +179,10 @@ static struct optim_rule rule_of(const ckpt_optimizer *o, const struct ckpt_opti
     return r;
 }
 
-int ckpt_optimizer_group(ckpt_optimizer *o, const char *pattern,
-                         const struct ckpt_optimizer_group *settings)
+static int add_group(ckpt_optimizer *o, const char *pattern,
+                     const struct ckpt_optimizer_group *settings)
 {
     struct ckpt_optimizer_group s = CKPT_OPTIMIZER_GROUP_INIT;
-    ERRORS_TO(o ? o->error : NULL);
-    NOT_NULL(o);
     if (!pattern || !*pattern || !settings)
         return fail_group(o, pattern, "it needs a pattern and settings");
     if (sized_read("struct ckpt_optimizer_group", &s, sizeof s, settings))
@@ -205,4 +203,12 @@ int ckpt_optimizer_group(ckpt_optimizer *o, const char *pattern,
     groups[o->n_groups++] = (struct optim_group){
         .pattern = copy, .min_ndim = s.min_ndim, .max_ndim = s.max_ndim, .rule = rule_of(o, &s)};
     return 0;
+}
+
+int ckpt_optimizer_group(ckpt_optimizer *o, const char *pattern,
+                         const struct ckpt_optimizer_group *settings)
+{
+    ERRORS_TO(o ? o->error : NULL);
+    NOT_NULL(o);
+    return add_group(o, pattern, settings);
 }
