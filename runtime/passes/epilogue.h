@@ -4,8 +4,8 @@
  * (epilogue.c).  One file per pattern: epilogue_gelu.c, epilogue_gate.c, and epilogue_fp8.c for
  * 8-bit products.
  */
-#ifndef CKPT_OPS_EPILOGUE_H
-#define CKPT_OPS_EPILOGUE_H
+#ifndef CKPT_PASSES_EPILOGUE_H
+#define CKPT_PASSES_EPILOGUE_H
 
 #include "ops.h"
 #include "passes/passes.h"

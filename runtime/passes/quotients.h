@@ -4,8 +4,8 @@
  * ckpt_div(ckpt_sum(x * mask), ckpt_maximum(ckpt_sum(mask), 1)).  coupled.c finds them; here they
  * become quotients by the count of the whole step.
  */
-#ifndef CKPT_OPS_QUOTIENTS_H
-#define CKPT_OPS_QUOTIENTS_H
+#ifndef CKPT_PASSES_QUOTIENTS_H
+#define CKPT_PASSES_QUOTIENTS_H
 
 #include "tape/tape.h"
 

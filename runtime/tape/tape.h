@@ -4,22 +4,19 @@
  *
  * SSA: a tensor is made by one op.  An in-place op makes a new tensor on the same storage.
  *
- * The tape room decides what a training step computes.  It records the calls of a model, infers
- * shapes at once, appends the reverse of the recorded ops (differentiate.c) and, if ranks share
- * parameters, the gathers and sums (shard.c).  The optim room appends the update by the same
- * calls.  The result is a straight line of ops over storages; every later room works on that line,
+ * The room records the calls of a model and infers shapes at once.  Passes (passes.h) append the
+ * reverse of the recorded ops, the sums over ranks and the update by the same calls, and rewrite
+ * ops.  The result is a straight line of ops over storages; every later room works on that line,
  * and none changes the numbers it computes.
  *
- * - The order of ops and of sums is fixed here: the gradient of a tensor with many uses is summed
- *   in the reverse order of use, in fp32.
  * - An error sticks: the first bad call is kept with op, shapes and the caller's line, later calls
  *   do nothing, and ckpt_compile returns it.
  * - A feed is an op just before its first use, so that it can be late and its copy can be freed.
  * - Storages, tensors and ops are named by index, not by pointer, since all three arrays grow.
  * - Who reads and writes a tensor is on the tape (uses.h), kept current by each call below.
  *
- * It may use the core, the table of ops, and how ranks share parameters (sharing.h).  Of the
- * context it sees only struct tape_env; it knows nothing of plans, devices, tiers, files or
+ * It may use the core, and how ranks share parameters (sharing.h, layout.h).  Of the context it
+ * sees only struct tape_env; it knows no op, and nothing of plans, devices, tiers, files or
  * communicators.  A test makes a tape without a context (tests/unit/test_tape.c).  One thread at a
  * time uses a tape.
  */
