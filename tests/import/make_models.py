@@ -1,0 +1,522 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Exports small PyTorch models with what PyTorch computes for them: see tests/import/README.
+
+    make_models.py kept FOLDER [NAME...]   the models whose files are in tests/import/models, packed
+    make_models.py all  FOLDER [NAME...]   these and many more, not packed: a few GB
+
+Run by hand, with torch, diffusers, transformers, timm and safetensors installed; nothing is downloaded.
+Files depend on the versions, which are written in them.  A model that cannot be made is reported and
+skipped; the exit status is then 1.
+"""
+import gzip
+import logging
+import os
+import sys
+import time
+import warnings
+import zlib
+
+os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+MODELS = {}  # name: (in tests/import/models, function that returns module, args, kwargs)
+
+
+def model(name, kept=False):
+    def enter(make):
+        MODELS[name] = (kept, make)
+        return make
+    return enter
+
+
+def floats(*shape):
+    return torch.randn(shape)
+
+
+def integers(top, *shape):
+    return torch.randint(0, top, shape)
+
+
+# ---- modules written out ------------------------------------------------------------------------
+
+
+class Probe(nn.Module):
+    """Every kind of name that an archive has: tied, transposed, constant, kept and changing buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(40, 12, padding_idx=0)
+        self.tied = nn.Linear(12, 40, bias=False)
+        self.tied.weight = self.embed.weight
+        self.turned = nn.Parameter(torch.randn(12, 12).t() * 0.3)
+        self.mlp = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 12))
+        self.register_buffer("scale", torch.rand(12) + 0.5)
+        self.register_buffer("shift", torch.rand(12), persistent=False)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("average", torch.zeros(12))
+        self.unused = nn.Parameter(torch.randn(3))
+
+    def forward(self, ids, weights):
+        self.calls.add_(1)
+        x = self.embed(ids) * self.scale + self.shift
+        x = x @ self.turned
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(x.mean((0, 1)), alpha=0.1)
+        x = F.layer_norm(x + self.mlp(x), (12,)) * torch.tensor([1.0, 2.0, 3.0] * 4)
+        return {"logits": self.tied(x), "mean": (x * weights[..., None]).sum(1)}
+
+
+class Norms(nn.Module):
+    """A CNN whose normalisations keep running statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8),
+                                   nn.ReLU(inplace=True), nn.MaxPool2d(2))
+        self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, padding="same", groups=8), nn.Hardswish(),
+                                  nn.Conv2d(8, 16, 1), nn.BatchNorm2d(16, momentum=0.3), nn.SiLU(inplace=True))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, image, label):
+        x = self.deep(self.first(image))
+        x = F.adaptive_avg_pool2d(x, 1).flatten(1)
+        return F.cross_entropy(self.head(x), label, label_smoothing=0.1)
+
+
+class Volume(nn.Module):
+    """A 3-D segmentation network: strided and transposed convolutions, a skip, a loss for each voxel."""
+
+    def __init__(self):
+        super().__init__()
+        self.fine = nn.Sequential(nn.Conv3d(1, 6, 3, padding=1), nn.InstanceNorm3d(6, affine=True), nn.LeakyReLU())
+        self.down = nn.Conv3d(6, 12, 3, stride=2, padding=1)
+        self.slope = nn.PReLU(12)
+        self.up = nn.ConvTranspose3d(12, 6, 2, stride=2)
+        self.head = nn.Conv3d(12, 3, 1)
+
+    def forward(self, volume, classes):
+        fine = self.fine(volume)
+        up = self.up(self.slope(self.down(fine)))
+        return F.cross_entropy(self.head(torch.cat([fine, up], 1)), classes)
+
+
+class Autoencoder3d(nn.Module):
+    """A video autoencoder: causal padding in time, group norm, doubling by nearest neighbours."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Conv3d(3, 8, 3)
+        self.norm = nn.GroupNorm(2, 8)
+        self.down = nn.Conv3d(8, 8, 3, stride=(1, 2, 2))
+        self.latent = nn.Conv3d(8, 4, 1)
+        self.leave = nn.Conv3d(2, 8, 3)
+        self.gamma = nn.Parameter(torch.ones(8, 1, 1, 1))
+        self.out = nn.Conv3d(8, 3, 3)
+
+    @staticmethod
+    def pad(x):
+        return F.pad(x, (1, 1, 1, 1, 2, 0), mode="replicate")
+
+    def forward(self, video):
+        x = F.silu(self.norm(self.enter(self.pad(video))))
+        mean, logvar = self.latent(self.down(self.pad(x))).chunk(2, dim=1)
+        kl = 0.5 * (mean.pow(2) + logvar.clamp(-30, 20).exp() - 1 - logvar.clamp(-30, 20)).mean()
+        x = F.interpolate(mean, scale_factor=(1.0, 2.0, 2.0), mode="nearest")
+        x = F.normalize(self.leave(self.pad(x)), dim=1) * self.gamma * 8 ** 0.5
+        return F.mse_loss(self.out(self.pad(F.silu(x))), video) + 1e-2 * kl
+
+
+class Recon(nn.Module):
+    """An autoencoder of diffusers from end to end."""
+
+    def __init__(self, vae):
+        super().__init__()
+        self.vae = vae
+
+    def forward(self, x):
+        d = self.vae.encode(x).latent_dist
+        return self.vae.decode(d.mode(), return_dict=False)[0], d.mean, d.logvar
+
+
+model("probe", kept=True)(lambda: (Probe(), (), dict(ids=integers(40, 2, 6), weights=floats(2, 6))))
+model("norms", kept=True)(lambda: (Norms(), (floats(4, 3, 12, 12), integers(10, 4)), {}))
+model("volume", kept=True)(lambda: (Volume(), (floats(1, 1, 6, 8, 8), integers(3, 1, 6, 8, 8)), {}))
+model("autoencoder3d", kept=True)(lambda: (Autoencoder3d(), (floats(1, 3, 3, 8, 8),), {}))
+
+# ---- diffusers ----------------------------------------------------------------------------------
+
+
+def diffusion(name, cls, config, inputs, kept=False):
+    def make():
+        import diffusers
+        return getattr(diffusers, cls)(**config), (), dict(inputs(), return_dict=False)
+    model(name, kept)(make)
+
+
+def wan(channels, timestep):
+    return (dict(num_attention_heads=2, attention_head_dim=24, in_channels=channels, out_channels=channels,
+                 text_dim=16, freq_dim=16, ffn_dim=48, num_layers=1, rope_max_seq_len=32),
+            lambda: dict(hidden_states=floats(1, channels, 3, 8, 8), timestep=integers(999, *timestep),
+                         encoder_hidden_states=floats(1, 7, 16)))
+
+
+def cogvideo(rotary):
+    def inputs():
+        more = dict(image_rotary_emb=(floats(32, 16), floats(32, 16))) if rotary else {}
+        return dict(hidden_states=floats(1, 2, 4, 8, 8), timestep=integers(999, 1),
+                    encoder_hidden_states=floats(1, 6, 24), **more)
+    return dict(num_attention_heads=2, attention_head_dim=16, in_channels=4, out_channels=4, time_embed_dim=16,
+                text_embed_dim=24, num_layers=1 if not rotary else 2, sample_width=8, sample_height=8,
+                sample_frames=5, max_text_seq_length=6, use_rotary_positional_embeddings=rotary), inputs
+
+
+diffusion("wan", "WanTransformer3DModel", *wan(16, (1,)), kept=True)
+diffusion("wan_turns", "WanTransformer3DModel", *wan(8, (1, 48)))
+diffusion("cogvideo", "CogVideoXTransformer3DModel", *cogvideo(False), kept=True)
+diffusion("cogvideo_rotary", "CogVideoXTransformer3DModel", *cogvideo(True))
+diffusion("hunyuanvideo", "HunyuanVideoTransformer3DModel",
+          dict(in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=12, num_layers=1,
+               num_single_layers=1, num_refiner_layers=1, patch_size=1, patch_size_t=1, guidance_embeds=True,
+               text_embed_dim=16, pooled_projection_dim=8, rope_axes_dim=(4, 4, 4)),
+          lambda: dict(hidden_states=floats(1, 4, 3, 4, 4), timestep=integers(999, 1),
+                       encoder_hidden_states=floats(1, 12, 16), encoder_attention_mask=torch.ones(1, 12),
+                       pooled_projections=floats(1, 8), guidance=floats(1)))
+diffusion("flux", "FluxTransformer2DModel",
+          dict(patch_size=1, in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
+               num_attention_heads=2, joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=[4, 4, 8],
+               guidance_embeds=True),
+          lambda: dict(hidden_states=floats(1, 16, 4), encoder_hidden_states=floats(1, 8, 32),
+                       pooled_projections=floats(1, 32), timestep=floats(1), img_ids=floats(16, 3),
+                       txt_ids=floats(8, 3), guidance=floats(1)))
+diffusion("qwenimage", "QwenImageTransformer2DModel",
+          dict(patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=16,
+               num_attention_heads=3, joint_attention_dim=16, axes_dims_rope=(8, 4, 4)),
+          lambda: dict(hidden_states=floats(1, 16, 16), encoder_hidden_states=floats(1, 7, 16),
+                       encoder_hidden_states_mask=torch.ones(1, 7).long(), timestep=floats(1),
+                       img_shapes=[(1, 4, 4)]))
+diffusion("pixart", "PixArtTransformer2DModel",
+          dict(sample_size=8, num_layers=2, patch_size=2, attention_head_dim=8, num_attention_heads=3,
+               caption_channels=32, in_channels=4, cross_attention_dim=24, out_channels=8, norm_num_groups=8,
+               use_additional_conditions=False),
+          lambda: dict(hidden_states=floats(1, 4, 8, 8), encoder_hidden_states=floats(1, 9, 32),
+                       timestep=integers(999, 1), added_cond_kwargs=dict(resolution=None, aspect_ratio=None)))
+diffusion("mochi", "MochiTransformer3DModel",
+          dict(patch_size=2, num_attention_heads=2, attention_head_dim=8, num_layers=2, pooled_projection_dim=16,
+               in_channels=4, qk_norm="rms_norm", text_embed_dim=16, time_embed_dim=4, activation_fn="swiglu",
+               max_sequence_length=16),
+          lambda: dict(hidden_states=floats(1, 4, 2, 16, 16), encoder_hidden_states=floats(1, 16, 16),
+                       timestep=integers(999, 1), encoder_attention_mask=torch.ones(1, 16).bool()))
+diffusion("dit", "DiTTransformer2DModel",
+          dict(num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=8, num_layers=1,
+               sample_size=8, patch_size=2, num_embeds_ada_norm=10, norm_num_groups=4),
+          lambda: dict(hidden_states=floats(2, 4, 8, 8), timestep=integers(999, 2), class_labels=integers(10, 2)),
+          kept=True)
+
+
+def unet(widths, size, heads, projection):
+    config = dict(block_out_channels=widths, layers_per_block=1, sample_size=size, in_channels=4, out_channels=4,
+                  down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+                  up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"), attention_head_dim=heads,
+                  norm_num_groups=4, cross_attention_dim=8)
+    if projection:
+        config.update(use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=8,
+                      transformer_layers_per_block=(1, 1), projection_class_embeddings_input_dim=80)
+
+    def inputs():
+        more = dict(added_cond_kwargs=dict(text_embeds=floats(1, 32), time_ids=floats(1, 6))) if projection else {}
+        return dict(sample=floats(1, 4, size, size), timestep=integers(999, 1),
+                    encoder_hidden_states=floats(1, 7, 8), **more)
+    return config, inputs
+
+
+diffusion("unet", "UNet2DConditionModel", *unet((4, 8), 8, 2, False), kept=True)
+diffusion("unet_sdxl", "UNet2DConditionModel", *unet((32, 64), 16, (2, 4), True))
+
+
+def vae(name, cls, config, *shape):
+    def make():
+        import diffusers
+        return Recon(getattr(diffusers, cls)(**config)), (floats(*shape),), {}
+    model(name)(make)
+
+
+TWO = dict(down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2)
+vae("vae_image", "AutoencoderKL", dict(block_out_channels=(16, 32), latent_channels=4, norm_num_groups=8, **TWO),
+    1, 3, 16, 16)
+vae("vae_wan", "AutoencoderKLWan",
+    dict(base_dim=16, decoder_base_dim=16, z_dim=48, dim_mult=[1, 1, 1, 1], num_res_blocks=1,
+         temperal_downsample=[False, True, True], is_residual=True, in_channels=12, out_channels=12, patch_size=2,
+         scale_factor_spatial=16), 1, 3, 5, 32, 32)
+vae("vae_cogvideo", "AutoencoderKLCogVideoX",
+    dict(block_out_channels=(8, 8, 8, 8), latent_channels=4, layers_per_block=1, norm_num_groups=2), 1, 3, 9, 16, 16)
+vae("vae_hunyuan", "AutoencoderKLHunyuanVideo",
+    dict(latent_channels=4, block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4), 1, 3, 9, 16, 16)
+
+
+@model("vq")
+def _():
+    import diffusers
+    return (diffusers.VQModel(block_out_channels=(16, 32), latent_channels=3, num_vq_embeddings=32,
+                              norm_num_groups=8, **TWO), (floats(1, 3, 16, 16),), dict(return_dict=False))
+
+
+# ---- transformers -------------------------------------------------------------------------------
+
+
+def hugging(name, cls, config_class, config, inputs, kept=False, attention="sdpa"):
+    def make():
+        import transformers
+        c = getattr(transformers, config_class)(**config)
+        c.use_cache = False
+        m = getattr(transformers, cls)._from_config(c, attn_implementation=attention)
+        return m, (), dict(inputs(), return_dict=False)
+    model(name, kept)(make)
+
+
+def tokens(vocabulary=99, **more):
+    def inputs():
+        ids = integers(vocabulary, 2, 16)
+        return dict(input_ids=ids, labels=integers(vocabulary, 2, 16), **more)
+    return inputs
+
+
+def language(name, family, kept=False, attention="sdpa", **config):
+    every = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                 intermediate_size=64, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    hugging(name, family + "ForCausalLM", family + "Config", {**every, **config}, tokens(use_cache=False), kept,
+            attention)
+
+
+SIZES = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+SMALL = dict(vocab_size=99, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+hugging("gpt2", "GPT2LMHeadModel", "GPT2Config", dict(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+        tokens(use_cache=False), kept=True)
+language("llama", "Llama", kept=True)
+language("qwen2", "Qwen2")
+language("qwen3", "Qwen3", head_dim=8)
+language("mistral", "Mistral")
+language("gemma2", "Gemma2", attention="eager", head_dim=8)
+language("phi3", "Phi3")
+language("gpt_oss", "GptOss", attention="eager", head_dim=8, num_local_experts=4, num_experts_per_tok=2)
+language("qwen3_moe", "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+language("mixtral", "Mixtral", kept=True, num_local_experts=4, hidden_size=16, intermediate_size=16,
+         num_hidden_layers=1)
+language("gpt_neox", "GPTNeoX")
+
+T5 = dict(vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+
+
+def masked_ids():
+    return dict(input_ids=integers(99, 2, 16), attention_mask=torch.ones(2, 16).long())
+
+
+hugging("t5_encoder", "T5EncoderModel", "T5Config", dict(T5, feed_forward_proj="gated-gelu"), masked_ids)
+hugging("umt5_encoder", "UMT5EncoderModel", "UMT5Config", dict(T5, feed_forward_proj="gated-gelu"), masked_ids)
+hugging("t5", "T5ForConditionalGeneration", "T5Config", dict(T5, decoder_start_token_id=0),
+        lambda: dict(input_ids=integers(99, 2, 16), labels=integers(99, 2, 8), use_cache=False))
+hugging("bert", "BertForMaskedLM", "BertConfig", dict(SMALL, max_position_embeddings=24), tokens(), kept=True)
+hugging("distilbert", "DistilBertForSequenceClassification", "DistilBertConfig",
+        dict(vocab_size=99, dim=32, n_layers=2, n_heads=4, hidden_dim=64),
+        lambda: dict(input_ids=integers(99, 2, 16), labels=integers(2, 2)))
+PIXELS = dict(image_size=16, patch_size=4, num_labels=5)
+hugging("vit", "ViTForImageClassification", "ViTConfig", dict(SMALL, **PIXELS),
+        lambda: dict(pixel_values=floats(2, 3, 16, 16), labels=integers(5, 2)), kept=True)
+hugging("clip", "CLIPModel", "CLIPConfig",
+        dict(text_config=dict(SIZES, max_position_embeddings=16, eos_token_id=2),
+             vision_config=dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                                image_size=32, patch_size=8)),
+        lambda: dict(input_ids=integers(99, 2, 16), pixel_values=floats(2, 3, 32, 32), return_loss=True))
+hugging("dinov2", "Dinov2Model", "Dinov2Config",
+        dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=28, patch_size=14),
+        lambda: dict(pixel_values=floats(2, 3, 28, 28)))
+hugging("whisper", "WhisperForConditionalGeneration", "WhisperConfig",
+        dict(vocab_size=99, num_mel_bins=8, d_model=16, encoder_layers=1, decoder_layers=1,
+             encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32,
+             max_source_positions=16, max_target_positions=24, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+             decoder_start_token_id=1),
+        lambda: dict(input_features=floats(2, 8, 32), labels=integers(99, 2, 10), use_cache=False), kept=True)
+
+# ---- timm ---------------------------------------------------------------------------------------
+
+for timm_name in ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficientnet_b0", "regnety_004",
+                  "deit3_small_patch16_224", "densenet121", "maxvit_tiny_rw_224"):
+    def timm_make(name=timm_name):
+        import timm
+        return timm.create_model(name, pretrained=False), (floats(2, 3, 224, 224),), {}
+    model("timm_" + timm_name)(timm_make)
+
+
+# ---- export and reference -----------------------------------------------------------------------
+
+
+def without_dropout(module):
+    """No two programs draw the same numbers."""
+    for m in module.modules():
+        for holder in (m, getattr(m, "config", None)):
+            for key, value in list(getattr(holder, "__dict__", {}).items()):
+                if isinstance(value, float) and "drop" in key:
+                    setattr(holder, key, 0.0)
+        if isinstance(m, nn.modules.dropout._DropoutNd):
+            m.p = 0.0
+
+
+def shorten(module):
+    """Values of 16 bits, which pack to half; nothing that starts as a constant stays one."""
+    with torch.no_grad():
+        for p in module.parameters():
+            if p.numel() > 1 and (p == p.flatten()[0]).all():
+                p.add_(0.1 * torch.randn(p.shape))
+            p.copy_(p.to(torch.bfloat16).float())
+
+
+def without_paths(graph_module):
+    """Source lines are named from the packages, not from where they are installed."""
+    folders = sorted(sys.path + [os.path.dirname(os.path.abspath(__file__))], key=len, reverse=True)
+    for m in graph_module.modules():
+        for node in getattr(getattr(m, "graph", None), "nodes", []):
+            trace = node.meta.get("stack_trace")
+            for folder in filter(None, folders if trace else []):
+                trace = trace.replace(folder + "/", "")
+            if trace:
+                node.meta["stack_trace"] = trace
+
+
+def flat(outputs):
+    return [x for x in torch.utils._pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
+
+
+def loss_of(outputs, targets):
+    """The first output if it is a number, else the mean squared distances to targets, added."""
+    if outputs[0].ndim == 0:
+        return outputs[0]
+    return sum(F.mse_loss(x, targets[i].to(x.dtype)) for i, x in enumerate(outputs) if i in targets)
+
+
+def make_targets(outputs):
+    if outputs[0].ndim == 0:
+        return {}
+    return {i: torch.randn(x.shape) for i, x in enumerate(outputs) if x.is_floating_point() and x.requires_grad}
+
+
+def to_type(tree, dtype):
+    return torch.utils._pytree.tree_map(
+        lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, tree)
+
+
+def run(make, state, args, kwargs, targets, dtype):
+    """Loss, gradients by name, buffers after it, outputs; of a module of its own, in a dtype."""
+    torch.manual_seed(0)
+    m = make()[0]
+    without_dropout(m)
+    m.load_state_dict(state)
+    m.to(dtype).train()
+    if dtype == torch.float64 and hasattr(m, "set_experts_implementation"):
+        m.set_experts_implementation("eager")  # grouped products have no fp64
+    outputs = flat(m(*to_type(args, dtype), **to_type(kwargs, dtype)))
+    targets = make_targets(outputs) if targets is None else targets
+    loss = loss_of(outputs, targets)
+    loss.backward()
+    grads = {n: p.grad if p.grad is not None else torch.zeros_like(p) for n, p in m.named_parameters()}
+    return loss.detach(), grads, dict(m.named_buffers()), [x.detach() for x in outputs], targets
+
+
+def distance(a, b):
+    """The largest difference of two sets of gradients, each over the largest value of its tensor or
+    a thousandth of the largest of all."""
+    top = max([float(x.abs().max()) for x in b.values() if x.numel()] + [1e-30])
+    return max(float((a[n].double() - b[n].double()).abs().max()) / max(float(b[n].abs().max()), 1e-3 * top)
+               for n in b if b[n].numel())
+
+
+def inputs_by_name(program, args, kwargs):
+    values = program._get_flat_args_with_check(args, kwargs)[0]
+    specs = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    assert len(values) == len(specs)
+    return {s.arg.name: v for s, v in zip(specs, values) if isinstance(v, torch.Tensor)}
+
+
+def same_storage(t):
+    return t.detach().clone().contiguous()
+
+
+def reference(name, make, module, program, args, kwargs, kept):
+    before = {n: b.clone() for n, b in module.named_buffers()}
+    state = {n: t.clone() for n, t in module.state_dict().items()}
+    loss, grads, after, outputs, targets = run(make, state, args, kwargs, None, torch.float32)
+    kind, error = ("output" if outputs[0].ndim == 0 else "mse"), ""
+    try:
+        loss64, grads64, after64, outputs64, _ = run(make, state, args, kwargs, targets, torch.float64)
+        error = f"{distance(grads, grads64):.2e}"
+        loss, grads, after, outputs = loss64, grads64, after64, outputs64
+    except (RuntimeError, ValueError, TypeError) as e:
+        print(f"{name}: no reference in fp64: {str(e).splitlines()[0][:100]}")
+    narrow = lambda t: same_storage(t.float() if t.is_floating_point() else t)  # noqa: E731
+    tensors = {"loss": narrow(loss)}
+    tensors.update({"input." + n: narrow(t) for n, t in inputs_by_name(program, args, kwargs).items()})
+    tensors.update({f"target.{i}": narrow(t) for i, t in targets.items()})
+    tensors.update({"grad." + n: narrow(t) for n, t in grads.items()})
+    tensors.update({"after." + n: narrow(t) for n, t in after.items()
+                    if not torch.equal(t.double(), before[n].double())})
+    if not kept:
+        tensors.update({f"output.{i}": narrow(t) for i, t in enumerate(outputs)})
+    notes = {"torch": torch.__version__, "loss": kind, "error": error, "model": name}
+    return tensors, notes
+
+
+def pack(path):
+    with open(path, "rb") as f, gzip.GzipFile(path + ".gz", "wb", 9, mtime=0) as g:
+        g.write(f.read())
+    os.remove(path)
+
+
+def make_one(name, folder, packed):
+    kept, make = MODELS[name]
+    torch.manual_seed(0)
+    module, _, _ = make()
+    torch.manual_seed(zlib.crc32(name.encode()))
+    without_dropout(module)
+    shorten(module)
+    _, args, kwargs = make()
+    module.train()
+    state = {n: t.clone() for n, t in module.state_dict().items()}
+    program = torch.export.export(module, args, kwargs, strict=False)
+    without_paths(program.graph_module)
+    module.load_state_dict(state)
+    path = os.path.join(folder, name + ".pt2")
+    torch.export.save(program, path)
+    tensors, notes = reference(name, make, module, program, args, kwargs, packed)
+    save_file(tensors, os.path.join(folder, name + ".safetensors"), metadata=notes)
+    if packed:
+        pack(path)
+        pack(os.path.join(folder, name + ".safetensors"))
+    return notes, sum(p.numel() for p in module.parameters())
+
+
+def main():
+    if len(sys.argv) < 3 or sys.argv[1] not in ("kept", "all"):
+        sys.exit(__doc__)
+    packed, folder = sys.argv[1] == "kept", sys.argv[2]
+    os.makedirs(folder, exist_ok=True)
+    torch.set_num_threads(1)
+    failed = 0
+    for name in sys.argv[3:] or [n for n, (kept, _) in MODELS.items() if kept or not packed]:
+        start = time.time()
+        try:
+            notes, count = make_one(name, folder, packed)
+            print(f"{name}: {count} values, torch's own error {notes['error'] or 'unknown'}, "
+                  f"{time.time() - start:.0f} s", flush=True)
+        except Exception as e:  # the next model may work
+            failed = 1
+            print(f"{name}: {type(e).__name__}: {str(e).splitlines()[0][:300] if str(e) else ''}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
