@@ -9,6 +9,14 @@ for name in csv graph hello index machine options plan safetensors state; do
     target $name "$tests/fuzz/corpus/$name"
 done
 
+# 3,000 archives where others have 100 files each; a member is damaged in an archive that is whole.
+seeds=$((10 * ${FUZZ_SEEDS:-100}))
+target archive "$tests/fuzz/corpus/archive"
+members=$tests/fuzz/corpus/archive-members
+target archive --line program "$members/program.json"
+target archive --line weights "$members/weights.json"
+seeds=
+
 # What the programs read: --line names the reader.
 lm=$tests/model/lm
 target lm --line config "$lm/gpt2/config.json" "$lm/llama/config.json" "$lm/qwen2/config.json"
