@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include "import/node_call.h"
+#include "import/defaults.h"
+#include "import/math.h"
+
+/* ---- variables ------------------------------------------------------------------------------- */
+
+struct variable *variable_new(struct recording *r, const struct pt2_tensor *facts,
+                              struct tensor now)
+{
+    struct variable *v = heap_zeros(&r->heap, 1, sizeof *v);
+
+    if (!v) {
+        recording_fail(r, CKPT_ENOMEM, "%s", error_get());
+        return NULL;
+    }
+    v->facts = facts;
+    v->now = now;
+    v->version = v->seen = 1;
+    return v;
+}
+
+struct variable *variable_storage(struct variable *v)
+{
+    while (v->parent)
+        v = v->parent;
+    return v;
+}
+
+/* Views of one chain are computed from the storage on. */
+struct tensor *variable_read(struct recording *r, struct variable *v)
+{
+    const int64_t version = variable_storage(v)->version;
+
+    if (v->seen != version && !r->failed) {
+        const struct pt2_node *node = r->node;
+        struct call c = *v->call;
+        c.facts = v->facts;
+        c.dtype = v->facts->dtype;
+        r->node = c.node;
+        v->now = c.op->record(&c, v->part);
+        r->node = node;
+        v->seen = version;
+    }
+    return &v->now;
+}
+
+void variable_write(struct recording *r, struct variable *v, struct tensor now)
+{
+    for (; v->parent && !r->failed; v = v->parent) {
+        struct call c = *v->call;
+        c.facts = v->facts;
+        c.dtype = v->facts->dtype;
+        struct tensor whole = *variable_read(r, v->parent);
+        if (!c.op->put)
+            recording_fail(r, CKPT_EFORMAT, "nothing can be written through %s", c.op->name);
+        else if (!r->failed)
+            now = c.op->put(&c, v->part, whole, now);
+    }
+    v->now = now;
+    v->seen = ++v->version;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static struct pt2_arg find(struct call *c, const char *name)
+{
+    const struct pt2_arg *a = pt2_arg_find(c->node, name);
+    struct pt2_arg none = {.kind = ARG_NONE};
+
+    if (a)
+        return *a;
+    if (default_of(c->op->name, name, &none))
+        return none;
+    recording_fail(c->r, CKPT_EFORMAT, "there is no argument '%s'", name);
+    return none;
+}
+
+struct item call_item(struct call *c, const struct pt2_arg *a)
+{
+    switch (a->kind) {
+    case ARG_VALUE:
+        return c->f->item[a->value];
+    case ARG_INT:
+    case ARG_DTYPE:
+        return (struct item){.kind = ITEM_INT, .i = a->i};
+    case ARG_FLOAT:
+        return (struct item){.kind = ITEM_FLOAT, .f = a->f};
+    case ARG_BOOL:
+        return (struct item){.kind = ITEM_BOOL, .b = a->b};
+    default:
+        return (struct item){.kind = ITEM_NONE};
+    }
+}
+
+static struct item item_of(struct call *c, const char *name)
+{
+    struct pt2_arg a = find(c, name);
+
+    return call_item(c, &a);
+}
+
+static void refuse(struct call *c, const char *name, const char *what)
+{
+    recording_fail(c->r, CKPT_EFORMAT, "argument '%s' is no %s", name, what);
+}
+
+bool call_has(struct call *c, const char *name)
+{
+    return find(c, name).kind != ARG_NONE;
+}
+
+/* A constant tensor is a number, too. */
+static double number_of(struct call *c, const struct item *i, const char *name)
+{
+    if (i->kind == ITEM_INT)
+        return (double)i->i;
+    if (i->kind == ITEM_FLOAT)
+        return i->f;
+    if (i->kind == ITEM_BOOL)
+        return i->b;
+    struct tensor *a = i->kind == ITEM_TENSOR ? variable_read(c->r, i->v) : NULL;
+    if (a && a->constant && tensor_numel(a) == 1)
+        return tensor_f(a, 0);
+    refuse(c, name, "number known before the step");
+    return 0;
+}
+
+int64_t call_int(struct call *c, const char *name)
+{
+    struct item i = item_of(c, name);
+
+    return i.kind == ITEM_INT ? i.i : (int64_t)number_of(c, &i, name);
+}
+
+double call_double(struct call *c, const char *name)
+{
+    struct item i = item_of(c, name);
+
+    return number_of(c, &i, name);
+}
+
+bool call_bool(struct call *c, const char *name)
+{
+    return call_double(c, name) != 0;
+}
+
+const char *call_text(struct call *c, const char *name)
+{
+    struct pt2_arg a = find(c, name);
+
+    if (a.kind == ARG_STRING)
+        return a.text;
+    refuse(c, name, "text");
+    return "";
+}
+
+int call_dtype(struct call *c, const char *name, int otherwise)
+{
+    struct pt2_arg a = find(c, name);
+
+    return a.kind == ARG_DTYPE ? (int)a.i : otherwise;
+}
+
+int call_ints(struct call *c, const char *name, int64_t *to, int most)
+{
+    struct pt2_arg a = find(c, name);
+    const struct pt2_arg *item = a.kind == ARG_LIST ? a.list.item : &a;
+    const int n = a.kind == ARG_LIST ? a.list.n : a.kind == ARG_NONE ? 0 : 1;
+
+    if (n > most) {
+        recording_fail(c->r, CKPT_EFORMAT, "argument '%s' has %d numbers, more than %d", name, n,
+                       most);
+        return 0;
+    }
+    for (int k = 0; k < n; k++) {
+        struct item i = call_item(c, &item[k]);
+        to[k] = i.kind == ITEM_INT ? i.i : (int64_t)number_of(c, &i, name);
+    }
+    return n;
+}
+
+void call_ints_of(struct call *c, const char *name, int64_t *to, int n)
+{
+    const int have = call_ints(c, name, to, n);
+
+    if (have != n && have != 1)
+        recording_fail(c->r, CKPT_EFORMAT, "argument '%s' has %d numbers, not %d", name, have, n);
+    for (int k = have == 1 ? 1 : n; k < n; k++)
+        to[k] = to[0];
+}
+
+struct variable *call_variable(struct call *c, const char *name)
+{
+    struct item i = item_of(c, name);
+
+    return i.kind == ITEM_TENSOR ? i.v : NULL;
+}
+
+struct tensor call_tensor(struct call *c, const char *name)
+{
+    struct item i = item_of(c, name);
+
+    switch (i.kind) {
+    case ITEM_TENSOR:
+        return *variable_read(c->r, i.v);
+    case ITEM_INT:
+        return tensor_number(c->r, PT2_I64, (double)i.i, i.i);
+    case ITEM_BOOL:
+        return tensor_number(c->r, PT2_BOOL, i.b, i.b);
+    case ITEM_FLOAT:
+        return tensor_number(c->r, PT2_F64, i.f, 0);
+    case ITEM_NONE:
+        break;
+    }
+    refuse(c, name, "tensor");
+    return tensor_number(c->r, PT2_I64, 0, 0);
+}
+
+ckpt_tensor call_operand(struct call *c, const char *name, int dtype)
+{
+    if (!call_has(c, name))
+        return CKPT_NONE;
+    struct tensor a = math_cast(c->r, call_tensor(c, name), dtype);
+    return tensor_record(c->r, &a);
+}
+
+int call_variables(struct call *c, const char *name, struct variable ***list)
+{
+    struct pt2_arg a = find(c, name);
+    const int n = a.kind == ARG_LIST ? a.list.n : 0;
+    struct variable **v = heap_zeros(&c->r->heap, n, sizeof(struct variable *));
+
+    *list = v;
+    if (a.kind != ARG_LIST || !v) {
+        refuse(c, name, "list of tensors");
+        return 0;
+    }
+    for (int k = 0; k < n; k++) {
+        struct item i = call_item(c, &a.list.item[k]);
+        v[k] = i.kind == ITEM_TENSOR ? i.v : NULL;
+    }
+    return n;
+}
+
+int call_axis(struct call *c, const char *name, const struct tensor *of)
+{
+    return tensor_axis(c->r, of, call_int(c, name));
+}
+
+int call_sizes(struct call *c, int64_t *to)
+{
+    if (!c->facts || c->facts->ndim > TENSOR_AXES)
+        return -1;
+    for (int i = 0; i < c->facts->ndim; i++) {
+        if (c->facts->size[i].expr)
+            return -1;
+        to[i] = c->facts->size[i].n;
+    }
+    return c->facts->ndim;
+}

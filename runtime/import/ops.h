@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of ops: each family has one, whose last row has no name. */
+#ifndef CKPT_IMPORT_OPS_H
+#define CKPT_IMPORT_OPS_H
+
+#include "import/node_call.h"
+
+extern const struct op ops_math[], ops_view[], ops_make[], ops_index[], ops_reduce[], ops_layer[],
+    ops_norm[], ops_loss[], ops_picture[], ops_attention[];
+
+/* The row of "aten.add.Tensor", or NULL. */
+const struct op *op_find(const char *name);
+
+#endif

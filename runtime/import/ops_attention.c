@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention.  Heads come before rows in PyTorch and after them here.  A mask that is known is
+ * compared with those that need no bytes: none, causal, a window; keys and values that were
+ * repeated for groups of heads are taken from before the repetition.
+ */
+#include <math.h>
+#include <string.h>
+#include "import/math.h"
+#include "import/ops.h"
+#include "import/views.h"
+
+/* ---- masks ----------------------------------------------------------------------------------- */
+
+/* Which keys a query sees. */
+struct mask {
+    bool causal;
+    int64_t window;   /* 0: none */
+    ckpt_tensor bias; /* CKPT_NONE: none */
+};
+
+static bool sees(const struct tensor *m, int64_t at)
+{
+    return m->dtype == PT2_BOOL ? tensor_i(m, at) != 0 : tensor_f(m, at) == 0;
+}
+
+/* Whether a known mask only hides keys, for all samples and heads alike. */
+static bool is_plain(const struct tensor *m)
+{
+    const int64_t n = m->shape[m->ndim - 2] * m->shape[m->ndim - 1];
+
+    for (int i = 0; i < m->ndim - 2; i++)
+        if (m->shape[i] > 1 && m->stride[i])
+            return false;
+    for (int64_t k = 0; k < n && m->dtype != PT2_BOOL; k++)
+        if (tensor_f(m, k) != 0 && tensor_f(m, k) > -1e30)
+            return false;
+    return true;
+}
+
+/* Compares with: query i of l at key p = s - l + i sees the keys in (p - window, p]. */
+static bool is_band(const struct tensor *m, int64_t l, int64_t s, int64_t window)
+{
+    for (int64_t i = 0; i < l; i++)
+        for (int64_t k = 0; k < s; k++) {
+            const int64_t p = s - l + i;
+            if (sees(m, i * s + k) != (k <= p && k > p - window))
+                return false;
+        }
+    return true;
+}
+
+static bool sees_all(const struct tensor *m, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        if (!sees(m, k))
+            return false;
+    return true;
+}
+
+/* Recognises a mask that needs no bytes. */
+static bool recognise(const struct tensor *m, int64_t l, int64_t s, struct mask *to)
+{
+    int64_t window = 0;
+
+    if (!m->constant || m->ndim < 2 || m->shape[m->ndim - 2] != l || m->shape[m->ndim - 1] != s ||
+        !is_plain(m))
+        return false;
+    if (sees_all(m, l * s))
+        return true;
+    for (int64_t k = 0; k < s; k++)
+        window += sees(m, (l - 1) * s + k);
+    if (!window || l > s || !is_band(m, l, s, window))
+        return false;
+    to->causal = true;
+    to->window = window < s ? window : 0;
+    return true;
+}
+
+/* Hidden keys have a bias of minus infinity. */
+static ckpt_tensor bias_of(struct call *c, struct tensor m)
+{
+    if (m.dtype == PT2_BOOL)
+        m = math_where(c->r, m, tensor_number(c->r, PT2_F32, 0, 0),
+                       tensor_number(c->r, PT2_F32, -INFINITY, 0), PT2_F32);
+    else
+        m = math_cast(c->r, m, PT2_F32);
+    return tensor_record(c->r, &m);
+}
+
+/* is_causal counts queries from the first key on. */
+static struct tensor causal_from_start(struct call *c, int64_t l, int64_t s)
+{
+    struct tensor m = tensor_zeros(c->r, PT2_BOOL, 2, (int64_t[]){l, s});
+
+    for (int64_t k = 0; k < l * s && !c->r->failed; k++)
+        m.i[k] = k % s <= k / s;
+    return m;
+}
+
+static struct mask read_mask(struct call *c, int64_t l, int64_t s)
+{
+    struct mask m = {.bias = CKPT_NONE};
+
+    if (call_bool(c, "is_causal")) {
+        struct tensor known = causal_from_start(c, l, s);
+        if (!c->r->failed && !recognise(&known, l, s, &m))
+            m.bias = bias_of(c, known);
+    } else if (call_has(c, "attn_mask")) {
+        struct tensor given = call_tensor(c, "attn_mask");
+        if (!c->r->failed && !recognise(&given, l, s, &m))
+            m.bias = bias_of(c, given);
+    }
+    return m;
+}
+
+/* ---- groups of heads ------------------------------------------------------------------------- */
+
+/* The variable that a call with this name read, if `v` is what it gave and nothing was written. */
+static struct variable *made_by(struct variable *v, const char *name)
+{
+    if (!v || !v->call || strcmp(v->call->op->name, name) || variable_storage(v)->version != 1)
+        return NULL;
+    struct call c = *v->call;
+    struct variable *from = call_variable(&c, "self");
+    return from && variable_storage(from)->version == 1 ? from : NULL;
+}
+
+/* unsqueeze, expand, reshape: each head is repeated for a group of query heads. */
+static struct variable *before_groups(struct recording *r, struct variable *v)
+{
+    struct variable *wide = made_by(v, "aten.reshape.default");
+    struct variable *thin = made_by(wide, "aten.expand.default");
+    struct variable *from = made_by(thin, "aten.unsqueeze.default");
+
+    if (!from || r->failed)
+        return NULL;
+    const struct tensor *a = variable_read(r, from), *b = variable_read(r, thin);
+    const struct tensor *e = variable_read(r, wide), *y = variable_read(r, v);
+    const bool fits = a->ndim == 4 && b->ndim == 5 && e->ndim == 5 && y->ndim == 4 &&
+                      b->shape[1] == a->shape[1] && b->shape[2] == 1 &&
+                      e->shape[0] == a->shape[0] && e->shape[1] == a->shape[1] &&
+                      e->shape[3] == a->shape[2] && y->shape[1] == e->shape[1] * e->shape[2] &&
+                      y->shape[2] == a->shape[2];
+    return fits ? from : NULL;
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+struct heads {
+    struct tensor q, k, v; /* [..., heads, rows, width] */
+};
+
+static struct tensor operand(struct call *c, struct tensor a)
+{
+    a = math_cast(c->r, a, c->dtype);
+    tensor_record(c->r, &a);
+    a.constant = false;
+    return a;
+}
+
+static struct heads read_heads(struct call *c)
+{
+    struct heads h = {.q = operand(c, call_tensor(c, "query"))};
+    struct variable *k = before_groups(c->r, call_variable(c, "key"));
+    struct variable *v = before_groups(c->r, call_variable(c, "value"));
+
+    h.k = operand(c, k && v ? *variable_read(c->r, k) : call_tensor(c, "key"));
+    h.v = operand(c, k && v ? *variable_read(c->r, v) : call_tensor(c, "value"));
+    return h;
+}
+
+static struct tensor fused(struct call *c, struct heads h, struct mask m)
+{
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    const int n = h.q.ndim;
+
+    spec.causal = m.causal;
+    spec.window = m.window;
+    spec.scale = call_has(c, "scale") ? (float)call_double(c, "scale") : 0.f;
+    h.q = view_swap(c->r, h.q, n - 3, n - 2);
+    h.k = view_swap(c->r, h.k, n - 3, n - 2);
+    h.v = view_swap(c->r, h.v, n - 3, n - 2);
+    if (c->r->failed)
+        return h.q;
+    ckpt_tensor y = ckpt_attention(c->r->t, h.q.x, h.k.x, h.v.x, m.bias, &spec);
+    return view_swap(c->r, tensor_of(c->r, c->dtype, y), n - 3, n - 2);
+}
+
+/* In products: with dropout of the weights, or values of another width. */
+static struct tensor written_out(struct call *c, struct heads h, struct mask m)
+{
+    const double width = (double)h.q.shape[h.q.ndim - 1];
+    const double scale = call_has(c, "scale") ? call_double(c, "scale") : 1 / sqrt(width);
+    const double p = call_double(c, "dropout_p");
+    ckpt_tape *t = c->r->t;
+
+    if (m.causal)
+        m.bias = bias_of(c, causal_from_start(c, h.q.shape[h.q.ndim - 2], h.k.shape[h.k.ndim - 2]));
+    if (h.q.shape[h.q.ndim - 3] != h.k.shape[h.k.ndim - 3] || m.window)
+        recording_fail(c->r, CKPT_EFORMAT, "dropout in attention of grouped heads or windows");
+    if (c->r->failed)
+        return h.q;
+    ckpt_tensor s = ckpt_affine(t, ckpt_matmul(t, h.q.x, h.k.x, false, true), (float)scale, 0.f);
+    if (m.bias.id)
+        s = ckpt_add(t, s, m.bias);
+    s = ckpt_cast(t, ckpt_softmax(t, s, h.q.ndim - 1), tape_dtype(c->dtype));
+    if (p > 0)
+        s = ckpt_dropout(t, s, (float)p);
+    return tensor_of(c->r, c->dtype, ckpt_matmul(t, s, h.v.x, false, false));
+}
+
+static struct tensor op_attention(struct call *c, int part)
+{
+    struct heads h = read_heads(c);
+    const int n = h.q.ndim;
+
+    (void)part;
+    if (n < 3 || h.k.ndim != n || h.v.ndim != n)
+        recording_fail(c->r, CKPT_ESHAPE, "attention of %d axes cannot be recorded", n);
+    if (c->r->failed)
+        return h.q;
+    struct mask m = read_mask(c, h.q.shape[n - 2], h.k.shape[n - 2]);
+    if (call_double(c, "dropout_p") > 0 || h.v.shape[n - 1] != h.q.shape[n - 1])
+        return written_out(c, h, m);
+    return fused(c, h, m);
+}
+
+const struct op ops_attention[] = {
+    {"aten.scaled_dot_product_attention.default", op_attention, NULL, NULL},
+    {NULL, NULL, NULL, NULL},
+};

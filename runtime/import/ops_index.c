@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joins, selections by index, repetitions, order. */
+#include <string.h>
+#include "import/math.h"
+#include "import/ops.h"
+#include "import/views.h"
+
+/* ---- joins ----------------------------------------------------------------------------------- */
+
+/* The tensors of a list, in the dtype of the result; empty ones of one axis do not count. */
+static int read_list(struct call *c, struct tensor **list)
+{
+    struct variable **v;
+    const int n = call_variables(c, "tensors", &v);
+    struct tensor *a = heap_zeros(&c->r->heap, n + 1, sizeof *a);
+
+    *list = a;
+    for (int k = 0; k < n && a && !c->r->failed; k++) {
+        if (!v[k]) {
+            recording_fail(c->r, CKPT_EFORMAT, "the list has no tensor at %d", k);
+            return 0;
+        }
+        a[k] = math_cast(c->r, *variable_read(c->r, v[k]), c->dtype);
+    }
+    if (!n || !a)
+        recording_fail(c->r, CKPT_EFORMAT, "the list has no tensor");
+    return c->r->failed ? 0 : n;
+}
+
+static struct tensor op_cat(struct call *c, int part)
+{
+    struct tensor *a;
+    const int n = read_list(c, &a);
+
+    (void)part;
+    return n ? join_tensors(c->r, call_axis(c, "dim", &a[0]), n, a)
+             : tensor_number(c->r, c->dtype, 0, 0);
+}
+
+static struct tensor op_stack(struct call *c, int part)
+{
+    struct tensor *a;
+    const int n = read_list(c, &a);
+    const int64_t dim = call_int(c, "dim");
+
+    (void)part;
+    for (int k = 0; k < n && !c->r->failed; k++)
+        a[k] = view_unsqueeze(c->r, a[k], (int)(dim < 0 ? dim + a[k].ndim + 1 : dim));
+    return n && !c->r->failed ? join_tensors(c->r, (int)(dim < 0 ? dim + a[0].ndim : dim), n, a)
+                              : tensor_number(c->r, c->dtype, 0, 0);
+}
+
+/* ---- selections ------------------------------------------------------------------------------ */
+
+/* Indices from the end become ones from the start, where they are known. */
+static struct tensor wrap(struct call *c, struct tensor index, int64_t n)
+{
+    struct tensor zero = tensor_number(c->r, PT2_I64, 0, 0);
+
+    if (!index.constant)
+        return index;
+    struct tensor below = math_binary(c->r, BINARY_LT, index, zero, PT2_BOOL);
+    struct tensor above =
+        math_binary(c->r, BINARY_ADD, index, tensor_number(c->r, PT2_I64, 0, n), PT2_I64);
+    return math_where(c->r, below, above, index, PT2_I64);
+}
+
+static bool in_range(const struct tensor *index, int64_t n)
+{
+    const int64_t count = tensor_numel(index);
+
+    for (int64_t k = 0; k < count; k++)
+        if (tensor_i(index, k) < 0 || tensor_i(index, k) >= n)
+            return false;
+    return true;
+}
+
+static struct tensor select_constant(struct call *c, struct tensor a, int axis, struct tensor index,
+                                     int ndim, const int64_t *shape)
+{
+    struct tensor out = tensor_zeros(c->r, a.dtype, ndim, shape);
+    int64_t outer = 1, inner = 1;
+    const int64_t n = tensor_numel(&index);
+
+    a = tensor_dense(c->r, a);
+    if (!in_range(&index, a.shape[axis]))
+        recording_fail(c->r, CKPT_EFORMAT, "an index is beyond %lld", (long long)a.shape[axis]);
+    for (int i = 0; i < a.ndim; i++)
+        *(i < axis ? &outer : &inner) *= i == axis ? 1 : a.shape[i];
+    for (int64_t o = 0; o < outer && !c->r->failed; o++)
+        for (int64_t k = 0; k < n; k++)
+            memcpy(out.i + (o * n + k) * inner,
+                   a.i + (o * a.shape[axis] + tensor_i(&index, k)) * inner,
+                   (size_t)inner * sizeof *out.i);
+    return out;
+}
+
+/* The axis is replaced by the axes of the index. */
+static struct tensor select_rows(struct call *c, struct tensor a, int axis, struct tensor index)
+{
+    int64_t shape[2 * TENSOR_AXES];
+    int n = 0;
+
+    index = wrap(c, index, a.shape[axis]);
+    for (int i = 0; i < axis; i++)
+        shape[n++] = a.shape[i];
+    for (int i = 0; i < index.ndim; i++)
+        shape[n++] = index.shape[i];
+    for (int i = axis + 1; i < a.ndim; i++)
+        shape[n++] = a.shape[i];
+    if (a.constant && index.constant)
+        return select_constant(c, a, axis, index, n, shape);
+    tensor_record(c->r, &a);
+    tensor_record(c->r, &index);
+    if (c->r->failed)
+        return a;
+    return tensor_of(c->r, a.dtype, ckpt_index_select(c->r->t, a.x, axis, index.x));
+}
+
+static struct tensor op_index_select(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    (void)part;
+    return select_rows(c, a, call_axis(c, "dim", &a), call_tensor(c, "index"));
+}
+
+/* The places of the elements that are not 0, of a constant with one axis. */
+static struct tensor places(struct call *c, struct tensor mask)
+{
+    int64_t n = 0;
+    const int64_t all = tensor_numel(&mask);
+
+    if (!mask.constant || mask.ndim != 1) {
+        recording_fail(c->r, CKPT_EFORMAT, "the number of selected elements depends on the step");
+        return mask;
+    }
+    for (int64_t k = 0; k < all; k++)
+        n += tensor_i(&mask, k) != 0;
+    struct tensor index = tensor_zeros(c->r, PT2_I64, 1, &n);
+    n = 0;
+    for (int64_t k = 0; k < all && !c->r->failed; k++)
+        if (tensor_i(&mask, k))
+            index.i[n++] = k;
+    return index;
+}
+
+/* Axes with an index come first, or stay where they are if they are neighbours. */
+static int gather_axes(struct call *c, struct variable **v, int n, struct tensor *a, int *first)
+{
+    int axes[TENSOR_AXES], count = 0, at = -1, last = -1;
+
+    for (int i = 0; i < n; i++)
+        if (v[i]) {
+            at = at < 0 ? i : at;
+            last = i;
+            axes[count++] = i;
+        }
+    *first = at < 0 ? 0 : at;
+    if (!count || last - at + 1 == count)
+        return count;
+    for (int i = 0, k = count; i < a->ndim; i++)
+        if (i >= n || !v[i])
+            axes[k++] = i;
+    *a = view_permute(c->r, *a, axes);
+    *first = 0;
+    return count;
+}
+
+/* Several indices are one into the product of their axes. */
+static struct tensor op_index(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self"), index = {.ndim = 0};
+    struct variable **v;
+    int first;
+    const int n = call_variables(c, "indices", &v);
+    const int count = n <= a.ndim ? gather_axes(c, v, n, &a, &first) : 0;
+    int64_t shape[TENSOR_AXES];
+
+    (void)part;
+    if (!count || c->r->failed) {
+        recording_fail(c->r, CKPT_EFORMAT, "there is no index, or one of more axes than there are");
+        return a;
+    }
+    for (int i = 0, k = 0; i < n; i++) {
+        if (!v[i])
+            continue;
+        const int64_t size = a.shape[first + k];
+        struct tensor next = *variable_read(c->r, v[i]);
+        next = wrap(c, next.dtype == PT2_BOOL ? places(c, next) : math_cast(c->r, next, PT2_I64),
+                    size);
+        struct tensor of = tensor_number(c->r, PT2_I64, (double)size, size);
+        index = k++ ? math_binary(c->r, BINARY_ADD,
+                                  math_binary(c->r, BINARY_MUL, index, of, PT2_I64), next, PT2_I64)
+                    : next;
+    }
+    memcpy(shape, a.shape, sizeof shape);
+    for (int k = 1; k < count; k++)
+        shape[first] *= a.shape[first + k];
+    for (int i = first + count; i < a.ndim; i++)
+        shape[i - count + 1] = a.shape[i];
+    return select_rows(c, view_reshape(c->r, a, a.ndim - count + 1, shape), first, index);
+}
+
+static struct tensor op_gather(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self"), index = call_tensor(c, "index");
+    const int axis = call_axis(c, "dim", &a);
+
+    (void)part;
+    index = wrap(c, index, a.shape[axis]);
+    tensor_record(c->r, &index);
+    for (int i = 0; i < a.ndim && !c->r->failed; i++)
+        if (i != axis)
+            a = view_slice(c->r, a, i, 0, index.shape[i], 1);
+    tensor_record(c->r, &a);
+    return c->r->failed ? a : tensor_of(c->r, a.dtype, ckpt_gather(c->r->t, a.x, axis, index.x));
+}
+
+static struct tensor op_scatter_add(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self"), index = call_tensor(c, "index");
+    struct tensor source = call_tensor(c, "src");
+    const int axis = call_axis(c, "dim", &a);
+
+    (void)part;
+    tensor_record(c->r, &a);
+    tensor_record(c->r, &index);
+    tensor_record(c->r, &source);
+    return c->r->failed
+               ? a
+               : tensor_of(c->r, a.dtype, ckpt_scatter_add(c->r->t, a.x, axis, index.x, source.x));
+}
+
+/* ---- repetitions ----------------------------------------------------------------------------- */
+
+/* Each element of an axis is followed by `times` - 1 copies; `whole`: all of the axis is. */
+static struct tensor repeat_axis(struct call *c, struct tensor a, int axis, int64_t times,
+                                 bool whole)
+{
+    int64_t shape[TENSOR_AXES];
+    struct tensor b = times == 1 ? a : view_unsqueeze(c->r, a, whole ? axis : axis + 1);
+
+    if (times == 1 || c->r->failed)
+        return a;
+    memcpy(shape, b.shape, sizeof shape);
+    shape[whole ? axis : axis + 1] = times;
+    b = view_expand(c->r, b, b.ndim, shape);
+    memcpy(shape, a.shape, sizeof shape);
+    shape[axis] *= times;
+    return view_reshape(c->r, b, a.ndim, shape);
+}
+
+static struct tensor op_repeat(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    int64_t times[TENSOR_AXES];
+    const int n = call_ints(c, "repeats", times, TENSOR_AXES);
+
+    (void)part;
+    while (a.ndim < n && !c->r->failed)
+        a = view_unsqueeze(c->r, a, 0);
+    for (int i = 0; i < a.ndim && !c->r->failed; i++)
+        a = repeat_axis(c, a, i, times[i], true);
+    return a;
+}
+
+static struct tensor op_repeat_interleave(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    const int64_t n = tensor_numel(&a);
+
+    (void)part;
+    if (!call_has(c, "dim"))
+        a = view_reshape(c->r, a, 1, &n);
+    const int axis = call_has(c, "dim") ? call_axis(c, "dim", &a) : 0;
+    return repeat_axis(c, a, axis, call_int(c, "repeats"), false);
+}
+
+/* The part-th of the tensors, each along its own axis of a grid; "xy" swaps the first two axes. */
+static struct tensor op_meshgrid(struct call *c, int part)
+{
+    struct variable **v;
+    int64_t shape[TENSOR_AXES], one[TENSOR_AXES];
+    const int n = call_variables(c, "tensors", &v);
+    const bool swap = n > 1 && !strcmp(call_text(c, "indexing"), "xy");
+    struct tensor a = {.ndim = 0};
+
+    for (int k = 0; k < n && n <= TENSOR_AXES && v[k] && !c->r->failed; k++) {
+        struct tensor x = *variable_read(c->r, v[k]);
+        const int axis = swap && k < 2 ? 1 - k : k;
+        shape[axis] = tensor_numel(&x);
+        if (k == part)
+            a = x;
+        one[axis] = k == part ? shape[axis] : 1;
+    }
+    return c->r->failed ? a : view_expand(c->r, view_reshape(c->r, a, n, one), n, shape);
+}
+
+static struct tensor op_broadcast(struct call *c, int part)
+{
+    struct variable **v;
+    int64_t shape[TENSOR_AXES];
+    const int n = call_variables(c, "tensors", &v), axes = call_sizes(c, shape);
+
+    if (part >= n || !v[part] || axes < 0) {
+        recording_fail(c->r, CKPT_EFORMAT, "tensors of sizes that are not known");
+        return tensor_number(c->r, c->dtype, 0, 0);
+    }
+    return view_expand(c->r, *variable_read(c->r, v[part]), axes, shape);
+}
+
+static struct tensor op_outer(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    (void)part;
+    a = view_unsqueeze(c->r, a, 1);
+    return math_binary(c->r, BINARY_MUL, a, call_tensor(c, "vec2"), c->dtype);
+}
+
+/* ---- moves along an axis --------------------------------------------------------------------- */
+
+static struct tensor roll(struct call *c, struct tensor a, int axis, int64_t shift)
+{
+    const int64_t n = a.shape[axis], by = ((shift % n) + n) % n;
+
+    if (!by || c->r->failed)
+        return a;
+    if (!a.constant)
+        return tensor_of(c->r, a.dtype, ckpt_roll(c->r->t, a.x, axis, by));
+    struct tensor parts[2] = {view_slice(c->r, a, axis, n - by, n, 1),
+                              view_slice(c->r, a, axis, 0, n - by, 1)};
+    return join_tensors(c->r, axis, 2, parts);
+}
+
+static struct tensor op_roll(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    int64_t shifts[TENSOR_AXES], axes[TENSOR_AXES];
+    const int n = call_ints(c, "shifts", shifts, TENSOR_AXES);
+
+    (void)part;
+    if (call_ints(c, "dims", axes, TENSOR_AXES) != n)
+        recording_fail(c->r, CKPT_EFORMAT, "shifts without their axes");
+    for (int k = 0; k < n && !c->r->failed; k++)
+        a = roll(c, a, tensor_axis(c->r, &a, axes[k]), shifts[k]);
+    return a;
+}
+
+static struct tensor op_flip(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    int64_t axes[TENSOR_AXES];
+    const int n = call_ints(c, "dims", axes, TENSOR_AXES);
+
+    (void)part;
+    for (int k = 0; k < n && !c->r->failed; k++) {
+        const int axis = tensor_axis(c->r, &a, axes[k]);
+        if (a.constant) {
+            a.i += (a.shape[axis] - 1) * a.stride[axis];
+            a.stride[axis] = -a.stride[axis];
+            a.x = CKPT_NONE;
+        } else {
+            a = tensor_of(c->r, a.dtype, ckpt_flip(c->r->t, a.x, axis));
+        }
+    }
+    return a;
+}
+
+/* Differences of neighbours, n times, after what is put before and behind. */
+static struct tensor op_diff(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self"), parts[3];
+    const int axis = call_axis(c, "dim", &a);
+    int count = 0;
+
+    (void)part;
+    if (call_has(c, "prepend"))
+        parts[count++] = math_cast(c->r, call_tensor(c, "prepend"), a.dtype);
+    parts[count++] = a;
+    if (call_has(c, "append"))
+        parts[count++] = math_cast(c->r, call_tensor(c, "append"), a.dtype);
+    a = join_tensors(c->r, axis, count, parts);
+    for (int64_t n = call_int(c, "n"); n > 0 && !c->r->failed; n--) {
+        const int64_t size = a.shape[axis];
+        struct tensor later = view_slice(c->r, a, axis, 1, size, 1);
+        struct tensor former = view_slice(c->r, a, axis, 0, size - 1, 1);
+        a = math_binary(c->r, c->dtype == PT2_BOOL ? BINARY_XOR : BINARY_SUB, later, former,
+                        c->dtype);
+    }
+    return a;
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Ops of the last axis: the axis is moved there and the result back. */
+struct last {
+    int axis, end;
+    ckpt_tensor x;
+};
+
+static struct last to_last(struct call *c, const char *dim)
+{
+    struct tensor a = call_tensor(c, "self");
+    struct last l = {.axis = call_axis(c, dim, &a), .end = a.ndim - 1};
+
+    tensor_record(c->r, &a);
+    l.x = c->r->failed || l.axis == l.end ? a.x : ckpt_transpose(c->r->t, a.x, l.axis, l.end);
+    return l;
+}
+
+static struct tensor from_last(struct call *c, struct last l, ckpt_tensor y)
+{
+    struct tensor a = tensor_of(c->r, c->dtype, y);
+
+    return l.axis == l.end || c->r->failed ? a : view_swap(c->r, a, l.axis, l.end);
+}
+
+static struct tensor op_sort(struct call *c, int part)
+{
+    struct last l = to_last(c, "dim");
+    ckpt_tensor index;
+
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    ckpt_tensor y = ckpt_sort(c->r->t, l.x, call_bool(c, "descending"), &index);
+    return from_last(c, l, part ? index : y);
+}
+
+static struct tensor op_argsort(struct call *c, int part)
+{
+    struct last l = to_last(c, "dim");
+
+    (void)part;
+    return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0)
+                        : from_last(c, l, ckpt_argsort(c->r->t, l.x, call_bool(c, "descending")));
+}
+
+static struct tensor op_topk(struct call *c, int part)
+{
+    struct last l = to_last(c, "dim");
+    ckpt_tensor index;
+
+    if (!call_bool(c, "largest"))
+        recording_fail(c->r, CKPT_EFORMAT, "the smallest elements cannot be selected");
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    ckpt_tensor y = ckpt_topk(c->r->t, l.x, call_int(c, "k"), &index);
+    return from_last(c, l, part ? index : y);
+}
+
+#define OP(name, record)                                                                           \
+    {                                                                                              \
+        "aten." name, record, NULL, NULL                                                           \
+    }
+
+const struct op ops_index[] = {
+    OP("cat.default", op_cat),
+    OP("concat.default", op_cat),
+    OP("concatenate.default", op_cat),
+    OP("stack.default", op_stack),
+    OP("index.Tensor", op_index),
+    OP("index_select.default", op_index_select),
+    OP("gather.default", op_gather),
+    OP("scatter_add.default", op_scatter_add),
+    OP("repeat.default", op_repeat),
+    OP("repeat_interleave.self_int", op_repeat_interleave),
+    OP("meshgrid.indexing", op_meshgrid),
+    OP("broadcast_tensors.default", op_broadcast),
+    OP("outer.default", op_outer),
+    OP("roll.default", op_roll),
+    OP("flip.default", op_flip),
+    OP("diff.default", op_diff),
+    OP("sort.default", op_sort),
+    OP("sort.stable", op_sort),
+    OP("argsort.default", op_argsort),
+    OP("topk.default", op_topk),
+    {NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Losses. */
+#include "import/math.h"
+#include "import/ops.h"
+#include "import/views.h"
+
+/* PyTorch's numbers are 0 none, 1 mean, 2 sum. */
+static int reduction(struct call *c)
+{
+    const int64_t i = call_int(c, "reduction");
+
+    return i == 1 ? CKPT_REDUCE_MEAN : i == 2 ? CKPT_REDUCE_SUM : CKPT_REDUCE_NONE;
+}
+
+static struct tensor loss_of(struct call *c, ckpt_tensor y)
+{
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    return math_cast(c->r, tensor_of(c->r, PT2_F32, y), c->dtype);
+}
+
+/* ---- of classes ------------------------------------------------------------------------------ */
+
+/* Classes are axis 1, and the last one here. */
+static struct tensor classes_last(struct call *c, struct tensor a)
+{
+    int axes[TENSOR_AXES];
+
+    for (int i = 0; i < a.ndim; i++)
+        axes[i] = i == 0 ? 0 : i == a.ndim - 1 ? 1 : i + 1;
+    return a.ndim > 2 ? view_permute(c->r, a, axes) : a;
+}
+
+static struct tensor op_cross_entropy(struct call *c, int part)
+{
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
+    struct tensor x = classes_last(c, call_tensor(c, "self")), label = call_tensor(c, "target");
+
+    (void)part;
+    if (pt2_is_float(label.dtype))
+        recording_fail(c->r, CKPT_EFORMAT, "a cross entropy with probabilities as its target");
+    spec.ignore_index = (int32_t)call_int(c, "ignore_index");
+    spec.label_smoothing = (float)call_double(c, "label_smoothing");
+    spec.reduction = reduction(c);
+    spec.weight = call_operand(c, "weight", PT2_F32);
+    tensor_record(c->r, &x);
+    tensor_record(c->r, &label);
+    return loss_of(c, c->r->failed ? x.x : ckpt_cross_entropy(c->r->t, x.x, label.x, &spec));
+}
+
+/* ---- of differences -------------------------------------------------------------------------- */
+
+static struct tensor reduced(struct call *c, struct tensor a)
+{
+    const int how = reduction(c);
+
+    tensor_record(c->r, &a);
+    if (how == CKPT_REDUCE_NONE || c->r->failed)
+        return a;
+    ckpt_tensor y = how == CKPT_REDUCE_MEAN ? ckpt_mean(c->r->t, a.x, CKPT_ALL_AXES)
+                                            : ckpt_sum(c->r->t, a.x, CKPT_ALL_AXES);
+    return loss_of(c, ckpt_reshape(c->r->t, y, 0, NULL));
+}
+
+static struct tensor difference(struct call *c)
+{
+    return math_binary(c->r, BINARY_SUB, call_tensor(c, "self"), call_tensor(c, "target"),
+                       c->dtype);
+}
+
+static struct tensor op_mse(struct call *c, int part)
+{
+    struct tensor d = difference(c);
+
+    (void)part;
+    return reduced(c, math_binary(c->r, BINARY_MUL, d, d, c->dtype));
+}
+
+static struct tensor op_l1(struct call *c, int part)
+{
+    static const struct unary magnitude = {NULL, ckpt_abs};
+
+    (void)part;
+    return reduced(c, math_unary(c->r, &magnitude, difference(c), c->dtype));
+}
+
+static struct tensor op_smooth_l1(struct call *c, int part)
+{
+    ckpt_tensor x = call_operand(c, "self", c->dtype), y = call_operand(c, "target", c->dtype);
+
+    (void)part;
+    return loss_of(c, c->r->failed ? x
+                                   : ckpt_smooth_l1(c->r->t, x, y, (float)call_double(c, "beta"),
+                                                    reduction(c)));
+}
+
+static struct tensor op_huber(struct call *c, int part)
+{
+    ckpt_tensor x = call_operand(c, "self", c->dtype), y = call_operand(c, "target", c->dtype);
+
+    (void)part;
+    return loss_of(
+        c,
+        c->r->failed ? x : ckpt_huber(c->r->t, x, y, (float)call_double(c, "delta"), reduction(c)));
+}
+
+static struct tensor op_bce_with_logits(struct call *c, int part)
+{
+    ckpt_tensor x = call_operand(c, "self", c->dtype), y = call_operand(c, "target", c->dtype);
+    ckpt_tensor positive = call_operand(c, "pos_weight", c->dtype);
+
+    (void)part;
+    if (call_has(c, "weight"))
+        recording_fail(c->r, CKPT_EFORMAT, "a binary cross entropy with weights of elements");
+    return loss_of(c,
+                   c->r->failed ? x : ckpt_bce_with_logits(c->r->t, x, y, positive, reduction(c)));
+}
+
+static struct tensor op_kl_div(struct call *c, int part)
+{
+    ckpt_tensor x = call_operand(c, "self", c->dtype), y = call_operand(c, "target", c->dtype);
+
+    (void)part;
+    return loss_of(
+        c, c->r->failed ? x : ckpt_kl_div(c->r->t, x, y, call_bool(c, "log_target"), reduction(c)));
+}
+
+#define OP(name, record)                                                                           \
+    {                                                                                              \
+        "aten." name, record, NULL, NULL                                                           \
+    }
+
+const struct op ops_loss[] = {
+    OP("cross_entropy_loss.default", op_cross_entropy),
+    OP("mse_loss.default", op_mse),
+    OP("l1_loss.default", op_l1),
+    OP("smooth_l1_loss.default", op_smooth_l1),
+    OP("huber_loss.default", op_huber),
+    OP("binary_cross_entropy_with_logits.default", op_bce_with_logits),
+    OP("kl_div.default", op_kl_div),
+    {NULL, NULL, NULL, NULL},
+};

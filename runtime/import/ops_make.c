@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors from numbers: constants of one value or in steps, random values. */
+#include <math.h>
+#include <string.h>
+#include "import/math.h"
+#include "import/ops.h"
+#include "import/views.h"
+
+/* ---- one value ------------------------------------------------------------------------------- */
+
+/* One element that is repeated; `size` is in an argument, or that of `self`. */
+static struct tensor uniform(struct call *c, double f, int64_t i)
+{
+    struct tensor one = tensor_number(c->r, c->dtype, f, i);
+    int64_t size[TENSOR_AXES];
+    int n = 0;
+
+    if (pt2_arg_find(c->node, "size")) {
+        n = call_ints(c, "size", size, TENSOR_AXES);
+    } else {
+        struct tensor like = call_tensor(c, "self");
+        n = like.ndim;
+        memcpy(size, like.shape, sizeof size);
+    }
+    return view_expand(c->r, one, n, size);
+}
+
+/* What is empty is never read before it is written. */
+static struct tensor op_zeros(struct call *c, int part)
+{
+    (void)part;
+    return uniform(c, 0, 0);
+}
+
+static struct tensor op_ones(struct call *c, int part)
+{
+    (void)part;
+    return uniform(c, 1, 1);
+}
+
+static struct tensor op_full(struct call *c, int part)
+{
+    struct tensor value = call_tensor(c, "fill_value");
+
+    (void)part;
+    if (!value.constant)
+        recording_fail(c->r, CKPT_EFORMAT, "a tensor is filled with a number of the step");
+    return c->r->failed ? value : uniform(c, tensor_f(&value, 0), tensor_i(&value, 0));
+}
+
+static struct tensor op_scalar_tensor(struct call *c, int part)
+{
+    (void)part;
+    return math_cast(c->r, call_tensor(c, "s"), c->dtype);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static bool has_argument(struct call *c, const char *name)
+{
+    return pt2_arg_find(c->node, name) != NULL;
+}
+
+static struct tensor op_arange(struct call *c, int part)
+{
+    const double start = has_argument(c, "start") ? call_double(c, "start") : 0;
+    const double step = has_argument(c, "step") ? call_double(c, "step") : 1;
+    const double n = step != 0 ? ceil((call_double(c, "end") - start) / step) : 0;
+
+    (void)part;
+    if (!(n >= 1 && n < 1e9)) {
+        recording_fail(c->r, CKPT_EFORMAT, "a range has %.0f elements", n);
+        return tensor_number(c->r, c->dtype, 0, 0);
+    }
+    struct tensor a = tensor_zeros(c->r, c->dtype, 1, &(int64_t){(int64_t)n});
+    for (int64_t k = 0; k < (int64_t)n && !c->r->failed; k++)
+        if (pt2_is_float(c->dtype))
+            a.f[k] = tensor_round(c->dtype, start + (double)k * step);
+        else
+            a.i[k] = (int64_t)(start + (double)k * step);
+    return a;
+}
+
+static struct tensor op_linspace(struct call *c, int part)
+{
+    const double start = call_double(c, "start"), end = call_double(c, "end");
+    const int64_t n = call_int(c, "steps");
+
+    (void)part;
+    if (n < 1 || !pt2_is_float(c->dtype)) {
+        recording_fail(c->r, CKPT_EFORMAT, "a range has %lld steps", (long long)n);
+        return tensor_number(c->r, c->dtype, 0, 0);
+    }
+    struct tensor a = tensor_zeros(c->r, c->dtype, 1, &n);
+    const double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
+    for (int64_t k = 0; k < n && !c->r->failed; k++)
+        a.f[k] = tensor_round(c->dtype, k < n / 2 ? start + step * (double)k
+                                                  : end - step * (double)(n - 1 - k));
+    return a;
+}
+
+/* 1 where the column is at least `diagonal` right of the row, as a truth value [n, m]. */
+static struct tensor triangle(struct call *c, int64_t n, int64_t m, int64_t diagonal, bool upper)
+{
+    struct tensor a = tensor_zeros(c->r, PT2_BOOL, 2, (int64_t[]){n, m});
+
+    for (int64_t i = 0; i < n && !c->r->failed; i++)
+        for (int64_t k = 0; k < m; k++)
+            a.i[i * m + k] = upper ? k - i >= diagonal : k - i <= diagonal;
+    return a;
+}
+
+static struct tensor keep_triangle(struct call *c, bool upper)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    if (a.ndim < 2) {
+        recording_fail(c->r, CKPT_ESHAPE, "a triangle of a tensor with %d axes", a.ndim);
+        return a;
+    }
+    struct tensor keep =
+        triangle(c, a.shape[a.ndim - 2], a.shape[a.ndim - 1], call_int(c, "diagonal"), upper);
+    return math_where(c->r, keep, a, tensor_number(c->r, c->dtype, 0, 0), c->dtype);
+}
+
+static struct tensor op_tril(struct call *c, int part)
+{
+    (void)part;
+    return keep_triangle(c, false);
+}
+
+static struct tensor op_triu(struct call *c, int part)
+{
+    (void)part;
+    return keep_triangle(c, true);
+}
+
+static struct tensor op_eye(struct call *c, int part)
+{
+    const int64_t n = call_int(c, "n"), m = has_argument(c, "m") ? call_int(c, "m") : n;
+    struct tensor a = tensor_zeros(c->r, PT2_I64, 2, (int64_t[]){n, m});
+
+    (void)part;
+    for (int64_t i = 0; i < n && i < m && !c->r->failed; i++)
+        a.i[i * m + i] = 1;
+    return math_cast(c->r, a, c->dtype);
+}
+
+/* ---- random values --------------------------------------------------------------------------- */
+
+static struct tensor like_of(struct call *c)
+{
+    struct tensor like = uniform(c, 0, 0);
+
+    if (!like.ndim || !pt2_is_float(c->dtype))
+        recording_fail(c->r, CKPT_EFORMAT, "random values without an axis or in whole numbers");
+    return like;
+}
+
+static struct tensor op_randn(struct call *c, int part)
+{
+    struct tensor like = like_of(c);
+
+    (void)part;
+    return c->r->failed
+               ? like
+               : tensor_of(c->r, c->dtype,
+                           ckpt_randn(c->r->t, tape_dtype(c->dtype), like.ndim, like.shape));
+}
+
+/* The distribution function of normal values is uniform. */
+static struct tensor op_rand(struct call *c, int part)
+{
+    struct tensor like = like_of(c);
+
+    (void)part;
+    if (c->r->failed)
+        return like;
+    ckpt_tensor x = ckpt_randn(c->r->t, CKPT_F32, like.ndim, like.shape);
+    x = ckpt_affine(c->r->t, ckpt_erf(c->r->t, ckpt_affine(c->r->t, x, 0.70710678f, 0.f)), 0.5f,
+                    0.5f);
+    return tensor_of(c->r, c->dtype, ckpt_cast(c->r->t, x, tape_dtype(c->dtype)));
+}
+
+static struct tensor op_bernoulli(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    (void)part;
+    if (!a.ndim)
+        recording_fail(c->r, CKPT_EFORMAT, "random values without an axis");
+    return c->r->failed ? a
+                        : tensor_of(c->r, c->dtype,
+                                    ckpt_bernoulli(c->r->t, (float)call_double(c, "p"),
+                                                   tape_dtype(c->dtype), a.ndim, a.shape));
+}
+
+#define OP(name, record)                                                                           \
+    {                                                                                              \
+        "aten." name, record, NULL, NULL                                                           \
+    }
+
+const struct op ops_make[] = {
+    OP("zeros.default", op_zeros),
+    OP("zeros_like.default", op_zeros),
+    OP("new_zeros.default", op_zeros),
+    OP("empty.memory_format", op_zeros),
+    OP("empty_like.default", op_zeros),
+    OP("new_empty.default", op_zeros),
+    OP("ones.default", op_ones),
+    OP("ones_like.default", op_ones),
+    OP("new_ones.default", op_ones),
+    OP("full.default", op_full),
+    OP("full_like.default", op_full),
+    OP("new_full.default", op_full),
+    OP("scalar_tensor.default", op_scalar_tensor),
+    OP("arange.default", op_arange),
+    OP("arange.start", op_arange),
+    OP("arange.start_step", op_arange),
+    OP("linspace.default", op_linspace),
+    OP("tril.default", op_tril),
+    OP("triu.default", op_triu),
+    OP("eye.default", op_eye),
+    OP("eye.m", op_eye),
+    OP("randn.default", op_randn),
+    OP("randn_like.default", op_randn),
+    OP("rand.default", op_rand),
+    OP("rand_like.default", op_rand),
+    OP("bernoulli.float", op_bernoulli),
+    OP("bernoulli.p", op_bernoulli),
+    {NULL, NULL, NULL, NULL},
+};

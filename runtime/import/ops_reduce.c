@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums, means, extremes, norms over axes; softmax and running sums. */
+#include <math.h>
+#include <string.h>
+#include "import/math.h"
+#include "import/ops.h"
+#include "import/views.h"
+
+/* ---- axes ------------------------------------------------------------------------------------ */
+
+/* The axes of a reduction, and whether they stay with size 1. */
+struct axes {
+    unsigned mask;
+    bool keep;
+};
+
+static struct axes read_axes(struct call *c, const struct tensor *a)
+{
+    int64_t axis[TENSOR_AXES];
+    struct axes x = {.mask = 0};
+    const bool named = pt2_arg_find(c->node, "dim") != NULL;
+    const int n = named ? call_ints(c, "dim", axis, TENSOR_AXES) : 0;
+
+    for (int k = 0; k < n; k++)
+        x.mask |= 1u << tensor_axis(c->r, a, axis[k]);
+    if (!n)
+        x.mask = (1u << a->ndim) - 1;
+    x.keep = pt2_arg_find(c->node, "keepdim") && call_bool(c, "keepdim");
+    return x;
+}
+
+/* The result without the axes of size 1, unless they stay. */
+static struct tensor drop_axes(struct call *c, struct tensor a, struct axes x)
+{
+    for (int i = a.ndim - 1; i >= 0 && !x.keep && !c->r->failed; i--)
+        if (x.mask >> i & 1)
+            a = view_squeeze(c->r, a, i);
+    return a;
+}
+
+/* ---- constants ------------------------------------------------------------------------------- */
+
+enum reduction { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PRODUCT };
+
+static int64_t combine_whole(enum reduction f, int64_t x, int64_t y)
+{
+    switch (f) {
+    case REDUCE_MAX:
+        return x > y ? x : y;
+    case REDUCE_MIN:
+        return x < y ? x : y;
+    case REDUCE_PRODUCT:
+        return x * y;
+    default:
+        return x + y;
+    }
+}
+
+static double combine(enum reduction f, double x, double y)
+{
+    switch (f) {
+    case REDUCE_MAX:
+        return x > y ? x : y;
+    case REDUCE_MIN:
+        return x < y ? x : y;
+    case REDUCE_PRODUCT:
+        return x * y;
+    default:
+        return x + y;
+    }
+}
+
+static struct tensor reduce_constant(struct call *c, enum reduction f, struct tensor a,
+                                     unsigned mask)
+{
+    int order[TENSOR_AXES], n = 0;
+    int64_t shape[TENSOR_AXES], count = 1;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < a.ndim; i++)
+            if ((int)(mask >> i & 1) == pass)
+                order[n++] = i;
+    for (int i = 0; i < a.ndim; i++) {
+        shape[i] = mask >> i & 1 ? 1 : a.shape[i];
+        count *= mask >> i & 1 ? a.shape[i] : 1;
+    }
+    struct tensor out = tensor_zeros(c->r, a.dtype, a.ndim, shape);
+    const int64_t rows = c->r->failed ? 0 : tensor_numel(&out);
+    a = view_permute(c->r, a, order);
+    for (int64_t k = 0; k < rows; k++) {
+        double sum = tensor_f(&a, k * count);
+        int64_t whole = tensor_i(&a, k * count);
+        for (int64_t j = 1; j < count; j++) {
+            sum = combine(f, sum, tensor_f(&a, k * count + j));
+            whole = combine_whole(f, whole, tensor_i(&a, k * count + j));
+        }
+        if (pt2_is_float(a.dtype))
+            out.f[k] = tensor_round(a.dtype, f == REDUCE_MEAN ? sum / (double)count : sum);
+        else
+            out.i[k] = whole;
+    }
+    return out;
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+typedef ckpt_tensor (*reduction_call)(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+
+/* On the tape axes are reduced where they are in memory. */
+static struct tensor on_tape(struct call *c, struct tensor a, unsigned mask, reduction_call f)
+{
+    unsigned plain_mask = a.plain.id ? 0 : mask;
+
+    tensor_record(c->r, &a);
+    for (int i = 0; i < a.ndim && a.plain.id; i++)
+        plain_mask |= (mask >> i & 1) << a.order[i];
+    if (c->r->failed)
+        return a;
+    ckpt_tensor y = f(c->r->t, a.plain.id ? a.plain : a.x, plain_mask);
+    struct tensor out = tensor_of(c->r, PT2_F32, y);
+    return a.plain.id && !c->r->failed ? view_permute(c->r, out, a.order) : out;
+}
+
+static struct tensor reduce(struct call *c, enum reduction f, struct tensor a, struct axes x)
+{
+    static const reduction_call calls[] = {ckpt_sum, ckpt_mean, ckpt_amax, ckpt_amin, ckpt_prod};
+
+    if (c->r->failed)
+        return a;
+    if (a.constant)
+        return drop_axes(c, reduce_constant(c, f, a, x.mask), x);
+    if (!pt2_is_float(a.dtype))
+        a = math_cast(c->r, a, PT2_F32);
+    if (!a.ndim)
+        return a;
+    return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, calls[f]), c->dtype), x);
+}
+
+/* Sums of bf16 are rounded once, at the end; those of truth values count. */
+static struct tensor sum_of(struct call *c, enum reduction f)
+{
+    struct tensor a = call_tensor(c, "self");
+    const struct axes x = read_axes(c, &a);
+
+    if (!pt2_is_float(a.dtype) || a.constant || c->dtype == PT2_F32)
+        a = math_cast(c->r, a, c->dtype);
+    return math_cast(c->r, reduce(c, f, a, x), c->dtype);
+}
+
+static struct tensor op_sum(struct call *c, int part)
+{
+    (void)part;
+    return sum_of(c, REDUCE_SUM);
+}
+
+static struct tensor op_mean(struct call *c, int part)
+{
+    (void)part;
+    return sum_of(c, REDUCE_MEAN);
+}
+
+static struct tensor op_prod(struct call *c, int part)
+{
+    (void)part;
+    return sum_of(c, REDUCE_PRODUCT);
+}
+
+static struct tensor op_amax(struct call *c, int part)
+{
+    (void)part;
+    return sum_of(c, REDUCE_MAX);
+}
+
+static struct tensor op_amin(struct call *c, int part)
+{
+    (void)part;
+    return sum_of(c, REDUCE_MIN);
+}
+
+/* Truth values are 0 or 1. */
+static struct tensor truth_of(struct call *c, enum reduction f)
+{
+    struct tensor a = math_cast(c->r, call_tensor(c, "self"), PT2_BOOL);
+
+    return math_cast(c->r, reduce(c, f, a, read_axes(c, &a)), PT2_BOOL);
+}
+
+static struct tensor op_any(struct call *c, int part)
+{
+    (void)part;
+    return truth_of(c, REDUCE_MAX);
+}
+
+static struct tensor op_all(struct call *c, int part)
+{
+    (void)part;
+    return truth_of(c, REDUCE_MIN);
+}
+
+/* The index of the largest element along an axis, or among all. */
+static struct tensor arg_of(struct call *c, bool smallest)
+{
+    struct tensor a = call_tensor(c, "self");
+    const bool all = !call_has(c, "dim");
+    const int64_t n = tensor_numel(&a);
+
+    if (all)
+        a = view_reshape(c->r, a, 1, &n);
+    const struct axes x = {.mask = all ? 1 : 1u << call_axis(c, "dim", &a),
+                           .keep = call_bool(c, "keepdim") && !all};
+    const int axis = all ? 0 : call_axis(c, "dim", &a);
+    if (!pt2_is_float(a.dtype))
+        a = math_cast(c->r, a, PT2_F32); /* exact up to 2^24 */
+    if (smallest)
+        a = math_binary(c->r, BINARY_MUL, a, tensor_number(c->r, a.dtype, -1, -1), a.dtype);
+    tensor_record(c->r, &a);
+    if (c->r->failed)
+        return a;
+    return drop_axes(c, tensor_of(c->r, PT2_I64, ckpt_argmax(c->r->t, a.x, axis)), x);
+}
+
+static struct tensor op_argmax(struct call *c, int part)
+{
+    (void)part;
+    return arg_of(c, false);
+}
+
+static struct tensor op_argmin(struct call *c, int part)
+{
+    (void)part;
+    return arg_of(c, true);
+}
+
+/* The largest along an axis, and its index. */
+static struct tensor op_max_dim(struct call *c, int part)
+{
+    return part ? arg_of(c, false) : sum_of(c, REDUCE_MAX);
+}
+
+static struct tensor op_min_dim(struct call *c, int part)
+{
+    return part ? arg_of(c, true) : sum_of(c, REDUCE_MIN);
+}
+
+static struct tensor op_var(struct call *c, int part)
+{
+    struct tensor a = math_cast(c->r, call_tensor(c, "self"), c->dtype);
+    const struct axes x = read_axes(c, &a);
+    const int64_t correction = pt2_arg_find(c->node, "correction") ? call_int(c, "correction") : 1;
+
+    (void)part;
+    tensor_record(c->r, &a);
+    if (c->r->failed)
+        return a;
+    ckpt_tensor y = ckpt_var(c->r->t, a.x, x.mask, correction);
+    if (strstr(c->op->name, "std"))
+        y = ckpt_sqrt(c->r->t, y);
+    return drop_axes(c, math_cast(c->r, tensor_of(c->r, PT2_F32, y), c->dtype), x);
+}
+
+static struct tensor op_logsumexp(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    const struct axes x = read_axes(c, &a);
+
+    (void)part;
+    return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_logsumexp), c->dtype), x);
+}
+
+/* The root of the sum of squares, or the sum of magnitudes. */
+static struct tensor op_vector_norm(struct call *c, int part)
+{
+    const bool linalg = strstr(c->op->name, "linalg") != NULL;
+    struct tensor a = call_tensor(c, "self");
+    const struct axes x = read_axes(c, &a);
+    const char *name = linalg ? "ord" : "p";
+    const double order = call_has(c, name) ? call_double(c, name) : 2;
+    static const struct unary magnitude = {fabs, ckpt_abs};
+
+    (void)part;
+    if (order != 2 && order != 1)
+        recording_fail(c->r, CKPT_EFORMAT, "a norm of order %g cannot be recorded", order);
+    if (order == 1)
+        return reduce(c, REDUCE_SUM, math_unary(c->r, &magnitude, a, a.dtype), x);
+    return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_norm), c->dtype), x);
+}
+
+/* Distances of the rows of two matrices, by |a|^2 - 2 a b + |b|^2. */
+static struct tensor op_cdist(struct call *c, int part)
+{
+    ckpt_tensor a = call_operand(c, "x1", c->dtype), b = call_operand(c, "x2", c->dtype);
+    ckpt_tape *t = c->r->t;
+
+    (void)part;
+    if (call_double(c, "p") != 2)
+        recording_fail(c->r, CKPT_EFORMAT, "distances of order %g", call_double(c, "p"));
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    const int last = ckpt_desc_of(t, a).ndim - 1;
+    ckpt_tensor aa = ckpt_sum(t, ckpt_mul(t, a, a), 1u << last);
+    ckpt_tensor bb = ckpt_transpose(t, ckpt_sum(t, ckpt_mul(t, b, b), 1u << last), last - 1, last);
+    ckpt_tensor ab = ckpt_affine(t, ckpt_matmul(t, a, b, false, true), -2.f, 0.f);
+    ckpt_tensor d = ckpt_clamp(t, ckpt_add(t, ckpt_add(t, aa, bb), ab), 0.f, INFINITY);
+    return math_cast(c->r, tensor_of(c->r, PT2_F32, ckpt_sqrt(t, d)), c->dtype);
+}
+
+/* ---- along an axis --------------------------------------------------------------------------- */
+
+typedef ckpt_tensor (*axis_call)(ckpt_tape *t, ckpt_tensor x, int axis);
+
+static struct tensor along(struct call *c, axis_call f)
+{
+    struct tensor a = math_cast(c->r, call_tensor(c, "self"), c->dtype);
+    const int axis = call_axis(c, "dim", &a);
+
+    tensor_record(c->r, &a);
+    return c->r->failed ? a : tensor_of(c->r, c->dtype, f(c->r->t, a.x, axis));
+}
+
+static struct tensor op_softmax(struct call *c, int part)
+{
+    (void)part;
+    return along(c, ckpt_softmax);
+}
+
+static struct tensor op_log_softmax(struct call *c, int part)
+{
+    (void)part;
+    return along(c, ckpt_log_softmax);
+}
+
+static struct tensor cumsum_constant(struct call *c, struct tensor a, int axis)
+{
+    struct tensor last = view_swap(c->r, a, axis, a.ndim - 1);
+    struct tensor out = tensor_zeros(c->r, a.dtype, last.ndim, last.shape);
+    const int64_t n = last.shape[last.ndim - 1];
+    const int64_t rows = c->r->failed ? 0 : tensor_numel(&out) / n;
+
+    for (int64_t k = 0; k < rows * n; k++)
+        if (pt2_is_float(a.dtype))
+            out.f[k] = tensor_round(a.dtype, tensor_f(&last, k) + (k % n ? out.f[k - 1] : 0));
+        else
+            out.i[k] = tensor_i(&last, k) + (k % n ? out.i[k - 1] : 0);
+    return view_swap(c->r, out, axis, a.ndim - 1);
+}
+
+/* On the tape whole numbers are added as floats, exact up to 2^24. */
+static struct tensor op_cumsum(struct call *c, int part)
+{
+    struct tensor a = math_cast(c->r, call_tensor(c, "self"), c->dtype);
+    const int axis = call_axis(c, "dim", &a);
+
+    (void)part;
+    if (!a.ndim || c->r->failed)
+        return a;
+    if (a.constant)
+        return cumsum_constant(c, a, axis);
+    if (!pt2_is_float(a.dtype))
+        a = math_cast(c->r, a, PT2_F32);
+    tensor_record(c->r, &a);
+    return math_cast(c->r, tensor_of(c->r, a.dtype, ckpt_cumsum(c->r->t, a.x, axis)), c->dtype);
+}
+
+#define OP(name, record)                                                                           \
+    {                                                                                              \
+        "aten." name, record, NULL, NULL                                                           \
+    }
+
+const struct op ops_reduce[] = {
+    OP("sum.default", op_sum),
+    OP("sum.dim_IntList", op_sum),
+    OP("mean.default", op_mean),
+    OP("mean.dim", op_mean),
+    OP("prod.default", op_prod),
+    OP("prod.dim_int", op_prod),
+    OP("amax.default", op_amax),
+    OP("amin.default", op_amin),
+    OP("max.default", op_amax),
+    OP("min.default", op_amin),
+    OP("max.dim", op_max_dim),
+    OP("min.dim", op_min_dim),
+    OP("any.default", op_any),
+    OP("any.dim", op_any),
+    OP("any.dims", op_any),
+    OP("all.default", op_all),
+    OP("all.dim", op_all),
+    OP("argmax.default", op_argmax),
+    OP("argmin.default", op_argmin),
+    OP("var.correction", op_var),
+    OP("var.dim", op_var),
+    OP("std.correction", op_var),
+    OP("logsumexp.default", op_logsumexp),
+    OP("cdist.default", op_cdist),
+    OP("linalg_vector_norm.default", op_vector_norm),
+    OP("norm.ScalarOpt_dim", op_vector_norm),
+    OP("softmax.int", op_softmax),
+    OP("_softmax.default", op_softmax),
+    OP("log_softmax.int", op_log_softmax),
+    OP("_log_softmax.default", op_log_softmax),
+    OP("cumsum.default", op_cumsum),
+    {NULL, NULL, NULL, NULL},
+};

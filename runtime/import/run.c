@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include "import/math.h"
+#include "import/numbers.h"
+#include "import/ops.h"
+#include "import/run.h"
+#include "import/views.h"
+
+static const char ops[] = "torch.ops.";
+
+/* ---- targets --------------------------------------------------------------------------------- */
+
+/* What checks shapes or dtypes at run time, which are fixed here. */
+static bool is_check(const char *name)
+{
+    static const char *const checks[] = {"aten._assert_tensor_metadata.default",
+                                         "aten._assert_scalar.default", "aten._assert_async.msg",
+                                         "aten.sym_constrain_range.default",
+                                         "aten.sym_constrain_range_for_size.default"};
+
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        if (!strcmp(name, checks[i]))
+            return true;
+    return false;
+}
+
+/* The part of a target that the tables have. */
+static const char *short_name(const char *target)
+{
+    return strncmp(target, ops, strlen(ops)) ? target : target + strlen(ops);
+}
+
+/* "aten.add_.Tensor" is "aten.add.Tensor" in place. */
+static bool strip_place(const char *name, char *dst, size_t size)
+{
+    const char *end = strrchr(name, '.');
+
+    if (strncmp(name, "aten.", 5) != 0 || !end || end[-1] != '_' || end[-2] == '_')
+        return false;
+    snprintf(dst, size, "%.*s%s", (int)(end - name - 1), name, end);
+    return true;
+}
+
+static const struct op *find_op(const char *name, bool *in_place)
+{
+    char functional[100];
+    const struct op *o = op_find(name);
+
+    *in_place = !o && strip_place(name, functional, sizeof functional);
+    return *in_place ? op_find(functional) : o;
+}
+
+enum region { REGION_NONE, REGION_NO_GRADIENT, REGION_AUTOCAST };
+
+static enum region region_of(const char *name)
+{
+    if (!strcmp(name, "higher_order.wrap_with_set_grad_enabled"))
+        return REGION_NO_GRADIENT;
+    return strcmp(name, "higher_order.wrap_with_autocast") ? REGION_NONE : REGION_AUTOCAST;
+}
+
+bool run_knows(const char *target)
+{
+    const char *name = short_name(target);
+    bool in_place;
+
+    return is_check(name) || number_find(name) || region_of(name) || find_op(name, &in_place);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+/* A result must be what the file says; otherwise an op here is wrong, or the file. */
+static void check_result(struct call *c, const struct tensor *a)
+{
+    int64_t want[TENSOR_AXES];
+    char have[100], said[100];
+    const int n = call_sizes(c, want);
+
+    if (c->r->failed || n < 0)
+        return;
+    if (n == a->ndim && !memcmp(want, a->shape, (size_t)n * sizeof *want))
+        return;
+    shape_format(have, sizeof have, a->ndim, a->shape);
+    shape_format(said, sizeof said, n, want);
+    recording_fail(c->r, CKPT_EFORMAT, "the result is %s, and %s in the file", have, said);
+}
+
+static struct variable *make_result(struct call *c, int part, int32_t value)
+{
+    struct variable *parent = NULL;
+
+    c->facts = &c->f->graph->value[value].tensor;
+    c->dtype = c->facts->dtype;
+    if (c->op->put && !(c->op->is_copy && c->op->is_copy(c)))
+        parent = call_variable(c, "self");
+    struct variable *v = variable_new(c->r, c->facts, (struct tensor){.ndim = 0});
+    struct call *kept = heap_zeros(&c->r->heap, 1, sizeof *kept);
+    if (!v || !kept)
+        return NULL;
+    *kept = *c;
+    v->call = kept;
+    v->part = part;
+    v->parent = parent;
+    v->seen = v->version = parent ? 0 : 1;
+    if (!parent) {
+        v->now = c->op->record(c, part);
+        check_result(c, &v->now);
+    }
+    return v;
+}
+
+static void set_result(struct call *c, const struct pt2_arg *to, int *part)
+{
+    for (int k = 0; to->kind == ARG_LIST && k < to->list.n; k++)
+        set_result(c, &to->list.item[k], part);
+    if (to->kind != ARG_VALUE || c->r->failed)
+        return;
+    c->f->item[to->value] =
+        (struct item){.kind = ITEM_TENSOR, .v = make_result(c, *part, to->value)};
+    ++*part;
+}
+
+/* The new value of what an op in place changes has its shape and its dtype. */
+static void run_in_place(struct call *c)
+{
+    struct variable *self = call_variable(c, "self");
+
+    if (!self) {
+        recording_fail(c->r, CKPT_EFORMAT, "there is no tensor 'self'");
+        return;
+    }
+    c->facts = self->facts;
+    c->dtype = self->facts->dtype;
+    struct tensor old = *variable_read(c->r, self);
+    struct tensor now = c->r->failed ? old : c->op->record(c, 0);
+    if (!c->r->failed)
+        now = view_expand(c->r, math_cast(c->r, now, old.dtype), old.ndim, old.shape);
+    if (!c->r->failed)
+        variable_write(c->r, self, now);
+    if (c->node->n_out && c->node->out[0].kind == ARG_VALUE)
+        c->f->item[c->node->out[0].value] = (struct item){.kind = ITEM_TENSOR, .v = self};
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+static const struct pt2_arg *graph_of(const struct pt2_node *n, int *at)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].arg.kind == ARG_GRAPH) {
+            *at = i;
+            return &n->in[i].arg;
+        }
+    return NULL;
+}
+
+/* What leaves a region without gradients is a constant for differentiation. */
+static void stop_gradient(struct recording *r, struct item *i)
+{
+    struct tensor a = i->kind == ITEM_TENSOR ? *variable_read(r, i->v) : (struct tensor){.ndim = 0};
+
+    if (i->kind != ITEM_TENSOR || a.constant || !pt2_is_float(a.dtype) || r->failed)
+        return;
+    i->v = variable_new(r, i->v->facts, tensor_of(r, a.dtype, ckpt_stop_gradient(r->t, a.x)));
+}
+
+static void set_outputs(struct call *c, const struct frame *inner, bool stops)
+{
+    const struct pt2_node *n = c->node;
+    const struct pt2_graph *g = inner->graph;
+    const struct pt2_arg *to = n->out;
+    int count = n->n_out;
+
+    if (count == 1 && to->kind == ARG_LIST) {
+        count = to->list.n;
+        to = to->list.item;
+    }
+    if (count != g->n_out)
+        recording_fail(c->r, CKPT_EFORMAT, "a graph with %d results gives %d", g->n_out, count);
+    for (int k = 0; k < count && !c->r->failed; k++) {
+        struct call of = {.r = c->r, .f = (struct frame *)(uintptr_t)inner, .node = n};
+        struct item i = call_item(&of, &g->out[k]);
+        if (to[k].kind != ARG_VALUE)
+            continue;
+        if (stops)
+            stop_gradient(c->r, &i);
+        c->f->item[to[k].value] = i;
+    }
+}
+
+/* autocast(device, dtype, enabled, cache, graph, ...): the dtypes of results say what it does. */
+static void check_autocast(struct call *c)
+{
+    const struct pt2_named_arg *in = c->node->in;
+
+    if (c->node->n_in > 2 && in[1].arg.kind == ARG_DTYPE && in[1].arg.i == PT2_F16 &&
+        in[2].arg.kind == ARG_BOOL && in[2].arg.b)
+        recording_fail(c->r, CKPT_EFORMAT, "autocast to float16 cannot be recorded");
+}
+
+/* set_grad_enabled(on, graph, ...) and autocast(..., graph, ...): what follows are its inputs. */
+static void run_region(struct call *c, enum region region)
+{
+    int at = 0;
+    const struct pt2_arg *a = graph_of(c->node, &at);
+    struct frame inner;
+
+    if (region == REGION_AUTOCAST)
+        check_autocast(c);
+    if (!a || c->node->n_in - at - 1 != a->graph->n_in) {
+        recording_fail(c->r, CKPT_EFORMAT, "there is no graph, or it has other inputs");
+        return;
+    }
+    if (!frame_make(c->r, a->graph, &inner))
+        return;
+    for (int k = 0; k < a->graph->n_in; k++)
+        if (a->graph->in[k].kind == ARG_VALUE)
+            inner.item[a->graph->in[k].value] = call_item(c, &c->node->in[at + 1 + k].arg);
+    run_graph(c->r, &inner);
+    const struct pt2_arg *on = &c->node->in[0].arg;
+    set_outputs(c, &inner, region == REGION_NO_GRADIENT && on->kind == ARG_BOOL && !on->b);
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static void set_number(struct call *c, const struct number *number)
+{
+    const struct pt2_arg *to = c->node->out;
+    struct item i = number->value(c);
+
+    if (c->node->n_out == 1 && to->kind == ARG_VALUE)
+        c->f->item[to->value] = i;
+}
+
+static void run_node(struct recording *r, struct frame *f, const struct pt2_node *node)
+{
+    const char *name = short_name(node->target);
+    struct call c = {.r = r, .f = f, .node = node};
+    const enum region region = region_of(name);
+    const struct number *number = number_find(name);
+    bool in_place = false;
+    int part = 0;
+
+    if (is_check(name))
+        return;
+    static const struct op none = {.name = ""};
+    c.op = number || region ? &none : find_op(name, &in_place);
+    if (region)
+        run_region(&c, region);
+    else if (number)
+        set_number(&c, number);
+    else if (!c.op)
+        recording_fail(r, CKPT_EFORMAT, "this op is not supported");
+    else if (in_place)
+        run_in_place(&c);
+    else
+        for (int k = 0; k < node->n_out; k++)
+            set_result(&c, &node->out[k], &part);
+}
+
+bool frame_make(struct recording *r, const struct pt2_graph *graph, struct frame *f)
+{
+    f->graph = graph;
+    f->item = heap_zeros(&r->heap, graph->n_values, sizeof *f->item);
+    if (!f->item)
+        recording_fail(r, CKPT_ENOMEM, "%s", error_get());
+    return f->item;
+}
+
+void run_graph(struct recording *r, struct frame *f)
+{
+    const struct pt2_node *outer = r->node;
+    const char *module = "";
+
+    for (int32_t i = 0; i < f->graph->n_nodes && !r->failed; i++) {
+        r->node = &f->graph->node[i];
+        if (strcmp(module, r->node->module) != 0) {
+            module = r->node->module;
+            ckpt_label(r->t, "%s", module);
+        }
+        run_node(r, f, r->node);
+    }
+    r->node = outer;
+}
