@@ -3,6 +3,7 @@
 #include "ckpt.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
+#include "ckpt_import.h"
 #include "ckpt_nn.h"
 #include "ckpt_op.h"
 #include "ckpt_tools.h"

@@ -3,7 +3,8 @@
  * Every public call that can fail, with a wrong value: a negative code, and a sentence of this
  * failure, not of one before.  build-aux/lint checks that no call that returns an int is missing;
  * these do not fail: ckpt_version_number, ckpt_rank, ckpt_ranks, ckpt_param_count, ckpt_file_count,
- * ckpt_plan_in_full (but see test_null.c), ckpt_gather_refusals (test_together.c).
+ * ckpt_import_input_count, ckpt_import_output_count, ckpt_plan_in_full (but see test_null.c),
+ * ckpt_gather_refusals (test_together.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
+#include "ckpt_import.h"
 #include "ckpt_op.h"
 #include "ckpt_tools.h"
 
@@ -201,6 +203,23 @@ static void file_cases(void)
     FAILS(ckpt_state_note(context, "ckpt.mine", "note"));
 }
 
+static void import_cases(void)
+{
+    char path[4096];
+    const char *srcdir = getenv("srcdir");
+    ckpt_import *m, *none;
+    struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;
+    snprintf(path, sizeof path, "%s/tests/fuzz/corpus/archive/small.pt2", srcdir ? srcdir : ".");
+    if (ckpt_import_open(context, path, &m))
+        exit(99);
+    FAILS(ckpt_import_open(context, absent, &none));
+    FAILS(ckpt_import_open(context, path, &none)); /* its parameters are there already */
+    FAILS(ckpt_import_input(m, 99, &v));
+    FAILS(ckpt_import_output(m, 99, &v));
+    FAILS(ckpt_import_set_size(m, "nosuch", 2));
+    ckpt_import_close(m);
+}
+
 static void other_cases(void)
 {
     FAILS(ckpt_agree(context, NULL, 1));
@@ -257,6 +276,7 @@ int main(void)
     parameter_cases();
     program_cases();
     file_cases();
+    import_cases();
     other_cases();
     test_kept_failure();
     ckpt_close(other);

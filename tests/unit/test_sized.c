@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
+#include "ckpt_import.h"
 #include "ckpt_nn.h"
 #include "ckpt_tools.h"
 #include "context/context.h"
@@ -366,6 +367,7 @@ static void test_old_conv(void **state)
 static ckpt_program *program;
 static ckpt_tensor weight;
 static ckpt_file *file;
+static ckpt_import *imported;
 
 static int fill_param(void *s)
 {
@@ -394,6 +396,11 @@ static int fill_entry(void *s)
     return ckpt_file_entry(file, 0, s);
 }
 
+static int fill_value(void *s)
+{
+    return ckpt_import_input(imported, 0, s);
+}
+
 static const struct filled {
     const char *name;
     size_t size;
@@ -403,6 +410,7 @@ static const struct filled {
     {"ckpt_program_info", sizeof(struct ckpt_program_info), fill_program},
     {"ckpt_forecast", sizeof(struct ckpt_forecast), fill_forecast},
     {"ckpt_file_entry", sizeof(struct ckpt_file_entry), fill_entry},
+    {"ckpt_import_value", sizeof(struct ckpt_import_value), fill_value},
 };
 
 static void test_filled(void **state)
@@ -504,9 +512,9 @@ static int check_header(const char *path)
 static void test_all(void **state)
 {
     (void)state;
-    static const char *const headers[] = {"ckpt.h",       "ckpt_conv.h",  "ckpt_dist.h",
-                                          "ckpt_files.h", "ckpt_nn.h",    "ckpt_op.h",
-                                          "ckpt_ops.h",   "ckpt_optim.h", "ckpt_tools.h"};
+    static const char *const headers[] = {
+        "ckpt.h",    "ckpt_conv.h", "ckpt_dist.h", "ckpt_files.h", "ckpt_import.h",
+        "ckpt_nn.h", "ckpt_op.h",   "ckpt_ops.h",  "ckpt_optim.h", "ckpt_tools.h"};
     const char *srcdir = getenv("srcdir");
     size_t n = 0;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
@@ -544,6 +552,11 @@ static int setup(void **state)
     rc = rc ? rc : ckpt_save_params(context, path, CKPT_VALUE);
     rc = rc ? rc : ckpt_file_open(&file, path);
     remove(path);
+    const char *srcdir = getenv("srcdir");
+    char archive[4096];
+    snprintf(archive, sizeof archive, "%s/tests/fuzz/corpus/archive/small.pt2",
+             srcdir ? srcdir : ".");
+    rc = rc ? rc : ckpt_import_open(context, archive, &imported);
     return rc;
 }
 
@@ -551,6 +564,7 @@ static int teardown(void **state)
 {
     (void)state;
     ckpt_file_close(file);
+    ckpt_import_close(imported);
     ckpt_close(context);
     return 0;
 }

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+#include "ckpt_files.h"
+#include "context/context.h"
+#include "import/inputs.h"
+
+struct maker {
+    ckpt *c;
+    struct pt2_program *p;
+    const struct weights *w;
+    struct model_input *in;
+};
+
+/* ---- uses of an input ------------------------------------------------------------------------ */
+
+static bool is_value(const struct pt2_arg *a, int32_t value)
+{
+    return a && a->kind == ARG_VALUE && a->value == value;
+}
+
+static bool is_kernel(const struct pt2_program *p, int32_t value)
+{
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        const struct pt2_node *n = &p->graph->node[i];
+        if (!strncmp(n->target, "torch.ops.aten.conv", 19) &&
+            is_value(pt2_arg_find(n, "weight"), value))
+            return true;
+    }
+    return false;
+}
+
+/* An op in place has a name that ends in "_". */
+static bool is_in_place(const char *target)
+{
+    const char *end = strrchr(target, '.');
+
+    return end && end > target && end[-1] == '_' && (end - target < 2 || end[-2] != '_');
+}
+
+/* Whether a node of the graph, or of one that a node has, changes the value in place. */
+static bool changes(const struct pt2_graph *g, int32_t value)
+{
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const struct pt2_node *n = &g->node[i];
+        const struct pt2_graph *inner = NULL;
+        if (is_in_place(n->target) && is_value(pt2_arg_find(n, "self"), value))
+            return true;
+        for (int k = 0, first = 0; k < n->n_in; k++) {
+            const struct pt2_arg *a = &n->in[k].arg;
+            if (a->kind == ARG_GRAPH) {
+                inner = a->graph;
+                first = k + 1;
+            } else if (inner && is_value(a, value) && k - first < inner->n_in &&
+                       inner->in[k - first].kind == ARG_VALUE &&
+                       changes(inner, inner->in[k - first].value)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_changed(const struct pt2_program *p, const struct pt2_input *in)
+{
+    for (int i = 0; i < p->n_out; i++)
+        if (p->out[i].kind == PT2_BUFFER_MUTATION && !strcmp(p->out[i].name, in->name))
+            return true;
+    return changes(p->graph, in->value);
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static int64_t axis_size(const struct pt2_tensor *t, int i)
+{
+    return t->size[i].n;
+}
+
+/* axes: of the file in the order of the parameter; inverse: as ckpt_param_file_axes wants them. */
+static void order_kernel(int n, int *axes, int *inverse)
+{
+    for (int i = 0; i < n; i++) {
+        axes[i] = i == 0 ? 0 : i == n - 1 ? 1 : i + 1;
+        inverse[axes[i]] = i;
+    }
+}
+
+static void permute(const float *from, float *to, int n, const int64_t *size, const int *axes)
+{
+    int64_t stride[CKPT_MAX_DIMS], step = 1, count = 1, index[CKPT_MAX_DIMS] = {0}, at = 0;
+
+    for (int i = n - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= size[i];
+        count *= size[i];
+    }
+    for (int64_t k = 0; k < count; k++) {
+        to[k] = from[at];
+        for (int i = n - 1; i >= 0; i--) {
+            at += stride[axes[i]];
+            if (++index[i] < size[axes[i]])
+                break;
+            at -= index[i] * stride[axes[i]];
+            index[i] = 0;
+        }
+    }
+}
+
+/* Values as fp32; whole numbers, which buffers have, by way of i32. */
+static int read_f32(const struct maker *m, const struct weight *w, float *to)
+{
+    int32_t *whole = (int32_t *)(void *)to;
+    int rc;
+
+    if (pt2_is_float(w->code))
+        return weights_read_f32(m->w, w, 0, to, w->numel);
+    rc = weights_read_i32(m->w, w, 0, whole, w->numel);
+    for (int64_t k = 0; !rc && k < w->numel; k++)
+        to[k] = (float)whole[k];
+    return rc;
+}
+
+/* Values in the order of the parameter; zeros where the archive has none. */
+static int read_values(const struct maker *m, const struct weight *w, const struct model_input *in,
+                       int n, const int64_t *size, const int *axes)
+{
+    float *values = malloc((size_t)w->numel * sizeof *values), *moved = values;
+    int rc = values ? read_f32(m, w, values)
+                    : error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
+
+    if (!rc && in->channels_last) {
+        moved = malloc((size_t)w->numel * sizeof *values);
+        if (!moved)
+            rc = error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
+        else
+            permute(values, moved, n, size, axes);
+    }
+    if (!rc && ckpt_param_set(m->c, in->param, CKPT_VALUE, moved, w->numel))
+        rc = error_set(m->c->error.code, "%s", m->c->error.text);
+    if (moved != values)
+        free(moved);
+    free(values);
+    return rc;
+}
+
+static int refuse_dtype(const struct maker *m, const char *name, int dtype)
+{
+    char shown[200];
+
+    return error_set(CKPT_EFORMAT, "%s: '%s' has values of %s, which cannot be trained", m->p->path,
+                     text_shown(name, shown, sizeof shown), pt2_dtype_name(dtype));
+}
+
+static int make_param(const struct maker *m, const struct pt2_input *from, const struct weight *w,
+                      struct model_input *in)
+{
+    const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
+    const bool trained = from->kind == PT2_PARAMETER;
+    int axes[CKPT_MAX_DIMS], inverse[CKPT_MAX_DIMS];
+    int64_t size[CKPT_MAX_DIMS], shape[CKPT_MAX_DIMS];
+
+    if (trained && t->dtype != PT2_F32 && t->dtype != PT2_BF16)
+        return refuse_dtype(m, from->name, t->dtype);
+    in->channels_last = trained && t->ndim > 2 && is_kernel(m->p, from->value);
+    order_kernel(t->ndim, axes, inverse);
+    for (int i = 0; i < t->ndim; i++)
+        size[i] = axis_size(t, i);
+    for (int i = 0; i < t->ndim; i++)
+        shape[i] = in->channels_last ? size[axes[i]] : size[i];
+    in->param = ckpt_param(m->c, from->name, t->dtype == PT2_BF16 ? CKPT_BF16 : CKPT_F32, t->ndim,
+                           shape, CKPT_ZEROS, trained && t->requires_grad);
+    if (!in->param.id) {
+        struct error e = {.code = CKPT_EINVAL};
+        params_take_failure(&m->c->params, &e);
+        return error_set(e.code, "%s: %s", m->p->path, e.text);
+    }
+    if (in->channels_last)
+        ckpt_param_file_axes(m->c, in->param, t->ndim, NULL, inverse);
+    return w->has_values ? read_values(m, w, in, t->ndim, size, axes) : 0;
+}
+
+/* An input before this one that is the same memory. */
+static const struct model_input *find_tied(const struct maker *m, int i, const struct weight *w)
+{
+    for (int k = 0; k < i; k++) {
+        const struct pt2_input *other = &m->p->in[k];
+        if (!m->in[k].param.id || other->kind != m->p->in[i].kind)
+            continue;
+        if (weights_same(w, weights_find(m->w, other->name)))
+            return &m->in[k];
+    }
+    return NULL;
+}
+
+/* ---- constants ------------------------------------------------------------------------------- */
+
+/* Whole numbers from the bytes of the file, which are little-endian. */
+static int64_t whole_at(int dtype, const unsigned char *bytes, int64_t k)
+{
+    int16_t half;
+    int32_t word;
+    int64_t wide;
+
+    switch (dtype) {
+    case PT2_I64:
+        memcpy(&wide, bytes + 8 * k, sizeof wide);
+        return wide;
+    case PT2_I32:
+        memcpy(&word, bytes + 4 * k, sizeof word);
+        return word;
+    case PT2_I16:
+        memcpy(&half, bytes + 2 * k, sizeof half);
+        return half;
+    case PT2_I8:
+        return (int8_t)bytes[k];
+    default:
+        return bytes[k];
+    }
+}
+
+static int read_whole(const struct maker *m, const struct weight *w, struct tensor *a)
+{
+    unsigned char *bytes = malloc((size_t)w->numel * 8);
+    int rc = bytes ? weights_read(m->w, w, 0, bytes, w->numel)
+                   : error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
+
+    for (int64_t k = 0; !rc && k < w->numel; k++)
+        a->i[k] = whole_at(a->dtype, bytes, k);
+    free(bytes);
+    return rc;
+}
+
+static int read_floats(const struct maker *m, const struct weight *w, struct tensor *a)
+{
+    float *values = a->dtype == PT2_F64 ? NULL : malloc((size_t)w->numel * sizeof *values);
+
+    if (a->dtype == PT2_F64)
+        return weights_read(m->w, w, 0, a->f, w->numel);
+    int rc = values ? weights_read_f32(m->w, w, 0, values, w->numel)
+                    : error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
+    for (int64_t k = 0; !rc && k < w->numel; k++)
+        a->f[k] = values[k];
+    free(values);
+    return rc;
+}
+
+static int read_constant(const struct maker *m, const struct pt2_input *from,
+                         const struct weight *w, struct tensor *a)
+{
+    const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
+    int64_t n = 1;
+
+    *a = (struct tensor){.dtype = t->dtype, .ndim = t->ndim, .constant = true};
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        a->shape[i] = axis_size(t, i);
+        a->stride[i] = a->shape[i] == 1 ? 0 : n;
+        n *= a->shape[i];
+    }
+    a->i = heap_zeros(&m->p->heap, n, sizeof *a->i);
+    if (!a->i)
+        return CKPT_ENOMEM;
+    if (!tape_has_dtype(t->dtype))
+        return refuse_dtype(m, from->name, t->dtype);
+    if (!w->has_values)
+        return 0;
+    return pt2_is_float(t->dtype) ? read_floats(m, w, a) : read_whole(m, w, a);
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static int check_weight(const struct maker *m, const struct pt2_input *from, const struct weight *w)
+{
+    const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
+    char shown[200];
+    bool same = w && w->code == t->dtype && w->ndim == t->ndim;
+
+    for (int i = 0; same && i < t->ndim; i++)
+        same = !t->size[i].expr && w->size[i] == t->size[i].n;
+    if (same)
+        return 0;
+    return error_set(CKPT_EFORMAT, "%s: the tensor '%s' is not there, or not as in the program",
+                     m->p->path, text_shown(from->name, shown, sizeof shown));
+}
+
+static int make_input(const struct maker *m, int i)
+{
+    const struct pt2_input *from = &m->p->in[i];
+    const struct weight *w = weights_find(m->w, from->name);
+    struct model_input *in = &m->in[i];
+    int rc = check_weight(m, from, w);
+
+    if (rc)
+        return rc;
+    const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
+    const struct model_input *tied = find_tied(m, i, w);
+    in->changes = from->kind == PT2_BUFFER && is_changed(m->p, from);
+    const bool is_float = pt2_is_float(t->dtype);
+    const bool kept = from->kind == PT2_PARAMETER || in->changes ||
+                      (from->kind == PT2_BUFFER && from->persistent && is_float);
+    if (tied && kept)
+        *in = *tied;
+    else if (kept || (from->kind == PT2_BUFFER && from->persistent))
+        rc = make_param(m, from, w, in);
+    if (rc || kept)
+        return rc;
+    in->param = CKPT_NONE; /* files have it, but what is recorded is its value */
+    return read_constant(m, from, w, &in->constant);
+}
+
+int model_inputs_make(ckpt *c, struct pt2_program *p, const struct weights *w,
+                      struct model_input *in)
+{
+    const struct maker m = {.c = c, .p = p, .w = w, .in = in};
+    int rc = 0;
+
+    for (int i = 0; !rc && i < p->n_in; i++)
+        if (p->in[i].kind <= PT2_CONSTANT)
+            rc = make_input(&m, i);
+    return rc;
+}
