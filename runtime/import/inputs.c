@@ -244,6 +244,32 @@ static int read_floats(const struct maker *m, const struct weight *w, struct ten
     return rc;
 }
 
+/* Pairs of floats: the real parts, and in a tensor of their own the imaginary ones. */
+static int read_complex(const struct maker *m, const struct weight *w, struct tensor *a)
+{
+    struct tensor *imaginary = heap_zeros(&m->p->heap, 1, sizeof *imaginary);
+    float *pairs = malloc((size_t)w->numel * 2 * sizeof *pairs);
+    int rc =
+        imaginary && pairs ? 0 : error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
+
+    a->dtype = PT2_F32;
+    if (!rc)
+        *imaginary = *a;
+    if (!rc) {
+        imaginary->f = heap_zeros(&m->p->heap, w->numel, sizeof *a->f);
+        rc = imaginary->f ? 0 : CKPT_ENOMEM;
+    }
+    if (!rc && w->has_values)
+        rc = weights_read(m->w, w, 0, pairs, w->numel);
+    for (int64_t k = 0; !rc && w->has_values && k < w->numel; k++) {
+        a->f[k] = pairs[2 * k];
+        imaginary->f[k] = pairs[2 * k + 1];
+    }
+    a->imaginary = imaginary;
+    free(pairs);
+    return rc;
+}
+
 static int read_constant(const struct maker *m, const struct pt2_input *from,
                          const struct weight *w, struct tensor *a)
 {
@@ -259,6 +285,8 @@ static int read_constant(const struct maker *m, const struct pt2_input *from,
     a->i = heap_zeros(&m->p->heap, n, sizeof *a->i);
     if (!a->i)
         return CKPT_ENOMEM;
+    if (t->dtype == PT2_C64)
+        return read_complex(m, w, a);
     if (!tape_has_dtype(t->dtype))
         return refuse_dtype(m, from->name, t->dtype);
     if (!w->has_values)

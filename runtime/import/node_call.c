@@ -3,6 +3,7 @@
 #include "import/node_call.h"
 #include "import/defaults.h"
 #include "import/math.h"
+#include "import/views.h"
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
@@ -28,6 +29,26 @@ struct variable *variable_storage(struct variable *v)
     return v;
 }
 
+struct tensor call_record(struct call *c, int part)
+{
+    struct tensor *imaginary;
+
+    if (!c->facts || !pt2_is_complex(c->facts->dtype))
+        return c->op->record(c, part);
+    c->dtype = PT2_F32;
+    imaginary = heap_zeros(&c->r->heap, 1, sizeof *imaginary);
+    if (!imaginary) {
+        recording_fail(c->r, CKPT_ENOMEM, "%s", error_get());
+        return tensor_number(c->r, PT2_F32, 0, 0);
+    }
+    struct tensor real = c->op->record(c, part);
+    c->imaginary = true;
+    *imaginary = c->op->record(c, part);
+    c->imaginary = false;
+    real.imaginary = imaginary;
+    return real;
+}
+
 /* Views of one chain are computed from the storage on. */
 struct tensor *variable_read(struct recording *r, struct variable *v)
 {
@@ -39,7 +60,7 @@ struct tensor *variable_read(struct recording *r, struct variable *v)
         c.facts = v->facts;
         c.dtype = v->facts->dtype;
         r->node = c.node;
-        v->now = c.op->record(&c, v->part);
+        v->now = call_record(&c, v->part);
         r->node = node;
         v->seen = version;
     }
@@ -53,7 +74,7 @@ void variable_write(struct recording *r, struct variable *v, struct tensor now)
         c.facts = v->facts;
         c.dtype = v->facts->dtype;
         struct tensor whole = *variable_read(r, v->parent);
-        if (!c.op->put)
+        if (!c.op->put || now.imaginary)
             recording_fail(r, CKPT_EFORMAT, "nothing can be written through %s", c.op->name);
         else if (!r->failed)
             now = c.op->put(&c, v->part, whole, now);
@@ -198,13 +219,23 @@ struct variable *call_variable(struct call *c, const char *name)
     return i.kind == ITEM_TENSOR ? i.v : NULL;
 }
 
+/* The part that is recorded; the imaginary part of a real number is 0. */
+static struct tensor part_of(struct call *c, struct tensor a)
+{
+    if (c->imaginary && !a.imaginary)
+        return view_expand(c->r, tensor_number(c->r, a.dtype, 0, 0), a.ndim, a.shape);
+    a = c->imaginary ? *a.imaginary : a;
+    a.imaginary = NULL;
+    return a;
+}
+
 struct tensor call_tensor(struct call *c, const char *name)
 {
     struct item i = item_of(c, name);
 
     switch (i.kind) {
     case ITEM_TENSOR:
-        return *variable_read(c->r, i.v);
+        return part_of(c, *variable_read(c->r, i.v));
     case ITEM_INT:
         return tensor_number(c->r, PT2_I64, (double)i.i, i.i);
     case ITEM_BOOL:

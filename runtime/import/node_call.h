@@ -60,8 +60,13 @@ struct call {
     const struct pt2_node *node;
     const struct op *op;
     const struct pt2_tensor *facts; /* of the result that is recorded */
-    int dtype;                      /* and its dtype */
+    int dtype;                      /* and its dtype; of a part of complex numbers: float32 */
+    bool imaginary;                 /* of complex numbers the imaginary part is recorded */
 };
+
+/* Records a result; one of complex numbers in two parts, each by the op on that part of its
+ * operands. */
+struct tensor call_record(struct call *c, int part);
 
 /* The value of a variable. */
 struct tensor *variable_read(struct recording *r, struct variable *v);
@@ -87,7 +92,8 @@ int call_dtype(struct call *c, const char *name, int otherwise);
 int call_ints(struct call *c, const char *name, int64_t *to, int most);
 /* n numbers: a list of n, or one for all. */
 void call_ints_of(struct call *c, const char *name, int64_t *to, int n);
-/* A tensor; numbers become tensors with no axis.  call_variable: NULL for numbers and None. */
+/* A tensor, of complex numbers the part that is recorded; numbers become tensors with no axis.
+ * call_variable: NULL for numbers and None. */
 struct tensor call_tensor(struct call *c, const char *name);
 /* The tensor on the tape in a float dtype; CKPT_NONE for None. */
 ckpt_tensor call_operand(struct call *c, const char *name, int dtype);

@@ -20,7 +20,10 @@ static int read_list(struct call *c, struct tensor **list)
             recording_fail(c->r, CKPT_EFORMAT, "the list has no tensor at %d", k);
             return 0;
         }
-        a[k] = math_cast(c->r, *variable_read(c->r, v[k]), c->dtype);
+        struct tensor x = *variable_read(c->r, v[k]);
+        if (x.imaginary && c->imaginary)
+            x = *x.imaginary;
+        a[k] = math_cast(c->r, x, c->dtype);
     }
     if (!n || !a)
         recording_fail(c->r, CKPT_EFORMAT, "the list has no tensor");

@@ -255,8 +255,34 @@ static struct tensor op_hardtanh(struct call *c, int part)
 
 /* ---- two operands ---------------------------------------------------------------------------- */
 
+static struct tensor part_of(struct call *c, const char *name, bool imaginary)
+{
+    struct call of = *c;
+
+    of.imaginary = imaginary;
+    return call_tensor(&of, name);
+}
+
+/* (a + bi)(c + di) = ac - bd + (ad + bc)i */
+static struct tensor multiply_complex(struct call *c)
+{
+    const bool i = c->imaginary;
+    struct tensor first =
+        math_binary(c->r, BINARY_MUL, part_of(c, "self", false), part_of(c, "other", i), c->dtype);
+    struct tensor second =
+        math_binary(c->r, BINARY_MUL, part_of(c, "self", true), part_of(c, "other", !i), c->dtype);
+
+    return math_binary(c->r, i ? BINARY_ADD : BINARY_SUB, first, second, c->dtype);
+}
+
 static struct tensor binary(struct call *c, enum binary f)
 {
+    const bool complex = c->facts && pt2_is_complex(c->facts->dtype);
+
+    if (complex && f == BINARY_MUL)
+        return multiply_complex(c);
+    if (complex)
+        recording_fail(c->r, CKPT_EFORMAT, "complex numbers are only added and multiplied");
     return math_binary(c->r, f, call_tensor(c, "self"), call_tensor(c, "other"), c->dtype);
 }
 
@@ -420,6 +446,40 @@ static struct tensor op_lerp(struct call *c, int part)
     return math_binary(c->r, BINARY_ADD, a, d, c->dtype);
 }
 
+/* ---- complex numbers ------------------------------------------------------------------------- */
+
+/* Pairs along the last axis are complex numbers, and back. */
+static struct tensor op_view_as_complex(struct call *c, int part)
+{
+    struct tensor a = part_of(c, "self", false);
+    const int last = a.ndim - 1, at = c->imaginary;
+
+    (void)part;
+    a = view_slice(c->r, a, last, at, at + 1, 1);
+    return c->r->failed ? a : view_squeeze(c->r, a, last);
+}
+
+static struct tensor op_view_as_real(struct call *c, int part)
+{
+    struct tensor pair[2] = {part_of(c, "self", false), part_of(c, "self", true)};
+    const int axis = pair[0].ndim;
+
+    (void)part;
+    for (int i = 0; i < 2 && !c->r->failed; i++)
+        pair[i] = view_unsqueeze(c->r, pair[i], axis);
+    return c->r->failed ? pair[0] : join_tensors(c->r, axis, 2, pair);
+}
+
+static struct tensor op_polar(struct call *c, int part)
+{
+    static const struct unary sine = {sin, ckpt_sin}, cosine = {cos, ckpt_cos};
+    struct tensor angle = part_of(c, "angle", false);
+
+    (void)part;
+    return math_binary(c->r, BINARY_MUL, part_of(c, "abs", false),
+                       math_unary(c->r, c->imaginary ? &sine : &cosine, angle, c->dtype), c->dtype);
+}
+
 /* ---- choices --------------------------------------------------------------------------------- */
 
 static struct tensor op_where(struct call *c, int part)
@@ -516,6 +576,9 @@ const struct op ops_math[] = {
     {"aten.addcdiv.default", op_addcdiv, NULL, NULL},
     {"aten.lerp.Scalar", op_lerp, NULL, NULL},
     {"aten.lerp.Tensor", op_lerp, NULL, NULL},
+    {"aten.view_as_complex.default", op_view_as_complex, NULL, NULL},
+    {"aten.view_as_real.default", op_view_as_real, NULL, NULL},
+    {"aten.polar.default", op_polar, NULL, NULL},
     {"aten.where.self", op_where, NULL, NULL},
     {"aten.where.ScalarOther", op_where, NULL, NULL},
     {"aten.where.ScalarSelf", op_where, NULL, NULL},

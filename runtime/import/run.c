@@ -103,7 +103,7 @@ static struct variable *make_result(struct call *c, int part, int32_t value)
     v->parent = parent;
     v->seen = v->version = parent ? 0 : 1;
     if (!parent) {
-        v->now = c->op->record(c, part);
+        v->now = call_record(c, part);
         check_result(c, &v->now);
     }
     return v;

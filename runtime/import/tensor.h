@@ -29,6 +29,7 @@ struct tensor {
     /* On the tape: x is `plain` with its axes in this order; id 0: it is no permutation. */
     ckpt_tensor plain;
     int order[TENSOR_AXES];
+    const struct tensor *imaginary; /* of complex numbers, of which this is the real part */
 };
 
 /* What records: the tape, the memory of this recording, and whether it has failed. */
@@ -47,6 +48,11 @@ void recording_fail(struct recording *r, int code, const char *fmt, ...) CKPT_PR
 static inline bool pt2_is_float(int dtype)
 {
     return dtype >= PT2_F16 && dtype <= PT2_F64 ? true : dtype == PT2_BF16;
+}
+
+static inline bool pt2_is_complex(int dtype)
+{
+    return dtype == PT2_C64 || dtype == PT2_C128;
 }
 
 /* The dtype on the tape: fp64 is computed in fp32, whole numbers and truth values are i32. */

@@ -365,7 +365,7 @@ static int compare_budgets(const struct session *s, const char *path)
  * round to the nearest float: an ulp of f is 3e-5 of the angle. */
 static double limit_of(const char *name, double own)
 {
-    static const char *const angles[] = {"dit", "flux", "pixart"};
+    static const char *const angles[] = {"dit", "flux", "pixart", "qwenimage"};
 
     for (size_t i = 0; i < sizeof angles / sizeof angles[0]; i++)
         if (!strcmp(name, angles[i]))
