@@ -145,6 +145,35 @@ class Recon(nn.Module):
         return self.vae.decode(d.mode(), return_dict=False)[0], d.mean, d.logvar
 
 
+class Dynamic(nn.Module):
+    """Sizes that are known with the batch: numbers from sizes, writes through views, a region without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 16)
+        self.outer = nn.Linear(32, 8)
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x, weights):
+        b, t, _ = x.shape
+        h = self.inner(x).relu_().view(b, t // 2, 32)
+        with torch.no_grad():
+            middle = h.mean(1, keepdim=True)
+            self.largest.copy_(middle.max())
+        kept = torch.zeros(b, t // 2, 8)
+        kept[:, :1] = 3.0
+        kept[:, 1::1, ::2] = self.outer(h - middle)[:, 1:, 1::2]
+        kept[0].mul_(2.0)
+        scores = torch.arange(t // 2)[:, None] >= torch.arange(t // 2)
+        y = F.scaled_dot_product_attention(kept, h[..., :8], h[..., 8:16], attn_mask=scores)
+        return {"y": y * weights[:, None, None] / (b * t)}
+
+
+model("dynamic", kept=True)(lambda: (Dynamic(), (floats(3, 10, 8), floats(3)), {}))
+# Those exported with other sizes: the arguments of the export, and the dimensions that may differ.
+DYNAMIC = {"dynamic": ((torch.ones(5, 16, 8), torch.ones(5)),
+                       ({0: torch.export.Dim("b", min=2, max=64), 1: 2 * torch.export.Dim("t", min=3, max=32)},
+                        {0: torch.export.Dim("b", min=2, max=64)}))}
 model("probe", kept=True)(lambda: (Probe(), (), dict(ids=integers(40, 2, 6), weights=floats(2, 6))))
 model("norms", kept=True)(lambda: (Norms(), (floats(4, 3, 12, 12), integers(10, 4)), {}))
 model("volume", kept=True)(lambda: (Volume(), (floats(1, 1, 6, 8, 8), integers(3, 1, 6, 8, 8)), {}))
@@ -486,7 +515,8 @@ def make_one(name, folder, packed):
     _, args, kwargs = make()
     module.train()
     state = {n: t.clone() for n, t in module.state_dict().items()}
-    program = torch.export.export(module, args, kwargs, strict=False)
+    others, sizes = DYNAMIC.get(name, (args, None))
+    program = torch.export.export(module, others, kwargs, dynamic_shapes=sizes, strict=False)
     without_paths(program.graph_module)
     module.load_state_dict(state)
     path = os.path.join(folder, name + ".pt2")

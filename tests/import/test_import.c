@@ -95,9 +95,9 @@ static void record_inputs(ckpt_tape *t, struct session *s, ckpt_tensor *in)
     for (int i = 0; i < ckpt_import_input_count(s->m); i++) {
         struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;
         ckpt_import_input(s->m, i, &v);
-        in[i] = find(s, "input.", v.name) < 0
-                    ? CKPT_NONE
-                    : make_input(t, s, v.name, v.desc.dtype, v.desc.ndim, v.desc.shape);
+        const int at = find(s, "input.", v.name);
+        struct ckpt_file_entry e = entry_at(s, at); /* with the sizes of this batch */
+        in[i] = at < 0 ? CKPT_NONE : make_input(t, s, v.name, v.desc.dtype, e.ndim, e.shape);
     }
 }
 
