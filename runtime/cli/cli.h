@@ -39,11 +39,12 @@ int cli_plan(int argc, char **argv);
 int cli_machine(int argc, char **argv);
 int cli_info(int argc, char **argv);
 int cli_advise(int argc, char **argv);
+int cli_import(int argc, char **argv);
 
 /* ---- ckpt plan ------------------------------------------------------------------------------ */
 
 struct plan_options {
-    const char *graph, *machine, *plan_in, *out, *svg, *explain, *timeline, *nvme;
+    const char *graph, *pt2, *dim, *machine, *plan_in, *out, *svg, *explain, *timeline, *nvme;
     int64_t vram, host;
     bool sweep;
     int64_t points;
@@ -57,6 +58,12 @@ struct plan_options {
                           result everywhere */
     bool help;
 };
+
+/* The file of the step, for messages. */
+static inline const char *plan_source(const struct plan_options *o)
+{
+    return o->pt2 ? o->pt2 : o->graph;
+}
 
 /* ckpt plan --place FILE.csv: assigns addresses to buffers.  Writes the offsets to o->out. */
 int cli_place(const struct plan_options *o);

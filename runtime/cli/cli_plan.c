@@ -2,8 +2,10 @@
 /* ckpt plan: makes a plan for the step in a graph file, for any machine. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "ckpt_tools.h"
 #include "cli/cli.h"
+#include "cli/import_graph.h"
 #include "plan/graph/graph_file.h"
 #include "memory/tier/tier.h"
 #include "report/timeline.h"
@@ -16,6 +18,11 @@ enum { NO_WORLD = INT32_MIN }; /* --world is not given */
 static const struct ckpt_option plan_table[] = {
     ROW("graph", STRING, graph, "FILE",
         "graph of the step to plan, written by a program with --graph-out"),
+    ROW("pt2", STRING, pt2, "FILE",
+        "instead of --graph: a .pt2 archive of PyTorch, trained with AdamW; see ckpt import"),
+    ROW("dim", STRING, dim, "NAME=N",
+        "with --pt2: sizes of dynamic dimensions, joined by commas: s17=8, or ids.0=8 "
+        "(default: those of the export)"),
     ROW("machine", STRING, machine, "FILE",
         "machine file with rates, or the name of a shipped one such as h200-141"),
     ROW("vram", BUDGET, vram, "SIZE",
@@ -57,14 +64,18 @@ static const struct ckpt_option plan_table[] = {
 
 static int check_options(const struct plan_options *o)
 {
-    if (o->place && (o->graph || o->sweep || o->explain || o->timeline || o->svg || o->plan_in))
-        return cli_usage("--place excludes --graph and its options");
+    if (o->place &&
+        (o->graph || o->pt2 || o->sweep || o->explain || o->timeline || o->svg || o->plan_in))
+        return cli_usage("--place excludes --graph, --pt2 and their options");
     if (o->place)
         return o->capacity < 0 ? cli_usage("--capacity: give it in bytes, as 512M") : 0;
     if (o->capacity || o->seconds > 0)
         return cli_usage("--capacity and --seconds are for --place");
-    if (!o->graph)
-        return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
+    if (!o->graph == !o->pt2)
+        return cli_usage("give one of --graph FILE, which a program writes with --graph-out FILE, "
+                         "and --pt2 FILE");
+    if (o->dim && !o->pt2)
+        return cli_usage("--dim is for --pt2");
     if (o->host < 0)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
     if (o->vram < 0 && o->vram != CKPT_VRAM_AUTO && !o->machine)
@@ -90,6 +101,10 @@ static int check_world(const struct plan_options *o)
                          (long long)o->world, (long long)o->world);
     if (!o->machine)
         return cli_usage("--world needs --machine");
+    if (o->pt2)
+        return cli_usage(
+            "--world plans a graph of two ranks, which a program writes with --ranks 2 "
+            "--plan-only --graph-out FILE: leave out --pt2");
     if (o->host || o->nvme)
         return cli_usage("--world plans without lower tiers: leave out --host and --nvme");
     if (o->sweep || o->plan_in || o->out || o->explain || o->timeline)
@@ -102,6 +117,7 @@ static int check_paths(const struct plan_options *o)
 {
     const struct ckpt_path all[] = {
         {"--graph", o->graph, CKPT_PATH_INPUT, 0},
+        {"--pt2", o->pt2, CKPT_PATH_INPUT, 0},
         {"--machine", o->machine, CKPT_PATH_INPUT, 0},
         {"--plan-in", o->plan_in, CKPT_PATH_INPUT, 0},
         {"--place", o->place, CKPT_PATH_INPUT, 0},
@@ -139,6 +155,31 @@ static int read_budgets(struct plan_job *job)
     return 0;
 }
 
+/* The graph of an archive, by way of a file. */
+static int read_import(struct plan_job *job)
+{
+    const char *folder = getenv("TMPDIR");
+    struct import_report r = {0};
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/ckpt-graph-XXXXXX", folder && *folder ? folder : "/tmp");
+    int fd = mkstemp(path), rc = fd < 0 ? cli_fail("%s: cannot be made", path) : 0;
+    if (!rc && import_report_make(&r, job->o->pt2))
+        rc = cli_fail("%s", ckpt_error(NULL));
+    if (!rc && job->o->dim && import_report_set_sizes(&r, job->o->dim))
+        rc = cli_fail("--dim %s: %s", job->o->dim, ckpt_error(NULL));
+    if (!rc)
+        rc = import_graph_write(&r, job->o->machine, path);
+    if (!rc && graph_read(path, &job->graph))
+        rc = cli_fail("%s", error_get());
+    import_report_free(&r);
+    if (fd >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    return rc;
+}
+
 int cli_read_job(struct plan_job *job)
 {
     job->machine = machine_cpu;
@@ -147,7 +188,10 @@ int cli_read_job(struct plan_job *job)
     int rc = read_budgets(job);
     if (rc)
         return rc;
-    if (graph_read(job->o->graph, &job->graph))
+    rc = job->o->pt2 ? read_import(job) : 0;
+    if (rc)
+        return rc;
+    if (!job->graph && graph_read(job->o->graph, &job->graph))
         return cli_fail("%s", error_get());
     if (job->o->machine)
         graph_price(job->graph, &job->machine);
@@ -220,7 +264,8 @@ int cli_plan(int argc, char **argv)
     struct plan_options o = {.vram = CKPT_VRAM_AUTO, .points = 24, .world = NO_WORLD};
     struct plan_job job = {.o = &o};
     int rc = cli_parse(plan_table, &o, &o.help, argc, argv,
-                       "plan --graph FILE [option]...\n       ckpt plan --place FILE [option]...");
+                       "plan --graph FILE [option]...\n       ckpt plan --pt2 FILE.pt2 "
+                       "[option]...\n       ckpt plan --place FILE [option]...");
     if (rc)
         return rc < 0 ? 0 : rc;
     rc = check_options(&o);

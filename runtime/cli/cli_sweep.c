@@ -24,7 +24,7 @@ static int draw(const struct plan_job *job, const struct budget_curve *c)
 {
     const struct plan_options *o = job->o;
     bool given = o->vram != CKPT_VRAM_AUTO && o->vram != CKPT_VRAM_NONE;
-    struct sweep s = {.graph = o->graph,
+    struct sweep s = {.graph = plan_source(o),
                       .machine = o->machine ? job->machine.name : "",
                       .budgets = c->budgets,
                       .plans = c->plans,

@@ -188,7 +188,8 @@ void cli_print_plan(const struct plan_job *job, FILE *f)
     const struct plan *p = job->plan;
     struct plan_summary s;
     plan_summarize(g, p, &s);
-    fprintf(f, "plan of %s: %d ops, %d storages", job->o->graph, (int)g->n_ops, (int)g->n_storages);
+    fprintf(f, "plan of %s: %d ops, %d storages", plan_source(job->o), (int)g->n_ops,
+            (int)g->n_storages);
     if (g->n_micro > 1)
         fprintf(f, ", %d micro-steps", (int)g->n_micro);
     fputc('\n', f);

@@ -356,7 +356,7 @@ static int sort_members(struct archive *a)
 
 static int read_directory(struct archive *a)
 {
-    struct directory d;
+    struct directory d = {0};
     int rc = find_directory(a, &d);
 
     if (rc)
@@ -483,6 +483,23 @@ const struct archive_member *archive_find(const struct archive *a, const char *n
 const struct archive_member *archive_at(const struct archive *a, int64_t i)
 {
     return i < a->count ? &a->members[i] : NULL;
+}
+
+int archive_program(const struct archive *a, char *name, size_t size)
+{
+    static const char folder[] = "models/", end[] = ".json";
+
+    for (int64_t i = 0; archive_at(a, i); i++) {
+        const char *member = archive_at(a, i)->name;
+        const size_t n = strlen(member);
+        if (strncmp(member, folder, strlen(folder)) != 0 || n < strlen(folder) + strlen(end) ||
+            strcmp(member + n - strlen(end), end) != 0)
+            continue;
+        snprintf(name, size, "%.*s", (int)(n - strlen(folder) - strlen(end)),
+                 member + strlen(folder));
+        return 0;
+    }
+    return error_set(CKPT_EFORMAT, "%s: there is no program in it", a->path);
 }
 
 int archive_read(const struct archive *a, const struct archive_member *m, uint64_t at, void *to,

@@ -41,6 +41,9 @@ const struct archive_member *archive_find(const struct archive *a, const char *n
 /* The i-th member in the order of names, or NULL behind the last. */
 const struct archive_member *archive_at(const struct archive *a, int64_t i);
 
+/* The name of the program in an archive: "model", or the first in the order of names. */
+int archive_program(const struct archive *a, char *name, size_t size);
+
 /* Reads n bytes of a member from position `at`, both of which are checked.  Any number of threads
  * may read at a time. */
 int archive_read(const struct archive *a, const struct archive_member *m, uint64_t at, void *to,

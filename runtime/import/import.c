@@ -74,30 +74,12 @@ static int check_ops(const struct pt2_program *p)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-/* "model", or the first that the archive has. */
-static int find_model(const struct archive *a, char *name, size_t size)
-{
-    static const char folder[] = "models/", end[] = ".json";
-
-    for (int64_t i = 0; archive_at(a, i); i++) {
-        const char *member = archive_at(a, i)->name;
-        const size_t n = strlen(member);
-        if (strncmp(member, folder, strlen(folder)) != 0 || n < strlen(folder) + strlen(end) ||
-            strcmp(member + n - strlen(end), end) != 0)
-            continue;
-        snprintf(name, size, "%.*s", (int)(n - strlen(folder) - strlen(end)),
-                 member + strlen(folder));
-        return 0;
-    }
-    return error_set(CKPT_EFORMAT, "%s: there is no program in it", archive_path(a));
-}
-
 static int read_archive(ckpt_import *m, const struct archive *a)
 {
     char model[200], member[220];
     struct weights *w = NULL;
     json_t *json = NULL;
-    int rc = find_model(a, model, sizeof model);
+    int rc = archive_program(a, model, sizeof model);
 
     snprintf(member, sizeof member, "models/%s.json", model);
     if (!rc)

@@ -176,7 +176,9 @@ static int make_param(const struct maker *m, const struct pt2_input *from, const
     }
     if (in->channels_last)
         ckpt_param_file_axes(m->c, in->param, t->ndim, NULL, inverse);
-    return w->has_values ? read_values(m, w, in, t->ndim, size, axes) : 0;
+    /* A plan needs no values, and an archive may have a hundred GB of them. */
+    return w->has_values && !m->c->options.plan_only ? read_values(m, w, in, t->ndim, size, axes)
+                                                     : 0;
 }
 
 /* An input before this one that is the same memory. */
@@ -274,6 +276,7 @@ static int read_constant(const struct maker *m, const struct pt2_input *from,
                          const struct weight *w, struct tensor *a)
 {
     const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
+    char shown[200];
     int64_t n = 1;
 
     *a = (struct tensor){.dtype = t->dtype, .ndim = t->ndim, .constant = true};
@@ -289,8 +292,13 @@ static int read_constant(const struct maker *m, const struct pt2_input *from,
         return read_complex(m, w, a);
     if (!tape_has_dtype(t->dtype))
         return refuse_dtype(m, from->name, t->dtype);
-    if (!w->has_values)
+    if (!w->has_values && m->c->options.plan_only)
         return 0;
+    if (!w->has_values)
+        return error_set(CKPT_EFORMAT,
+                         "%s: the model was exported without values, and '%s' is a constant of it, "
+                         "which no file of weights gives: export it with its values to train it",
+                         m->p->path, text_shown(from->name, shown, sizeof shown));
     return pt2_is_float(t->dtype) ? read_floats(m, w, a) : read_whole(m, w, a);
 }
 

@@ -36,7 +36,8 @@ void weights_close(struct weights *w);
 const struct weight *weights_find(const struct weights *w, const char *name);
 const struct weight *weights_at(const struct weights *w, int i);
 
-/* Whether both are the same elements in the same order: one parameter with two names. */
+/* Whether both are the same elements in the same order: one parameter with two names.  Of tensors
+ * without values it is not known, and false. */
 bool weights_same(const struct weight *a, const struct weight *b);
 
 /*

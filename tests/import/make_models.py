@@ -505,6 +505,17 @@ def pack(path):
     os.remove(path)
 
 
+WITHOUT_VALUES = ("norms",)  # in the folder "empty", too
+
+
+def export_empty(module, args, kwargs, path):
+    args, kwargs = torch.utils._pytree.tree_map(
+        lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    program = torch.export.export(module.to("meta"), args, kwargs, strict=False)
+    without_paths(program.graph_module)
+    torch.export.save(program, path)
+
+
 def make_one(name, folder, packed):
     kept, make = MODELS[name]
     torch.manual_seed(0)
@@ -523,6 +534,12 @@ def make_one(name, folder, packed):
     torch.export.save(program, path)
     tensors, notes = reference(name, make, module, program, args, kwargs, packed)
     save_file(tensors, os.path.join(folder, name + ".safetensors"), metadata=notes)
+    if name in WITHOUT_VALUES:
+        empty = os.path.join(os.path.dirname(os.path.abspath(folder)) if packed else folder, "empty")
+        os.makedirs(empty, exist_ok=True)
+        export_empty(make()[0], args, kwargs, os.path.join(empty, name + ".pt2"))
+        if packed:
+            pack(os.path.join(empty, name + ".pt2"))
     if packed:
         pack(path)
         pack(os.path.join(folder, name + ".safetensors"))

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The training step of a .pt2 archive as a graph file. */
+#ifndef CKPT_CLI_IMPORT_GRAPH_H
+#define CKPT_CLI_IMPORT_GRAPH_H
+
+#include "import/report.h"
+
+/*
+ * Records the step of an archive that was read, with AdamW, and writes its graph to a file: as the
+ * backend of the machine (NULL: the CPU) computes it.  The loss is the model's own, or else the
+ * squared distance of every float output from a target.  No weight is read.  Returns 0, or an exit
+ * status after printing a message.
+ */
+int import_graph_write(const struct import_report *r, const char *machine, const char *path);
+
+#endif

@@ -1,0 +1,92 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ckpt import and ckpt plan --pt2: what they say of whole archives, of one with an op that does not
+# exist, and of one without weights.
+set -eu
+srcdir=${srcdir:-.}
+models=$srcdir/tests/import/models
+dynamic=$srcdir/tests/fuzz/corpus/archive/small.pt2
+command -v gzip >/dev/null || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/tmp"
+TMPDIR=$work/tmp
+export TMPDIR
+
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+# run STATUS COMMAND...: it ends with that status; says has what it printed.
+run() {
+    want=$1
+    shift
+    status=0
+    "$@" >"$work/said" 2>&1 || status=$?
+    [ "$status" -eq "$want" ] || fail "$* ended with $status: $(cat "$work/said")"
+}
+says() {
+    grep -q -- "$1" "$work/said" || fail "no '$1' in: $(cat "$work/said")"
+}
+
+gzip -dc "$models/probe.pt2.gz" >"$work/probe.pt2"
+run 0 ./ckpt import "$work/probe.pt2" --report
+says '^  ids  *int64 \[2, 6\]$'
+says '^parameters  *8 tensors, 1239 values, 4.84 KiB; 1 share the memory of another$'
+says '^  tied.weight  *float32 \[40, 12\], tied$'
+says '^  average  *float32 \[12\], not trained$'
+says '^ops  *21 calls of 15 ops; 2 read constants alone'
+says '^  aten.linear.default  *3 calls$'
+says '^every op is supported$'
+
+# An op that nobody has, in the place of one of the same length.
+LC_ALL=C sed 's/aten\.gelu\.default/aten.glue.default/' "$work/probe.pt2" >"$work/odd.pt2"
+run 1 ./ckpt import "$work/odd.pt2" --graph-out "$work/odd.graph"
+says '^  aten.glue.default  *1 calls, the first in mlp.1 at activation.py:[0-9]*: return F.gelu'
+says 'cannot be trained: 1 ops are not supported'
+[ ! -e "$work/odd.graph" ] || fail "a graph of a model with a missing op"
+run 1 ./ckpt plan --pt2 "$work/odd.pt2"
+says 'aten.glue.default.*mlp.1'
+
+# A step from the archive and from its graph is one plan.
+run 0 ./ckpt import "$work/probe.pt2" --graph-out "$work/probe.graph" --machine rtx4090
+run 0 ./ckpt plan --graph "$work/probe.graph" --machine rtx4090 --vram 2G
+grep -v '^plan of' "$work/said" >"$work/graph.txt"
+run 0 ./ckpt plan --pt2 "$work/probe.pt2" --machine rtx4090 --vram 2G
+says "^plan of $work/probe.pt2: [0-9]* ops"
+grep -v '^plan of' "$work/said" | cmp - "$work/graph.txt" || fail "two plans of one step"
+
+# Dynamic dimensions.
+run 0 ./ckpt import "$dynamic"
+says '^  x  *float32 \[4 (s77), 2\]$'
+says '^  s77  *4, 2 to 8$'
+run 0 ./ckpt import "$dynamic" --dim x.0=6
+says '^  x  *float32 \[6 (s77), 2\]$'
+run 0 ./ckpt plan --pt2 "$dynamic" --dim s77=8
+run 1 ./ckpt plan --pt2 "$dynamic" --dim s77=9
+says '^ckpt: --dim s77=9: .* from 2 to 8'
+run 1 ./ckpt import "$dynamic" --dim x.1=9
+run 1 ./ckpt import "$dynamic" --dim y.0=4
+run 1 ./ckpt import "$dynamic" --dim 4
+says 'is not NAME=N'
+
+# A model without weights is planned as the one with.
+gzip -dc "$models/norms.pt2.gz" >"$work/norms.pt2"
+gzip -dc "$srcdir/tests/import/empty/norms.pt2.gz" >"$work/meta.pt2"
+run 0 ./ckpt import "$work/meta.pt2"
+says '^parameters .*exported without values: load them from a file of weights$'
+for name in norms meta; do
+    run 0 ./ckpt plan --pt2 "$work/$name.pt2" --machine rtx4090
+    grep -v '^plan of' "$work/said" >"$work/$name.txt"
+done
+cmp "$work/norms.txt" "$work/meta.txt" || fail "two plans of one model"
+
+run 2 ./ckpt import
+run 2 ./ckpt import "$work/probe.pt2" --machine rtx4090
+run 2 ./ckpt plan --pt2 "$work/probe.pt2" --graph "$work/probe.graph"
+run 2 ./ckpt plan --graph "$work/probe.graph" --dim x.0=4
+run 2 ./ckpt plan --pt2 "$work/probe.pt2" --machine rtx4090 --world 2
+run 1 ./ckpt import "$work/said"
+says 'is not a zip archive'
+[ -z "$(ls "$work/tmp")" ] || fail "a graph was left behind"
