@@ -505,7 +505,7 @@ def pack(path):
     os.remove(path)
 
 
-WITHOUT_VALUES = ("norms",)  # in the folder "empty", too
+WITHOUT_VALUES = ("norms", "bert")  # in the folder "empty", too
 
 
 def export_empty(module, args, kwargs, path):
