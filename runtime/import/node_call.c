@@ -257,6 +257,14 @@ ckpt_tensor call_operand(struct call *c, const char *name, int dtype)
     return tensor_record(c->r, &a);
 }
 
+struct tensor call_part(struct call *c, const char *name, bool imaginary)
+{
+    struct call of = *c;
+
+    of.imaginary = imaginary;
+    return call_tensor(&of, name);
+}
+
 int call_variables(struct call *c, const char *name, struct variable ***list)
 {
     struct pt2_arg a = find(c, name);

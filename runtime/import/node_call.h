@@ -95,6 +95,8 @@ void call_ints_of(struct call *c, const char *name, int64_t *to, int n);
 /* A tensor, of complex numbers the part that is recorded; numbers become tensors with no axis.
  * call_variable: NULL for numbers and None. */
 struct tensor call_tensor(struct call *c, const char *name);
+/* A part of complex numbers. */
+struct tensor call_part(struct call *c, const char *name, bool imaginary);
 /* The tensor on the tape in a float dtype; CKPT_NONE for None. */
 ckpt_tensor call_operand(struct call *c, const char *name, int dtype);
 struct variable *call_variable(struct call *c, const char *name);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "import/math.h"
 #include "import/ops.h"
+#include "import/patterns.h"
 #include "import/views.h"
 
 /* ---- masks ----------------------------------------------------------------------------------- */
@@ -116,22 +117,12 @@ static struct mask read_mask(struct call *c, int64_t l, int64_t s)
 
 /* ---- groups of heads ------------------------------------------------------------------------- */
 
-/* The variable that a call with this name read, if `v` is what it gave and nothing was written. */
-static struct variable *made_by(struct variable *v, const char *name)
-{
-    if (!v || !v->call || strcmp(v->call->op->name, name) || variable_storage(v)->version != 1)
-        return NULL;
-    struct call c = *v->call;
-    struct variable *from = call_variable(&c, "self");
-    return from && variable_storage(from)->version == 1 ? from : NULL;
-}
-
 /* unsqueeze, expand, reshape: each head is repeated for a group of query heads. */
 static struct variable *before_groups(struct recording *r, struct variable *v)
 {
-    struct variable *wide = made_by(v, "aten.reshape.default");
-    struct variable *thin = made_by(wide, "aten.expand.default");
-    struct variable *from = made_by(thin, "aten.unsqueeze.default");
+    struct variable *wide = pattern_step(v, "aten.reshape.default", "self");
+    struct variable *thin = pattern_step(wide, "aten.expand.default", "self");
+    struct variable *from = pattern_step(thin, "aten.unsqueeze.default", "self");
 
     if (!from || r->failed)
         return NULL;

@@ -2,6 +2,7 @@
 /* Losses. */
 #include "import/math.h"
 #include "import/ops.h"
+#include "import/patterns.h"
 #include "import/views.h"
 
 /* PyTorch's numbers are 0 none, 1 mean, 2 sum. */
@@ -31,10 +32,41 @@ static struct tensor classes_last(struct call *c, struct tensor a)
     return a.ndim > 2 ? view_permute(c->r, a, axes) : a;
 }
 
+/* The linear layer whose results are the logits, one row for each label; or NULL. */
+static const struct call *last_layer(struct call *c, const struct tensor *label)
+{
+    struct variable *logits = pattern_plain(call_variable(c, "self"));
+    const struct call *layer = pattern_call(logits, "aten.linear.default");
+
+    if (!layer || c->r->failed)
+        return NULL;
+    const struct tensor *x = variable_read(c->r, call_variable(c, "self"));
+    const struct tensor *y = variable_read(c->r, logits);
+    return x->ndim == 2 && y->ndim > 0 && label->ndim == 1 && !x->constant &&
+                   x->shape[1] == y->shape[y->ndim - 1]
+               ? layer
+               : NULL;
+}
+
+/* The logits of a chunk of rows at a time. */
+static ckpt_tensor layer_and_loss(const struct call *layer, const struct tensor *label,
+                                  const struct ckpt_cross_entropy_spec *spec)
+{
+    struct call of = *layer;
+    ckpt_tensor x = call_operand(&of, "input", of.dtype), w = call_operand(&of, "weight", of.dtype);
+    ckpt_tensor b = call_operand(&of, "bias", of.dtype);
+    const struct ckpt_desc d = ckpt_desc_of(of.r->t, x);
+
+    if (of.r->failed || d.ndim < 1)
+        return CKPT_NONE;
+    x = ckpt_reshape(of.r->t, x, 2, (int64_t[]){label->shape[0], d.shape[d.ndim - 1]});
+    return ckpt_linear_cross_entropy(of.r->t, x, w, b, label->x, spec);
+}
+
 static struct tensor op_cross_entropy(struct call *c, int part)
 {
     struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
-    struct tensor x = classes_last(c, call_tensor(c, "self")), label = call_tensor(c, "target");
+    struct tensor label = call_tensor(c, "target");
 
     (void)part;
     if (pt2_is_float(label.dtype))
@@ -43,8 +75,12 @@ static struct tensor op_cross_entropy(struct call *c, int part)
     spec.label_smoothing = (float)call_double(c, "label_smoothing");
     spec.reduction = reduction(c);
     spec.weight = call_operand(c, "weight", PT2_F32);
-    tensor_record(c->r, &x);
     tensor_record(c->r, &label);
+    const struct call *layer = last_layer(c, &label);
+    if (layer)
+        return loss_of(c, layer_and_loss(layer, &label, &spec));
+    struct tensor x = classes_last(c, call_tensor(c, "self"));
+    tensor_record(c->r, &x);
     return loss_of(c, c->r->failed ? x.x : ckpt_cross_entropy(c->r->t, x.x, label.x, &spec));
 }
 

@@ -255,39 +255,14 @@ static struct tensor op_hardtanh(struct call *c, int part)
 
 /* ---- two operands ---------------------------------------------------------------------------- */
 
-static struct tensor part_of(struct call *c, const char *name, bool imaginary)
-{
-    struct call of = *c;
-
-    of.imaginary = imaginary;
-    return call_tensor(&of, name);
-}
-
-/* (a + bi)(c + di) = ac - bd + (ad + bc)i */
-static struct tensor multiply_complex(struct call *c)
-{
-    const bool i = c->imaginary;
-    struct tensor first =
-        math_binary(c->r, BINARY_MUL, part_of(c, "self", false), part_of(c, "other", i), c->dtype);
-    struct tensor second =
-        math_binary(c->r, BINARY_MUL, part_of(c, "self", true), part_of(c, "other", !i), c->dtype);
-
-    return math_binary(c->r, i ? BINARY_ADD : BINARY_SUB, first, second, c->dtype);
-}
-
 static struct tensor binary(struct call *c, enum binary f)
 {
-    const bool complex = c->facts && pt2_is_complex(c->facts->dtype);
-
-    if (complex && f == BINARY_MUL)
-        return multiply_complex(c);
-    if (complex)
+    if (pt2_is_complex(c->facts->dtype))
         recording_fail(c->r, CKPT_EFORMAT, "complex numbers are only added and multiplied");
     return math_binary(c->r, f, call_tensor(c, "self"), call_tensor(c, "other"), c->dtype);
 }
 
 #define BINARY_OPS(X)                                                                              \
-    X(mul, BINARY_MUL)                                                                             \
     X(div, BINARY_DIV)                                                                             \
     X(floor_divide, BINARY_FLOOR_DIV)                                                              \
     X(remainder, BINARY_REMAINDER)                                                                 \
@@ -451,7 +426,7 @@ static struct tensor op_lerp(struct call *c, int part)
 /* Pairs along the last axis are complex numbers, and back. */
 static struct tensor op_view_as_complex(struct call *c, int part)
 {
-    struct tensor a = part_of(c, "self", false);
+    struct tensor a = call_part(c, "self", false);
     const int last = a.ndim - 1, at = c->imaginary;
 
     (void)part;
@@ -461,7 +436,7 @@ static struct tensor op_view_as_complex(struct call *c, int part)
 
 static struct tensor op_view_as_real(struct call *c, int part)
 {
-    struct tensor pair[2] = {part_of(c, "self", false), part_of(c, "self", true)};
+    struct tensor pair[2] = {call_part(c, "self", false), call_part(c, "self", true)};
     const int axis = pair[0].ndim;
 
     (void)part;
@@ -473,10 +448,10 @@ static struct tensor op_view_as_real(struct call *c, int part)
 static struct tensor op_polar(struct call *c, int part)
 {
     static const struct unary sine = {sin, ckpt_sin}, cosine = {cos, ckpt_cos};
-    struct tensor angle = part_of(c, "angle", false);
+    struct tensor angle = call_part(c, "angle", false);
 
     (void)part;
-    return math_binary(c->r, BINARY_MUL, part_of(c, "abs", false),
+    return math_binary(c->r, BINARY_MUL, call_part(c, "abs", false),
                        math_unary(c->r, c->imaginary ? &sine : &cosine, angle, c->dtype), c->dtype);
 }
 

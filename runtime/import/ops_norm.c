@@ -4,6 +4,7 @@
 #include "import/channels.h"
 #include "import/math.h"
 #include "import/ops.h"
+#include "import/patterns.h"
 #include "import/views.h"
 
 /* The axes that are normalised as one, at the end. */
@@ -77,6 +78,37 @@ static struct tensor op_rms_norm(struct call *c, int part)
     return view_reshape(c->r, tensor_of(c->r, c->dtype, y), a.ndim, a.shape);
 }
 
+/* (a + bi)(c + di) = ac - bd + (ad + bc)i */
+static struct tensor multiply_complex(struct call *c)
+{
+    const bool i = c->imaginary;
+    struct tensor first = math_binary(c->r, BINARY_MUL, call_part(c, "self", false),
+                                      call_part(c, "other", i), c->dtype);
+    struct tensor second = math_binary(c->r, BINARY_MUL, call_part(c, "self", true),
+                                       call_part(c, "other", !i), c->dtype);
+
+    return math_binary(c->r, i ? BINARY_ADD : BINARY_SUB, first, second, c->dtype);
+}
+
+/* A product, which may be the last part of an RMS norm written out. */
+static struct tensor op_mul(struct call *c, int part)
+{
+    struct rms_norm n;
+
+    (void)part;
+    if (pt2_is_complex(c->facts->dtype))
+        return multiply_complex(c);
+    if (!pt2_is_float(c->dtype) || !pattern_rms_norm(c, &n))
+        return math_binary(c->r, BINARY_MUL, call_tensor(c, "self"), call_tensor(c, "other"),
+                           c->dtype);
+    struct tensor x = *variable_read(c->r, n.x);
+    struct tensor w = math_cast(c->r, *variable_read(c->r, n.weight), c->dtype);
+    tensor_record(c->r, &x);
+    tensor_record(c->r, &w);
+    return c->r->failed ? x
+                        : tensor_of(c->r, c->dtype, ckpt_rms_norm(c->r->t, x.x, w.x, (float)n.eps));
+}
+
 /* ---- over channels --------------------------------------------------------------------------- */
 
 static ckpt_tensor pictures(struct call *c, const char *name)
@@ -109,11 +141,10 @@ static struct tensor op_group_norm(struct call *c, int part)
 static struct tensor op_silu(struct call *c, int part)
 {
     static const struct unary silu = {NULL, ckpt_silu};
-    struct variable *v = call_variable(c, "self");
-    const struct call *norm = v && !v->parent && v->version == 1 ? v->call : NULL;
+    const struct call *norm = pattern_call(call_variable(c, "self"), "aten.group_norm.default");
 
     (void)part;
-    if (!norm || norm->op->record != op_group_norm || norm->dtype != c->dtype)
+    if (!norm || norm->dtype != c->dtype)
         return math_unary(c->r, &silu, math_cast(c->r, call_tensor(c, "self"), c->dtype), c->dtype);
     struct call of = *norm;
     return record_group_norm(&of, true);
@@ -159,6 +190,8 @@ static struct tensor op_batch_norm(struct call *c, int part)
     }
 
 const struct op ops_norm[] = {
+    OP("mul.Tensor", op_mul),
+    OP("mul.Scalar", op_mul),
     OP("layer_norm.default", op_layer_norm),
     OP("rms_norm.default", op_rms_norm),
     OP("group_norm.default", op_group_norm),

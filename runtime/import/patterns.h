@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What single nodes add up to, seen from the last one: looks back from a variable to the calls that
+ * made it.  Only variables whose storage was never written count.
+ *
+ *     pattern                          a model that needs it
+ *     group norm, SiLU                 U-Nets and autoencoders of diffusers (ops_norm.c)
+ *     repeated heads                   Llama (ops_attention.c)
+ *     RMS norm written out             Llama, T5
+ *     linear layer, cross entropy      GPT-2, Llama: logits of a chunk of rows at a time
+ */
+#ifndef CKPT_IMPORT_PATTERNS_H
+#define CKPT_IMPORT_PATTERNS_H
+
+#include "import/node_call.h"
+
+/* The call that made v, if it is of this op ("aten.add.Tensor"); or NULL. */
+const struct call *pattern_call(struct variable *v, const char *op);
+/* The tensor that such a call read as an argument, or NULL. */
+struct variable *pattern_step(struct variable *v, const char *op, const char *argument);
+/* The variable before changes of dtype, shape and memory that keep every value in its order. */
+struct variable *pattern_plain(struct variable *v);
+
+/* Whether the product of the call, self and other, is an RMS norm times a weight.  Gives the tensor
+ * that is normalised, the weight and epsilon. */
+struct rms_norm {
+    struct variable *x, *weight;
+    double eps;
+};
+bool pattern_rms_norm(struct call *c, struct rms_norm *to);
+
+#endif
