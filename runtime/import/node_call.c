@@ -49,6 +49,22 @@ struct tensor call_record(struct call *c, int part)
     return real;
 }
 
+/* A result must be what the file says; otherwise an op here is wrong, or the file. */
+static void check_result(struct call *c, const struct tensor *a)
+{
+    int64_t want[TENSOR_AXES];
+    char have[100], said[100];
+    const int n = call_sizes(c, want);
+
+    if (c->r->failed || n < 0)
+        return;
+    if (n == a->ndim && !memcmp(want, a->shape, (size_t)n * sizeof *want))
+        return;
+    shape_format(have, sizeof have, a->ndim, a->shape);
+    shape_format(said, sizeof said, n, want);
+    recording_fail(c->r, CKPT_EFORMAT, "the result is %s, and %s in the file", have, said);
+}
+
 /* Views of one chain are computed from the storage on. */
 struct tensor *variable_read(struct recording *r, struct variable *v)
 {
@@ -59,16 +75,49 @@ struct tensor *variable_read(struct recording *r, struct variable *v)
         struct call c = *v->call;
         c.facts = v->facts;
         c.dtype = v->facts->dtype;
-        r->node = c.node;
+        recording_enter(r, c.node);
         v->now = call_record(&c, v->part);
-        r->node = node;
+        check_result(&c, &v->now);
+        if (!r->failed)
+            recording_enter(r, node);
         v->seen = version;
     }
     return &v->now;
 }
 
+/* Whether a node reads the storage. */
+static bool reads(const struct call *c, const struct pt2_arg *a, const struct variable *storage)
+{
+    for (int k = 0; a->kind == ARG_LIST && k < a->list.n; k++)
+        if (reads(c, &a->list.item[k], storage))
+            return true;
+    const struct item *i = a->kind == ARG_VALUE ? &c->f->item[a->value] : NULL;
+    return i && i->kind == ITEM_TENSOR && variable_storage(i->v) == storage;
+}
+
+/* Records results that read a storage before it is written. */
+static void settle(struct recording *r, const struct variable *storage)
+{
+    struct variable **at = &r->pending;
+
+    while (*at && !r->failed) {
+        struct variable *v = *at;
+        bool now = v->seen == v->version;
+        for (int k = 0; !now && k < v->call->node->n_in; k++)
+            now = reads(v->call, &v->call->node->in[k].arg, storage);
+        if (!now) {
+            at = &v->next;
+            continue;
+        }
+        *at = v->next;
+        variable_read(r, v);
+        at = &r->pending; /* what was read may have read others */
+    }
+}
+
 void variable_write(struct recording *r, struct variable *v, struct tensor now)
 {
+    settle(r, variable_storage(v));
     for (; v->parent && !r->failed; v = v->parent) {
         struct call c = *v->call;
         c.facts = v->facts;

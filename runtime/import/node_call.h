@@ -21,7 +21,9 @@ struct variable {
     const struct pt2_tensor *facts;
     struct tensor now; /* its value at a version of the storage; 0: none yet */
     int64_t seen;
-    int64_t version; /* of a storage: from 1 on */
+    int64_t version;       /* of a storage: from 1 on */
+    int32_t uses;          /* in the graph */
+    struct variable *next; /* of those that nobody has read yet */
 };
 
 enum item_kind { ITEM_NONE, ITEM_TENSOR, ITEM_INT, ITEM_FLOAT, ITEM_BOOL };
@@ -40,18 +42,21 @@ struct item {
 struct frame {
     const struct pt2_graph *graph;
     struct item *item; /* per value of the graph */
+    int32_t *uses;     /* the same: how often nodes and outputs name it */
 };
 
 /*
  * An op of PyTorch.  An op without `put` has results of its own.  One with `put` is a view: put
  * gives the value of the tensor it looks at, after the view of it was given a value.  `is_copy`
- * tells the calls of such an op that copy after all.
+ * tells the calls of such an op that copy after all.  One that `acts` is recorded even if nobody
+ * reads its result.
  */
 struct op {
     const char *name; /* "aten.add.Tensor" */
     struct tensor (*record)(struct call *c, int part);
     struct tensor (*put)(struct call *c, int part, struct tensor whole, struct tensor view);
     bool (*is_copy)(struct call *c);
+    bool acts;
 };
 
 struct call {

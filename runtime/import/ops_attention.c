@@ -29,13 +29,18 @@ static bool sees(const struct tensor *m, int64_t at)
 static bool is_plain(const struct tensor *m)
 {
     const int64_t n = m->shape[m->ndim - 2] * m->shape[m->ndim - 1];
+    struct tensor one = *m;
 
     for (int i = 0; i < m->ndim - 2; i++)
-        if (m->shape[i] > 1 && m->stride[i])
+        if (!one.stride[i])
+            one.shape[i] = 1; /* what is repeated is the same */
+    const int64_t all = tensor_numel(&one);
+    for (int64_t k = 0; k < all; k++) {
+        if (m->dtype != PT2_BOOL && tensor_f(&one, k) != 0 && tensor_f(&one, k) > -1e30)
             return false;
-    for (int64_t k = 0; k < n && m->dtype != PT2_BOOL; k++)
-        if (tensor_f(m, k) != 0 && tensor_f(m, k) > -1e30)
+        if (sees(&one, k) != sees(&one, k % n))
             return false;
+    }
     return true;
 }
 
@@ -218,6 +223,6 @@ static struct tensor op_attention(struct call *c, int part)
 }
 
 const struct op ops_attention[] = {
-    {"aten.scaled_dot_product_attention.default", op_attention, NULL, NULL},
-    {NULL, NULL, NULL, NULL},
+    {"aten.scaled_dot_product_attention.default", op_attention, NULL, NULL, false},
+    {NULL, NULL, NULL, NULL, false},
 };

@@ -455,7 +455,7 @@ static struct tensor op_topk(struct call *c, int part)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \
-        "aten." name, record, NULL, NULL                                                           \
+        "aten." name, record, NULL, NULL, false                                                    \
     }
 
 const struct op ops_index[] = {
@@ -479,5 +479,5 @@ const struct op ops_index[] = {
     OP("sort.stable", op_sort),
     OP("argsort.default", op_argsort),
     OP("topk.default", op_topk),
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };

@@ -254,7 +254,7 @@ static struct tensor op_dropout(struct call *c, int part)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \
-        "aten." name, record, NULL, NULL                                                           \
+        "aten." name, record, NULL, NULL, false                                                    \
     }
 
 const struct op ops_layer[] = {
@@ -263,5 +263,5 @@ const struct op ops_layer[] = {
     OP("addmm.default", op_addmm),     OP("baddbmm.default", op_baddbmm),
     OP("einsum.default", op_einsum),   OP("embedding.default", op_embedding),
     OP("dropout.default", op_dropout), OP("feature_dropout.default", op_dropout),
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };

@@ -163,7 +163,7 @@ static struct tensor op_kl_div(struct call *c, int part)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \
-        "aten." name, record, NULL, NULL                                                           \
+        "aten." name, record, NULL, NULL, false                                                    \
     }
 
 const struct op ops_loss[] = {
@@ -174,5 +174,5 @@ const struct op ops_loss[] = {
     OP("huber_loss.default", op_huber),
     OP("binary_cross_entropy_with_logits.default", op_bce_with_logits),
     OP("kl_div.default", op_kl_div),
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };

@@ -197,7 +197,7 @@ static struct tensor op_bernoulli(struct call *c, int part)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \
-        "aten." name, record, NULL, NULL                                                           \
+        "aten." name, record, NULL, NULL, false                                                    \
     }
 
 const struct op ops_make[] = {
@@ -228,5 +228,5 @@ const struct op ops_make[] = {
     OP("rand_like.default", op_rand),
     OP("bernoulli.float", op_bernoulli),
     OP("bernoulli.p", op_bernoulli),
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };

@@ -186,7 +186,7 @@ static struct tensor op_batch_norm(struct call *c, int part)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \
-        "aten." name, record, NULL, NULL                                                           \
+        "aten." name, record, NULL, NULL, false                                                    \
     }
 
 const struct op ops_norm[] = {
@@ -197,6 +197,6 @@ const struct op ops_norm[] = {
     OP("group_norm.default", op_group_norm),
     OP("silu.default", op_silu),
     OP("instance_norm.default", op_instance_norm),
-    OP("batch_norm.default", op_batch_norm),
-    {NULL, NULL, NULL, NULL},
+    {"aten.batch_norm.default", op_batch_norm, NULL, NULL, true},
+    {NULL, NULL, NULL, NULL, false},
 };

@@ -355,7 +355,7 @@ static struct tensor op_replication_pad(struct call *c, int part)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \
-        "aten." name, record, NULL, NULL                                                           \
+        "aten." name, record, NULL, NULL, false                                                    \
     }
 
 const struct op ops_picture[] = {
@@ -396,5 +396,5 @@ const struct op ops_picture[] = {
     OP("replication_pad1d.default", op_replication_pad),
     OP("replication_pad2d.default", op_replication_pad),
     OP("replication_pad3d.default", op_replication_pad),
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };

@@ -363,7 +363,7 @@ static struct tensor op_cumsum(struct call *c, int part)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \
-        "aten." name, record, NULL, NULL                                                           \
+        "aten." name, record, NULL, NULL, false                                                    \
     }
 
 const struct op ops_reduce[] = {
@@ -398,5 +398,5 @@ const struct op ops_reduce[] = {
     OP("log_softmax.int", op_log_softmax),
     OP("_log_softmax.default", op_log_softmax),
     OP("cumsum.default", op_cumsum),
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };

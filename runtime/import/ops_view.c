@@ -504,11 +504,11 @@ static bool changes_dtype(struct call *c)
 
 #define VIEW(name, record, put)                                                                    \
     {                                                                                              \
-        "aten." name, record, put, NULL                                                            \
+        "aten." name, record, put, NULL, false                                                     \
     }
 #define MAY_COPY(name, record, put, how)                                                           \
     {                                                                                              \
-        "aten." name, record, put, how                                                             \
+        "aten." name, record, put, how, false                                                      \
     }
 
 const struct op ops_view[] = {
@@ -554,5 +554,5 @@ const struct op ops_view[] = {
     MAY_COPY("to.device", op_cast, put_same, changes_dtype),
     MAY_COPY("to.other", op_cast, put_same, changes_dtype),
     MAY_COPY("type_as.default", op_cast, put_same, changes_dtype),
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };

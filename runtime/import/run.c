@@ -69,22 +69,6 @@ bool run_knows(const char *target)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* A result must be what the file says; otherwise an op here is wrong, or the file. */
-static void check_result(struct call *c, const struct tensor *a)
-{
-    int64_t want[TENSOR_AXES];
-    char have[100], said[100];
-    const int n = call_sizes(c, want);
-
-    if (c->r->failed || n < 0)
-        return;
-    if (n == a->ndim && !memcmp(want, a->shape, (size_t)n * sizeof *want))
-        return;
-    shape_format(have, sizeof have, a->ndim, a->shape);
-    shape_format(said, sizeof said, n, want);
-    recording_fail(c->r, CKPT_EFORMAT, "the result is %s, and %s in the file", have, said);
-}
-
 static struct variable *make_result(struct call *c, int part, int32_t value)
 {
     struct variable *parent = NULL;
@@ -101,10 +85,14 @@ static struct variable *make_result(struct call *c, int part, int32_t value)
     v->call = kept;
     v->part = part;
     v->parent = parent;
-    v->seen = v->version = parent ? 0 : 1;
-    if (!parent) {
-        v->now = call_record(c, part);
-        check_result(c, &v->now);
+    v->seen = 0;
+    v->version = parent ? 0 : 1;
+    v->uses = c->f->uses[value];
+    if (c->op->acts)
+        variable_read(c->r, v);
+    if (!parent && !c->op->acts) {
+        v->next = c->r->pending;
+        c->r->pending = v;
     }
     return v;
 }
@@ -202,7 +190,7 @@ static void run_region(struct call *c, enum region region)
 {
     int at = 0;
     const struct pt2_arg *a = graph_of(c->node, &at);
-    struct frame inner;
+    struct frame *inner = heap_zeros(&c->r->heap, 1, sizeof *inner); /* as long as its results */
 
     if (region == REGION_AUTOCAST)
         check_autocast(c);
@@ -210,14 +198,14 @@ static void run_region(struct call *c, enum region region)
         recording_fail(c->r, CKPT_EFORMAT, "there is no graph, or it has other inputs");
         return;
     }
-    if (!frame_make(c->r, a->graph, &inner))
+    if (!inner || !frame_make(c->r, a->graph, inner))
         return;
     for (int k = 0; k < a->graph->n_in; k++)
         if (a->graph->in[k].kind == ARG_VALUE)
-            inner.item[a->graph->in[k].value] = call_item(c, &c->node->in[at + 1 + k].arg);
-    run_graph(c->r, &inner);
+            inner->item[a->graph->in[k].value] = call_item(c, &c->node->in[at + 1 + k].arg);
+    run_graph(c->r, inner);
     const struct pt2_arg *on = &c->node->in[0].arg;
-    set_outputs(c, &inner, region == REGION_NO_GRADIENT && on->kind == ARG_BOOL && !on->b);
+    set_outputs(c, inner, region == REGION_NO_GRADIENT && on->kind == ARG_BOOL && !on->b);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
@@ -257,27 +245,39 @@ static void run_node(struct recording *r, struct frame *f, const struct pt2_node
             set_result(&c, &node->out[k], &part);
 }
 
+static void count_uses(int32_t *uses, const struct pt2_arg *a)
+{
+    for (int k = 0; a->kind == ARG_LIST && k < a->list.n; k++)
+        count_uses(uses, &a->list.item[k]);
+    if (a->kind == ARG_VALUE)
+        uses[a->value]++;
+}
+
 bool frame_make(struct recording *r, const struct pt2_graph *graph, struct frame *f)
 {
     f->graph = graph;
     f->item = heap_zeros(&r->heap, graph->n_values, sizeof *f->item);
-    if (!f->item)
+    f->uses = heap_zeros(&r->heap, graph->n_values, sizeof *f->uses);
+    if (!f->item || !f->uses) {
         recording_fail(r, CKPT_ENOMEM, "%s", error_get());
-    return f->item;
+        return false;
+    }
+    for (int32_t i = 0; i < graph->n_nodes; i++)
+        for (int k = 0; k < graph->node[i].n_in; k++)
+            count_uses(f->uses, &graph->node[i].in[k].arg);
+    for (int k = 0; k < graph->n_out; k++)
+        count_uses(f->uses, &graph->out[k]);
+    return true;
 }
 
 void run_graph(struct recording *r, struct frame *f)
 {
     const struct pt2_node *outer = r->node;
-    const char *module = "";
 
     for (int32_t i = 0; i < f->graph->n_nodes && !r->failed; i++) {
-        r->node = &f->graph->node[i];
-        if (strcmp(module, r->node->module) != 0) {
-            module = r->node->module;
-            ckpt_label(r->t, "%s", module);
-        }
+        recording_enter(r, &f->graph->node[i]);
         run_node(r, f, r->node);
     }
-    r->node = outer;
+    if (!r->failed)
+        r->node = outer;
 }

@@ -21,6 +21,13 @@ void recording_fail(struct recording *r, int code, const char *fmt, ...)
     r->failed = true;
 }
 
+void recording_enter(struct recording *r, const struct pt2_node *node)
+{
+    if (node && (!r->node || strcmp(r->node->module, node->module) != 0))
+        ckpt_label(r->t, "%s", node->module);
+    r->node = node;
+}
+
 enum ckpt_dtype tape_dtype(int dtype)
 {
     return dtype == PT2_BF16 ? CKPT_BF16 : pt2_is_float(dtype) ? CKPT_F32 : CKPT_I32;
@@ -215,6 +222,37 @@ static ckpt_tensor record_constant(struct recording *r, const struct tensor *a)
     return tensor_numel(&small) == tensor_numel(a) ? x : ckpt_expand(r->t, x, a->ndim, a->shape);
 }
 
+struct recorded {
+    struct tensor a;
+    struct recorded *before;
+};
+
+static bool is_same_constant(const struct tensor *a, const struct tensor *b)
+{
+    return a->i == b->i && a->dtype == b->dtype && a->ndim == b->ndim &&
+           !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) &&
+           !memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof a->stride[0]);
+}
+
+static ckpt_tensor find_constant(struct recording *r, const struct tensor *a)
+{
+    struct recorded *c = r->constants;
+
+    while (c && !is_same_constant(&c->a, a))
+        c = c->before;
+    if (c)
+        return c->a.x;
+    c = heap_zeros(&r->heap, 1, sizeof *c);
+    const ckpt_tensor x = record_constant(r, a);
+    if (c) {
+        c->a = *a;
+        c->a.x = x;
+        c->before = r->constants;
+        r->constants = c;
+    }
+    return x;
+}
+
 ckpt_tensor tensor_record(struct recording *r, struct tensor *a)
 {
     if (r->failed)
@@ -225,6 +263,6 @@ ckpt_tensor tensor_record(struct recording *r, struct tensor *a)
     else if (!tensor_numel(a))
         recording_fail(r, CKPT_ESHAPE, "a tensor without elements is read");
     else if (!a->x.id)
-        a->x = record_constant(r, a);
+        a->x = find_constant(r, a);
     return a->x;
 }

@@ -35,8 +35,10 @@ struct tensor {
 /* What records: the tape, the memory of this recording, and whether it has failed. */
 struct recording {
     ckpt_tape *t;
+    struct recorded *constants;  /* that are on the tape */
     const char *path;            /* of the archive */
     const struct pt2_node *node; /* that is recorded, or NULL */
+    struct variable *pending;    /* results that nobody has read yet (node_call.h) */
     struct heap heap;
     bool failed;
 };
@@ -71,7 +73,10 @@ struct tensor tensor_number(struct recording *r, int dtype, double f, int64_t i)
 /* The tensor of a result on the tape. */
 struct tensor tensor_of(struct recording *r, int dtype, ckpt_tensor x);
 
-/* The tensor on the tape. */
+/* Continues with a node, whose module labels what is recorded. */
+void recording_enter(struct recording *r, const struct pt2_node *node);
+
+/* The tensor on the tape.  The same elements of a constant are recorded once. */
 ckpt_tensor tensor_record(struct recording *r, struct tensor *a);
 
 /* The element of a constant at a position of row-major order of its shape, as a number. */
