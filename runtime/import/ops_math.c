@@ -4,6 +4,7 @@
 #include <string.h>
 #include "import/math.h"
 #include "import/ops.h"
+#include "import/patterns.h"
 #include "import/views.h"
 
 /* ---- one operand ----------------------------------------------------------------------------- */
@@ -326,9 +327,47 @@ static struct tensor sum(struct call *c, const char *first, const char *second, 
     return math_binary(c->r, f, call_tensor(c, first), b, c->dtype);
 }
 
+static ckpt_tensor record_variable(struct call *c, struct variable *v)
+{
+    struct tensor a = *variable_read(c->r, v);
+
+    return tensor_record(c->r, &a);
+}
+
+/* A linear layer that starts from the residual. */
+static struct tensor add_layer(struct call *c, const struct layer_sum *s)
+{
+    struct call of = *s->layer;
+    ckpt_tensor a = record_variable(c, s->rest), x = call_operand(&of, "input", of.dtype);
+    ckpt_tensor w = call_operand(&of, "weight", of.dtype), b = call_operand(&of, "bias", of.dtype);
+
+    return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0)
+                        : tensor_of(c->r, c->dtype, ckpt_linear_add(c->r->t, x, w, b, a));
+}
+
+static struct tensor modulate(struct call *c, const struct modulation *m)
+{
+    struct call of = *m->norm;
+    ckpt_tensor x = call_operand(&of, "input", c->dtype);
+    ckpt_tensor shift = record_variable(c, m->shift), scale = record_variable(c, m->scale);
+
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    return tensor_of(
+        c->r, c->dtype,
+        ckpt_layer_norm_modulate(c->r->t, x, shift, scale, (float)call_double(&of, "eps")));
+}
+
 static struct tensor op_add(struct call *c, int part)
 {
+    struct layer_sum s;
+    struct modulation m;
+
     (void)part;
+    if (pt2_is_float(c->dtype) && pattern_layer_sum(c, &s))
+        return add_layer(c, &s);
+    if (pt2_is_float(c->dtype) && pattern_modulation(c, &m))
+        return modulate(c, &m);
     return sum(c, "self", "other", BINARY_ADD);
 }
 

@@ -120,3 +120,113 @@ bool pattern_rms_norm(struct call *c, struct rms_norm *to)
     }
     return false;
 }
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+static bool same_facts(const struct pt2_tensor *a, const struct pt2_tensor *b)
+{
+    bool same = a->ndim == b->ndim && a->dtype == b->dtype;
+
+    for (int i = 0; same && i < a->ndim; i++)
+        same = a->size[i].n == b->size[i].n;
+    return same;
+}
+
+/* Nobody has read it, and one node will. */
+static bool is_free(const struct variable *v)
+{
+    return !v->parent && v->uses == 1 && v->seen == 0;
+}
+
+/* The layer before dropout that drops nothing. */
+static const struct call *free_layer(struct variable *v, const struct pt2_tensor *facts)
+{
+    const struct call *dropout = pattern_call(v, "aten.dropout.default");
+    struct variable *from = pattern_step(v, "aten.dropout.default", "input");
+
+    if (from && is_free(v)) {
+        struct call c = *dropout;
+        v = call_double(&c, "p") == 0 ? from : v;
+    }
+    const struct call *layer = pattern_call(v, "aten.linear.default");
+    return layer && is_free(v) && same_facts(v->facts, facts) ? layer : NULL;
+}
+
+static bool is_plain_sum(struct call *c)
+{
+    return !pt2_arg_find(c->node, "alpha");
+}
+
+bool pattern_layer_sum(struct call *c, struct layer_sum *to)
+{
+    struct variable *operand[2] = {call_variable(c, "other"), call_variable(c, "self")};
+
+    for (int k = 0; k < 2 && is_plain_sum(c); k++) {
+        const struct call *layer = operand[k] ? free_layer(operand[k], c->facts) : NULL;
+        if (!layer || !operand[1 - k] || !same_facts(operand[1 - k]->facts, c->facts))
+            continue;
+        *to = (struct layer_sum){.layer = layer, .rest = operand[1 - k]};
+        return true;
+    }
+    return false;
+}
+
+/* What 1 is added to, or NULL. */
+static struct variable *above_one(struct variable *v)
+{
+    static const char *const sides[] = {"self", "other"};
+
+    for (int k = 0; k < 2; k++) {
+        struct variable *from = pattern_step(v, "aten.add.Tensor", sides[k]);
+        const struct pt2_arg *one = from ? pt2_arg_find(v->call->node, sides[1 - k]) : NULL;
+        if (one && !pt2_arg_find(v->call->node, "alpha") &&
+            ((one->kind == ARG_INT && one->i == 1) || (one->kind == ARG_FLOAT && one->f == 1)))
+            return from;
+    }
+    return NULL;
+}
+
+/* A layer norm over the last axis without weights. */
+static const struct call *bare_norm(struct variable *v)
+{
+    const struct call *norm = pattern_call(v, "aten.layer_norm.default");
+    int64_t shape[2];
+
+    if (!norm || !is_free(v))
+        return NULL;
+    struct call c = *norm;
+    const bool bare = !call_has(&c, "weight") && !call_has(&c, "bias");
+    return bare && call_ints(&c, "normalized_shape", shape, 2) == 1 ? norm : NULL;
+}
+
+/* [.., 1 or the size, .., D] of the dtype of the result. */
+static bool modulates(const struct variable *v, const struct pt2_tensor *facts)
+{
+    const struct pt2_tensor *f = v->facts;
+    bool fits = f->ndim == facts->ndim && f->dtype == facts->dtype && f->ndim > 1;
+
+    for (int i = 0; fits && i < f->ndim; i++)
+        fits = f->size[i].n == facts->size[i].n || (i < f->ndim - 1 && f->size[i].n == 1);
+    return fits;
+}
+
+bool pattern_modulation(struct call *c, struct modulation *to)
+{
+    struct variable *product = call_variable(c, "self"), *shift = call_variable(c, "other");
+    static const char *const sides[] = {"self", "other"};
+
+    if (!product || !shift || !is_plain_sum(c) || !is_free(product))
+        return false;
+    for (int k = 0; k < 2; k++) {
+        struct variable *norm = pattern_step(product, "aten.mul.Tensor", sides[k]);
+        struct variable *scale = above_one(pattern_step(product, "aten.mul.Tensor", sides[1 - k]));
+        to->norm = norm ? bare_norm(norm) : NULL;
+        if (!to->norm || !scale || to->norm->dtype != c->dtype || !modulates(scale, c->facts) ||
+            !modulates(shift, c->facts))
+            continue;
+        to->scale = scale;
+        to->shift = shift;
+        return true;
+    }
+    return false;
+}

@@ -8,6 +8,8 @@
  *     repeated heads                   Llama (ops_attention.c)
  *     RMS norm written out             Llama, T5
  *     linear layer, cross entropy      GPT-2, Llama: logits of a chunk of rows at a time
+ *     linear layer, residual           every transformer
+ *     layer norm, scale, shift         diffusion transformers (CogVideoX, Wan, Flux)
  */
 #ifndef CKPT_IMPORT_PATTERNS_H
 #define CKPT_IMPORT_PATTERNS_H
@@ -28,5 +30,20 @@ struct rms_norm {
     double eps;
 };
 bool pattern_rms_norm(struct call *c, struct rms_norm *to);
+
+/* Whether the sum of the call, self and other, adds a linear layer that nothing else reads.  Gives
+ * the call of the layer and what is added to it. */
+struct layer_sum {
+    const struct call *layer;
+    struct variable *rest;
+};
+bool pattern_layer_sum(struct call *c, struct layer_sum *to);
+
+/* Whether the sum is norm (1 + scale) + shift with a layer norm that has no weights. */
+struct modulation {
+    const struct call *norm;
+    struct variable *scale, *shift;
+};
+bool pattern_modulation(struct call *c, struct modulation *to);
 
 #endif
