@@ -28,10 +28,11 @@ typedef struct ckpt_import ckpt_import;
  * Reads an archive and makes its parameters and buffers in the context, under their names in
  * PyTorch; those that share memory there are one, under the first name.  Their values are those of
  * the archive, zeros if the model was exported without or options.plan_only is set.  Kernels of
- * convolutions lie with channels last and are in files as PyTorch has them (ckpt_param_file_axes).
- * Nothing of the archive is executed.  Returns 0; CKPT_EIO; CKPT_EFORMAT for an archive that is
- * damaged, or has ops that are not supported: the sentence names them with the module and the line
- * that calls each; what ckpt_param() returns; CKPT_ENOMEM.
+ * convolutions lie with channels last, matrices that addmm reads as [out, in], and both are in
+ * files as PyTorch has them (ckpt_param_file_axes).  Nothing of the archive is executed.  Returns
+ * 0; CKPT_EIO; CKPT_EFORMAT for an archive that is damaged, or has ops that are not supported: the
+ * sentence names them with the module and the line that calls each; what ckpt_param() returns;
+ * CKPT_ENOMEM.
  */
 CKPT_API int ckpt_import_open(ckpt *c, const char *path, ckpt_import **m);
 /* Frees what was read; the parameters stay.  Programs that recorded the model need it no longer

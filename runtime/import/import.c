@@ -6,7 +6,6 @@
 #include "ckpt_import.h"
 #include "context/context.h"
 #include "core/sized.h"
-#include "import/channels.h"
 #include "import/inputs.h"
 #include "import/math.h"
 #include "import/program_read.h"
@@ -265,17 +264,19 @@ static void set_user_input(struct recording *r, ckpt_import *m, struct frame *f,
              tensor_of(r, v->tensor.dtype, ckpt_cast(r->t, x, tape_dtype(v->tensor.dtype))));
 }
 
-/* A kernel is seen as PyTorch's: its channels are moved to axis 1. */
+/* Axes are seen in PyTorch's order. */
 static void set_param(struct recording *r, const struct pt2_input *from,
                       const struct model_input *in, struct frame *f)
 {
     const int dtype = f->graph->value[from->value].tensor.dtype;
     struct tensor a = tensor_of(r, dtype, in->param);
+    int inverse[TENSOR_AXES];
 
     if (!r->failed && tape_dtype(dtype) == CKPT_I32)
         a = tensor_of(r, dtype, ckpt_cast(r->t, in->param, CKPT_I32));
-    if (!r->failed && in->channels_last)
-        a = channels_first(r, a);
+    inverse_axes(a.ndim, in->axis, inverse);
+    if (!r->failed && in->reordered)
+        a = view_permute(r, a, inverse);
     set_item(r, f, from->value, a);
 }
 

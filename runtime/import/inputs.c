@@ -4,6 +4,7 @@
 #include "ckpt_files.h"
 #include "context/context.h"
 #include "import/inputs.h"
+#include "import/views.h"
 
 struct maker {
     ckpt *c;
@@ -19,12 +20,14 @@ static bool is_value(const struct pt2_arg *a, int32_t value)
     return a && a->kind == ARG_VALUE && a->value == value;
 }
 
-static bool is_kernel(const struct pt2_program *p, int32_t value)
+/* Whether a node of the main graph whose target begins so reads the value as this argument. */
+static bool is_read_as(const struct pt2_program *p, int32_t value, const char *target,
+                       const char *argument)
 {
     for (int32_t i = 0; i < p->graph->n_nodes; i++) {
         const struct pt2_node *n = &p->graph->node[i];
-        if (!strncmp(n->target, "torch.ops.aten.conv", 19) &&
-            is_value(pt2_arg_find(n, "weight"), value))
+        if (!strncmp(n->target, target, strlen(target)) &&
+            is_value(pt2_arg_find(n, argument), value))
             return true;
     }
     return false;
@@ -76,13 +79,15 @@ static int64_t axis_size(const struct pt2_tensor *t, int i)
     return t->size[i].n;
 }
 
-/* axes: of the file in the order of the parameter; inverse: as ckpt_param_file_axes wants them. */
-static void order_kernel(int n, int *axes, int *inverse)
+/* The order of axes in which ops read the parameter. */
+static void order_axes(const struct pt2_program *p, int32_t value, int n, struct model_input *in)
 {
-    for (int i = 0; i < n; i++) {
-        axes[i] = i == 0 ? 0 : i == n - 1 ? 1 : i + 1;
-        inverse[axes[i]] = i;
-    }
+    const bool kernel = n > 2 && is_read_as(p, value, "torch.ops.aten.conv", "weight");
+    const bool matrix = n == 2 && is_read_as(p, value, "torch.ops.aten.addmm", "mat2");
+
+    in->reordered = kernel || matrix;
+    for (int i = 0; i < n; i++)
+        in->axis[i] = matrix ? 1 - i : !kernel || i == 0 ? i : i == n - 1 ? 1 : i + 1;
 }
 
 static void permute(const float *from, float *to, int n, const int64_t *size, const int *axes)
@@ -122,18 +127,18 @@ static int read_f32(const struct maker *m, const struct weight *w, float *to)
 
 /* Values in the order of the parameter; zeros where the archive has none. */
 static int read_values(const struct maker *m, const struct weight *w, const struct model_input *in,
-                       int n, const int64_t *size, const int *axes)
+                       int n, const int64_t *size)
 {
     float *values = malloc((size_t)w->numel * sizeof *values), *moved = values;
     int rc = values ? read_f32(m, w, values)
                     : error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
 
-    if (!rc && in->channels_last) {
+    if (!rc && in->reordered) {
         moved = malloc((size_t)w->numel * sizeof *values);
         if (!moved)
             rc = error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
         else
-            permute(values, moved, n, size, axes);
+            permute(values, moved, n, size, in->axis);
     }
     if (!rc && ckpt_param_set(m->c, in->param, CKPT_VALUE, moved, w->numel))
         rc = error_set(m->c->error.code, "%s", m->c->error.text);
@@ -156,17 +161,17 @@ static int make_param(const struct maker *m, const struct pt2_input *from, const
 {
     const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
     const bool trained = from->kind == PT2_PARAMETER;
-    int axes[CKPT_MAX_DIMS], inverse[CKPT_MAX_DIMS];
+    int inverse[CKPT_MAX_DIMS];
     int64_t size[CKPT_MAX_DIMS], shape[CKPT_MAX_DIMS];
 
     if (trained && t->dtype != PT2_F32 && t->dtype != PT2_BF16)
         return refuse_dtype(m, from->name, t->dtype);
-    in->channels_last = trained && t->ndim > 2 && is_kernel(m->p, from->value);
-    order_kernel(t->ndim, axes, inverse);
+    order_axes(m->p, trained ? from->value : -1, t->ndim, in);
+    inverse_axes(t->ndim, in->axis, inverse);
     for (int i = 0; i < t->ndim; i++)
         size[i] = axis_size(t, i);
     for (int i = 0; i < t->ndim; i++)
-        shape[i] = in->channels_last ? size[axes[i]] : size[i];
+        shape[i] = size[in->axis[i]];
     in->param = ckpt_param(m->c, from->name, t->dtype == PT2_BF16 ? CKPT_BF16 : CKPT_F32, t->ndim,
                            shape, CKPT_ZEROS, trained && t->requires_grad);
     if (!in->param.id) {
@@ -174,11 +179,10 @@ static int make_param(const struct maker *m, const struct pt2_input *from, const
         params_take_failure(&m->c->params, &e);
         return error_set(e.code, "%s: %s", m->p->path, e.text);
     }
-    if (in->channels_last)
+    if (in->reordered)
         ckpt_param_file_axes(m->c, in->param, t->ndim, NULL, inverse);
     /* A plan needs no values, and an archive may have a hundred GB of them. */
-    return w->has_values && !m->c->options.plan_only ? read_values(m, w, in, t->ndim, size, axes)
-                                                     : 0;
+    return w->has_values && !m->c->options.plan_only ? read_values(m, w, in, t->ndim, size) : 0;
 }
 
 /* An input before this one that is the same memory. */

@@ -10,8 +10,9 @@
 #include "import/weights.h"
 
 struct model_input {
-    ckpt_tensor param;      /* CKPT_NONE: it is a constant, or the user's */
-    bool channels_last;     /* the parameter has axis 1 at its end */
+    ckpt_tensor param; /* CKPT_NONE: it is a constant, or the user's */
+    bool reordered;    /* axis i of the parameter is axis[i] of PyTorch's */
+    int axis[TENSOR_AXES];
     bool changes;           /* a buffer that a step changes */
     struct tensor constant; /* of constants */
 };

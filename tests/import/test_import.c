@@ -222,7 +222,24 @@ static float largest(const float *x, int64_t n)
     return most;
 }
 
-/* Element k of a tensor with channels last, as PyTorch counts them. */
+/* The axis of PyTorch that is axis i of a kernel with channels last, or of a matrix [out, in]. */
+static int axis_of(const struct ckpt_desc *d, int i)
+{
+    if (d->ndim == 2)
+        return 1 - i;
+    return i == 0 ? 0 : i == d->ndim - 1 ? 1 : i + 1;
+}
+
+static bool may_be_reordered(const struct ckpt_desc *d, const struct ckpt_file_entry *e)
+{
+    bool fits = d->ndim > 1 && d->ndim == e->ndim;
+
+    for (int i = 0; fits && i < d->ndim; i++)
+        fits = d->shape[i] == e->shape[axis_of(d, i)];
+    return fits;
+}
+
+/* Where element k, as PyTorch counts them, is in a parameter with reordered axes. */
 static int64_t place(const struct ckpt_desc *d, const struct ckpt_file_entry *e, int64_t k)
 {
     int64_t index[CKPT_MAX_DIMS], at = 0;
@@ -232,31 +249,32 @@ static int64_t place(const struct ckpt_desc *d, const struct ckpt_file_entry *e,
         k /= e->shape[i];
     }
     for (int i = 0; i < d->ndim; i++)
-        at = at * d->shape[i] + index[i == 0 ? 0 : i == d->ndim - 1 ? 1 : i + 1];
+        at = at * d->shape[i] + index[axis_of(d, i)];
     return at;
 }
 
 /* The largest difference over the largest value, or over a thousandth of the largest of all. */
 static double difference(const float *x, const struct ckpt_desc *d, const float *y,
-                         const struct ckpt_file_entry *e, float top, bool channels_last)
+                         const struct ckpt_file_entry *e, float top, bool reordered)
 {
     double most = 0;
 
     for (int64_t k = 0; k < e->numel; k++) {
-        const double off = fabs((double)x[channels_last ? place(d, e, k) : k] - y[k]);
+        const double off = fabs((double)x[reordered ? place(d, e, k) : k] - y[k]);
         most = off <= most ? most : off;
     }
     return most / fmax(largest(y, e->numel), top);
 }
 
-/* A tensor with three axes or more may be the kernel of a convolution, with channels last. */
+/* A matrix may be one of addmm, a tensor with more axes the kernel of a convolution. */
 static double distance(const float *x, const struct ckpt_desc *d, const float *y,
                        const struct ckpt_file_entry *e, float top)
 {
-    const bool same = !memcmp(d->shape, e->shape, (size_t)d->ndim * sizeof d->shape[0]);
+    const bool same =
+        d->ndim == e->ndim && !memcmp(d->shape, e->shape, (size_t)d->ndim * sizeof d->shape[0]);
     const double plain = same ? difference(x, d, y, e, top, false) : INFINITY;
 
-    return d->ndim < 3 ? plain : fmin(plain, difference(x, d, y, e, top, true));
+    return may_be_reordered(d, e) ? fmin(plain, difference(x, d, y, e, top, true)) : plain;
 }
 
 static float *read_entry(const struct session *s, const struct ckpt_file_entry *e, int i)
