@@ -8,6 +8,10 @@
 extern const struct op ops_math[], ops_view[], ops_make[], ops_index[], ops_reduce[], ops_layer[],
     ops_norm[], ops_loss[], ops_picture[], ops_attention[];
 
+/* Records the layer of a call of linear, or of addmm with a bias, and adds `addend` if there is
+ * one. The result has the shape of the addend, or of the layer. */
+ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend);
+
 /* The row of "aten.add.Tensor", or NULL. */
 const struct op *op_find(const char *name);
 

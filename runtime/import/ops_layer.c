@@ -5,14 +5,37 @@
 #include "import/ops.h"
 #include "import/views.h"
 
+ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend)
+{
+    struct call c = *layer;
+    ckpt_tape *t = c.r->t;
+    const bool matrices = !strcmp(c.op->name, "aten.addmm.default");
+    struct tensor w = math_cast(c.r, call_tensor(&c, matrices ? "mat2" : "weight"), c.dtype);
+    ckpt_tensor x = call_operand(&c, matrices ? "mat1" : "input", c.dtype);
+    ckpt_tensor b = call_operand(&c, matrices ? "self" : "bias", c.dtype);
+
+    tensor_record(c.r, &w);
+    w.constant = false;
+    w = matrices && !c.r->failed ? view_swap(c.r, w, 0, 1) : w;
+    if (c.r->failed)
+        return CKPT_NONE;
+    if (!addend.id)
+        return ckpt_linear(t, x, w.x, b);
+    const struct ckpt_desc d = ckpt_desc_of(t, addend), of_x = ckpt_desc_of(t, x);
+    int64_t shape[TENSOR_AXES];
+    memcpy(shape, of_x.shape, sizeof shape);
+    if (of_x.ndim > 0)
+        shape[of_x.ndim - 1] = w.shape[0];
+    ckpt_tensor y = ckpt_linear_add(t, x, w.x, b, ckpt_reshape(t, addend, of_x.ndim, shape));
+    return ckpt_reshape(t, y, d.ndim, d.shape);
+}
+
 static struct tensor op_linear(struct call *c, int part)
 {
-    ckpt_tensor x = call_operand(c, "input", c->dtype), w = call_operand(c, "weight", c->dtype);
-    ckpt_tensor b = call_operand(c, "bias", c->dtype);
+    ckpt_tensor y = record_layer(c, CKPT_NONE);
 
     (void)part;
-    return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0)
-                        : tensor_of(c->r, c->dtype, ckpt_linear(c->r->t, x, w, b));
+    return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0) : tensor_of(c->r, c->dtype, y);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -70,15 +93,12 @@ static struct tensor product_and(struct call *c, const char *a, const char *b)
 /* x w + b with w stored [in, out] is a linear layer of w with its axes swapped. */
 static struct tensor op_addmm(struct call *c, int part)
 {
-    struct tensor b = call_tensor(c, "self"), w = call_tensor(c, "mat2");
+    struct tensor b = call_tensor(c, "self");
 
     (void)part;
     if (call_double(c, "alpha") != 1 || call_double(c, "beta") != 1 || b.ndim != 1)
         return product_and(c, "mat1", "mat2");
-    w = view_swap(c->r, math_cast(c->r, w, c->dtype), 0, 1);
-    tensor_record(c->r, &w);
-    ckpt_tensor x = call_operand(c, "mat1", c->dtype), bias = call_operand(c, "self", c->dtype);
-    return c->r->failed ? w : tensor_of(c->r, c->dtype, ckpt_linear(c->r->t, x, w.x, bias));
+    return op_linear(c, part);
 }
 
 static struct tensor op_baddbmm(struct call *c, int part)

@@ -337,12 +337,9 @@ static ckpt_tensor record_variable(struct call *c, struct variable *v)
 /* A linear layer that starts from the residual. */
 static struct tensor add_layer(struct call *c, const struct layer_sum *s)
 {
-    struct call of = *s->layer;
-    ckpt_tensor a = record_variable(c, s->rest), x = call_operand(&of, "input", of.dtype);
-    ckpt_tensor w = call_operand(&of, "weight", of.dtype), b = call_operand(&of, "bias", of.dtype);
+    ckpt_tensor y = record_layer(s->layer, record_variable(c, s->rest));
 
-    return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0)
-                        : tensor_of(c->r, c->dtype, ckpt_linear_add(c->r->t, x, w, b, a));
+    return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0) : tensor_of(c->r, c->dtype, y);
 }
 
 static struct tensor modulate(struct call *c, const struct modulation *m)

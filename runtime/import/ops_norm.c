@@ -90,14 +90,18 @@ static struct tensor multiply_complex(struct call *c)
     return math_binary(c->r, i ? BINARY_ADD : BINARY_SUB, first, second, c->dtype);
 }
 
-/* A product, which may be the last part of an RMS norm written out. */
+/* A product, which may be the last part of an RMS norm or a GELU written out. */
 static struct tensor op_mul(struct call *c, int part)
 {
+    static const struct unary gelu = {NULL, ckpt_gelu_tanh};
     struct rms_norm n;
 
     (void)part;
     if (pt2_is_complex(c->facts->dtype))
         return multiply_complex(c);
+    struct variable *x_of_gelu = pt2_is_float(c->dtype) ? pattern_gelu(c) : NULL;
+    if (x_of_gelu)
+        return math_unary(c->r, &gelu, *variable_read(c->r, x_of_gelu), c->dtype);
     if (!pt2_is_float(c->dtype) || !pattern_rms_norm(c, &n))
         return math_binary(c->r, BINARY_MUL, call_tensor(c, "self"), call_tensor(c, "other"),
                            c->dtype);

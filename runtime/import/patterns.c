@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 #include "import/patterns.h"
 
@@ -138,18 +139,42 @@ static bool is_free(const struct variable *v)
     return !v->parent && v->uses == 1 && v->seen == 0;
 }
 
-/* The layer before dropout that drops nothing. */
-static const struct call *free_layer(struct variable *v, const struct pt2_tensor *facts)
+/* The same of a view. */
+static bool is_free_view(const struct variable *v)
+{
+    return v->uses == 1 && v->seen == 0;
+}
+
+/* The variable before dropout that drops nothing. */
+static struct variable *before_dropout(struct variable *v)
 {
     const struct call *dropout = pattern_call(v, "aten.dropout.default");
     struct variable *from = pattern_step(v, "aten.dropout.default", "input");
 
-    if (from && is_free(v)) {
-        struct call c = *dropout;
-        v = call_double(&c, "p") == 0 ? from : v;
-    }
+    if (!from || !is_free(v))
+        return v;
+    struct call c = *dropout;
+    return call_double(&c, "p") == 0 ? from : v;
+}
+
+/* A view of addmm with a bias. */
+static const struct call *free_matrices(struct variable *v)
+{
+    struct variable *y = pattern_step(v, "aten.view.default", "self");
+    struct variable *bias = pattern_step(y, "aten.addmm.default", "self");
+    const bool plain = bias && bias->facts->ndim == 1 && !pt2_arg_find(y->call->node, "alpha") &&
+                       !pt2_arg_find(y->call->node, "beta");
+
+    return plain && is_free_view(v) && is_free(y) ? y->call : NULL;
+}
+
+static const struct call *free_layer(struct variable *v, const struct pt2_tensor *facts)
+{
+    v = before_dropout(v);
     const struct call *layer = pattern_call(v, "aten.linear.default");
-    return layer && is_free(v) && same_facts(v->facts, facts) ? layer : NULL;
+    if (!same_facts(v->facts, facts))
+        return NULL;
+    return layer && is_free(v) ? layer : free_matrices(v);
 }
 
 static bool is_plain_sum(struct call *c)
@@ -229,4 +254,45 @@ bool pattern_modulation(struct call *c, struct modulation *to)
         return true;
     }
     return false;
+}
+
+/* ---- GELU ------------------------------------------------------------------------------------ */
+
+/* The other operand of an op that has this number as one, or NULL. */
+static struct variable *beside_number(struct variable *v, const char *op, double number)
+{
+    struct variable *from = pattern_step(v, op, "self");
+    const struct pt2_arg *a = from ? pt2_arg_find(v->call->node, "other") : NULL;
+    const double have = !a                     ? NAN
+                        : a->kind == ARG_FLOAT ? a->f
+                        : a->kind == ARG_INT   ? (double)a->i
+                                               : NAN;
+
+    return fabs(have - number) < 1e-6 && !pt2_arg_find(v->call->node, "alpha") ? from : NULL;
+}
+
+/* x + 0.044715 x^3 */
+static struct variable *cubic(struct variable *v)
+{
+    struct variable *x = pattern_step(v, "aten.add.Tensor", "self");
+    struct variable *scaled = pattern_step(v, "aten.add.Tensor", "other");
+    struct variable *cube = beside_number(scaled, "aten.mul.Tensor", 0.044715);
+    struct variable *of = pattern_step(cube, "aten.pow.Tensor_Scalar", "self");
+    const struct pt2_arg *p = of ? pt2_arg_find(cube->call->node, "exponent") : NULL;
+    const bool third =
+        p && ((p->kind == ARG_FLOAT && p->f == 3) || (p->kind == ARG_INT && p->i == 3));
+
+    return third && of == x ? x : NULL;
+}
+
+/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+struct variable *pattern_gelu(struct call *c)
+{
+    struct variable *half = call_variable(c, "self"), *one = call_variable(c, "other");
+    struct variable *x = half ? beside_number(half, "aten.mul.Tensor", 0.5) : NULL;
+    struct variable *tanh_of = one ? beside_number(one, "aten.add.Tensor", 1) : NULL;
+    struct variable *scaled = pattern_step(tanh_of, "aten.tanh.default", "self");
+    struct variable *sum = beside_number(scaled, "aten.mul.Tensor", 0.7978845608028654);
+
+    return x && sum && cubic(sum) == x && x->facts->dtype == c->dtype ? x : NULL;
 }

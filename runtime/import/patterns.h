@@ -9,6 +9,7 @@
  *     RMS norm written out             Llama, T5
  *     linear layer, cross entropy      GPT-2, Llama: logits of a chunk of rows at a time
  *     linear layer, residual           every transformer
+ *     GELU written out with tanh       GPT-2
  *     layer norm, scale, shift         diffusion transformers (CogVideoX, Wan, Flux)
  */
 #ifndef CKPT_IMPORT_PATTERNS_H
@@ -30,6 +31,9 @@ struct rms_norm {
     double eps;
 };
 bool pattern_rms_norm(struct call *c, struct rms_norm *to);
+
+/* What the product of the call is the GELU of, written out with tanh; or NULL. */
+struct variable *pattern_gelu(struct call *c);
 
 /* Whether the sum of the call, self and other, adds a linear layer that nothing else reads.  Gives
  * the call of the layer and what is added to it. */
