@@ -263,6 +263,8 @@ static struct tensor op_repeat(struct call *c, int part)
     (void)part;
     while (a.ndim < n && !c->r->failed)
         a = view_unsqueeze(c->r, a, 0);
+    if (n < a.ndim)
+        recording_fail(c->r, CKPT_ESHAPE, "%d numbers repeat %d axes", n, a.ndim);
     for (int i = 0; i < a.ndim && !c->r->failed; i++)
         a = repeat_axis(c, a, i, times[i], true);
     return a;
@@ -284,7 +286,7 @@ static struct tensor op_repeat_interleave(struct call *c, int part)
 static struct tensor op_meshgrid(struct call *c, int part)
 {
     struct variable **v;
-    int64_t shape[TENSOR_AXES], one[TENSOR_AXES];
+    int64_t shape[TENSOR_AXES] = {0}, one[TENSOR_AXES] = {0};
     const int n = call_variables(c, "tensors", &v);
     const bool swap = n > 1 && !strcmp(call_text(c, "indexing"), "xy");
     struct tensor a = {.ndim = 0};
@@ -297,6 +299,8 @@ static struct tensor op_meshgrid(struct call *c, int part)
             a = x;
         one[axis] = k == part ? shape[axis] : 1;
     }
+    if (n > TENSOR_AXES || part >= n || !v[part])
+        recording_fail(c->r, CKPT_EFORMAT, "a grid of %d axes", n);
     return c->r->failed ? a : view_expand(c->r, view_reshape(c->r, a, n, one), n, shape);
 }
 
@@ -326,7 +330,7 @@ static struct tensor op_outer(struct call *c, int part)
 
 static struct tensor roll(struct call *c, struct tensor a, int axis, int64_t shift)
 {
-    const int64_t n = a.shape[axis], by = ((shift % n) + n) % n;
+    const int64_t n = a.shape[axis], by = n > 0 ? ((shift % n) + n) % n : 0;
 
     if (!by || c->r->failed)
         return a;

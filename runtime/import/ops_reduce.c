@@ -334,7 +334,7 @@ static struct tensor cumsum_constant(struct call *c, struct tensor a, int axis)
     struct tensor last = view_swap(c->r, a, axis, a.ndim - 1);
     struct tensor out = tensor_zeros(c->r, a.dtype, last.ndim, last.shape);
     const int64_t n = last.shape[last.ndim - 1];
-    const int64_t rows = c->r->failed ? 0 : tensor_numel(&out) / n;
+    const int64_t rows = c->r->failed || !n ? 0 : tensor_numel(&out) / n;
 
     for (int64_t k = 0; k < rows * n; k++)
         if (pt2_is_float(a.dtype))

@@ -78,8 +78,18 @@ struct tensor tensor_zeros(struct recording *r, int dtype, int ndim, const int64
         ndim = 0;
     }
     a.ndim = ndim;
-    for (int i = 0; i < ndim; i++)
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
         a.shape[i] = shape[i];
+        if (shape[i] < 0 || __builtin_mul_overflow(n, shape[i], &n))
+            n = -1; /* more than there is memory for */
+        if (n < 0)
+            break;
+    }
+    if (n < 0)
+        recording_fail(r, CKPT_ESHAPE, "a constant has sizes that no memory holds");
+    if (n < 0)
+        a = (struct tensor){.dtype = dtype, .constant = true};
     set_dense(&a);
     a.i = heap_zeros(&r->heap, tensor_numel(&a), sizeof *a.i);
     if (!a.i) {

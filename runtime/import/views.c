@@ -90,7 +90,7 @@ struct tensor view_reshape(struct recording *r, struct tensor a, int ndim, const
 {
     int64_t n = 1;
 
-    for (int i = 0; i < ndim; i++)
+    for (int i = 0; i < ndim && ndim <= TENSOR_AXES; i++)
         n *= shape[i];
     if (ndim > TENSOR_AXES || n != tensor_numel(&a)) {
         recording_fail(r, CKPT_ESHAPE, "%lld elements do not become %d axes of %lld elements",
