@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 in plain PyTorch, for export_graph.py: program() gives the model and what it is called with.
+"""GPT-2 in plain PyTorch, exported without a weight, to be planned on any computer.
 
-    python3 export_graph.py gpt2.py gpt2.graph
+    python3 gpt2.py gpt2.pt2
+    ckpt plan --pt2 gpt2.pt2 --machine rtx4090 --vram 5G
 """
 import os
+import sys
 
 import torch
 from torch import nn
@@ -47,6 +49,8 @@ class GPT2(nn.Module):
         return F.cross_entropy(scores.flatten(0, 1), label.flatten())
 
 
-def program():
-    tokens = torch.zeros(BATCH, LENGTH, dtype=torch.int64)
-    return GPT2(), (tokens, tokens.clone())
+if __name__ == "__main__":
+    with torch.device("meta"):
+        model, tokens = GPT2().train(), torch.zeros(BATCH, LENGTH, dtype=torch.int64)
+        exported = torch.export.export(model, (tokens, tokens.clone()), strict=False)
+    torch.export.save(exported, sys.argv[1])

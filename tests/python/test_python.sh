@@ -1,13 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Plain Python reads what libckpt writes; and a graph exported from PyTorch is planned under two
-# budgets.  The graph was made by
-#     GPT2_SMALL=1 python3 export_graph.py gpt2.py gpt2-small.graph
+# Plain Python reads what libckpt writes: the graph of a model exported from PyTorch, which is
+# planned under two budgets, and the plans.
 set -eu
 srcdir=${srcdir:-.}
 examples=$srcdir/examples/python
-graph=$srcdir/tests/python/gpt2-small.graph
 command -v python3 >/dev/null || exit 77
+command -v gzip >/dev/null || exit 77
 PYTHONDONTWRITEBYTECODE=1
 export PYTHONDONTWRITEBYTECODE
 work=$(mktemp -d)
@@ -27,9 +26,14 @@ says() {
     grep -q "^$words" "$work/said" || fail "$script: no '$words' in: $(cat "$work/said")"
 }
 
+graph=$work/gpt2.graph
+gzip -dc "$srcdir/tests/import/models/gpt2.pt2.gz" >"$work/gpt2.pt2"
+./ckpt import "$work/gpt2.pt2" --graph-out "$graph" >/dev/null || fail "the archive has no graph"
+
 # Both see the same peak, with two digits after the point.
 ./ckpt plan --graph "$graph" --machine cpu >"$work/free" || fail "the graph is not planned"
-peak=$(sed -n 's/^ *peak of live bytes *\([0-9.]* [KMG]iB\).*/\1/p' "$work/free")
+peak=$(sed -n 's/^ *peak of live bytes *\([0-9.]*\) KiB.*/\1/p' "$work/free" |
+    awk '{ printf "%.2f MiB", $1 / 1024 }')
 says "peak *$peak" read_graph.py "$graph"
 
 least=$(sed -n 's/^ *smallest feasible budget *\([0-9.]*\) \([KM]\)iB.*/\1\2/p' "$work/free")
