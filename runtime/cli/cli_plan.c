@@ -71,9 +71,11 @@ static int check_options(const struct plan_options *o)
         return o->capacity < 0 ? cli_usage("--capacity: give it in bytes, as 512M") : 0;
     if (o->capacity || o->seconds > 0)
         return cli_usage("--capacity and --seconds are for --place");
-    if (!o->graph == !o->pt2)
-        return cli_usage("give one of --graph FILE, which a program writes with --graph-out FILE, "
-                         "and --pt2 FILE");
+    if (!o->graph && !o->pt2)
+        return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE, and "
+                         "--pt2 FILE takes its place");
+    if (o->graph && o->pt2)
+        return cli_usage("--graph and --pt2 each give a step: leave out one of them");
     if (o->dim && !o->pt2)
         return cli_usage("--dim is for --pt2");
     if (o->host < 0)
