@@ -88,7 +88,7 @@ static struct tensor select_constant(struct call *c, struct tensor a, int axis, 
     a = tensor_dense(c->r, a);
     if (!in_range(&index, a.shape[axis]))
         recording_fail(c->r, CKPT_EFORMAT, "an index is beyond %lld", (long long)a.shape[axis]);
-    for (int i = 0; i < a.ndim; i++)
+    for (int i = 0; i < a.ndim && i < TENSOR_AXES; i++)
         *(i < axis ? &outer : &inner) *= i == axis ? 1 : a.shape[i];
     for (int64_t o = 0; o < outer && !c->r->failed; o++)
         for (int64_t k = 0; k < n; k++)
@@ -175,7 +175,7 @@ static struct tensor op_index(struct call *c, int part)
 {
     struct tensor a = call_tensor(c, "self"), index = {.ndim = 0};
     struct variable **v;
-    int first;
+    int first = 0;
     const int n = call_variables(c, "indices", &v);
     const int count = n <= a.ndim ? gather_axes(c, v, n, &a, &first) : 0;
     int64_t shape[TENSOR_AXES];
@@ -198,7 +198,7 @@ static struct tensor op_index(struct call *c, int part)
                     : next;
     }
     memcpy(shape, a.shape, sizeof shape);
-    for (int k = 1; k < count; k++)
+    for (int k = 1; k < count && first + k < TENSOR_AXES; k++)
         shape[first] *= a.shape[first + k];
     for (int i = first + count; i < a.ndim; i++)
         shape[i - count + 1] = a.shape[i];
