@@ -98,17 +98,23 @@ static int read_archive(ckpt_import *m, const struct archive *a)
     return rc;
 }
 
+static struct error *import_error(const ckpt_import *m)
+{
+    return m ? context_error(m->c) : NULL;
+}
+
 int ckpt_import_open(ckpt *c, const char *path, ckpt_import **m)
 {
     struct archive *a = NULL;
 
-    NOT_NULL(NULL, c);
-    NOT_NULL(&c->error, path);
-    NOT_NULL(&c->error, m);
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
+    NOT_NULL(m);
     *m = NULL;
     ckpt_import *made = calloc(1, sizeof *made);
     if (!made)
-        return error_fail(&c->error, CKPT_ENOMEM, "there is no memory for %s", path);
+        return error_set(CKPT_ENOMEM, "there is no memory for %s", path);
     made->c = c;
     int rc = archive_open(&a, path);
     if (!rc)
@@ -116,7 +122,7 @@ int ckpt_import_open(ckpt *c, const char *path, ckpt_import **m)
     archive_close(a);
     if (rc) {
         ckpt_import_close(made);
-        return error_fail(&c->error, rc, "%s", error_get());
+        return rc;
     }
     *m = made;
     return 0;
@@ -192,32 +198,33 @@ static int describe(const ckpt_import *m, int32_t value, bool loss, struct ckpt_
     known.desc.dtype = tape_dtype(v->tensor.dtype);
     known.desc.ndim = v->tensor.ndim;
     if (v->tensor.ndim > CKPT_MAX_DIMS)
-        return error_fail(&m->c->error, CKPT_EINVAL, "'%s' has %d axes", v->name, v->tensor.ndim);
+        return error_set(CKPT_EINVAL, "'%s' has %d axes", v->name, v->tensor.ndim);
     for (int i = 0; i < v->tensor.ndim; i++)
         if (symbols_value(&m->symbols, &v->tensor.size[i], &known.desc.shape[i]))
-            return error_fail(&m->c->error, CKPT_EINVAL, "%s", error_get());
+            return CKPT_EINVAL;
     desc_dense(&known.desc);
-    return sized_write(&m->c->error, "struct ckpt_import_value", to, &known, sizeof known);
+    return sized_write("struct ckpt_import_value", to, &known, sizeof known);
 }
 
 static int no_value(const ckpt_import *m, const char *what, int i)
 {
-    return error_fail(&m->c->error, CKPT_ENAME, "%s has no %s of number %d", m->program.path, what,
-                      i);
+    return error_set(CKPT_ENAME, "%s has no %s of number %d", m->program.path, what, i);
 }
 
 int ckpt_import_input(const ckpt_import *m, int i, struct ckpt_import_value *value)
 {
-    NOT_NULL(NULL, m);
-    NOT_NULL(&m->c->error, value);
+    ERRORS_TO(import_error(m));
+    NOT_NULL(m);
+    NOT_NULL(value);
     const int k = i < 0 ? -1 : find_input(&m->program, i);
     return k < 0 ? no_value(m, "input", i) : describe(m, m->program.in[k].value, false, value);
 }
 
 int ckpt_import_output(const ckpt_import *m, int i, struct ckpt_import_value *value)
 {
-    NOT_NULL(NULL, m);
-    NOT_NULL(&m->c->error, value);
+    ERRORS_TO(import_error(m));
+    NOT_NULL(m);
+    NOT_NULL(value);
     const int k = i < 0 ? -1 : find_output(&m->program, i);
     return k < 0 ? no_value(m, "output", i)
                  : describe(m, m->program.out[k].arg.value, is_loss(&m->program, k), value);
@@ -225,10 +232,11 @@ int ckpt_import_output(const ckpt_import *m, int i, struct ckpt_import_value *va
 
 int ckpt_import_set_size(ckpt_import *m, const char *dimension, int64_t n)
 {
-    NOT_NULL(NULL, m);
-    NOT_NULL(&m->c->error, dimension);
+    ERRORS_TO(import_error(m));
+    NOT_NULL(m);
+    NOT_NULL(dimension);
     const int rc = symbols_set(&m->symbols, dimension, n);
-    return rc ? error_fail(&m->c->error, rc, "%s: %s", m->program.path, error_get()) : 0;
+    return rc ? error_set(rc, "%s: %s", m->program.path, error_get()) : 0;
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */

@@ -175,9 +175,8 @@ static int make_param(const struct maker *m, const struct pt2_input *from, const
     in->param = ckpt_param(m->c, from->name, t->dtype == PT2_BF16 ? CKPT_BF16 : CKPT_F32, t->ndim,
                            shape, CKPT_ZEROS, trained && t->requires_grad);
     if (!in->param.id) {
-        struct error e = {.code = CKPT_EINVAL};
-        params_take_failure(&m->c->params, &e);
-        return error_set(e.code, "%s: %s", m->p->path, e.text);
+        const int rc = params_take_failure(&m->c->params);
+        return error_set(rc, "%s: %s", m->p->path, error_get());
     }
     if (in->reordered)
         ckpt_param_file_axes(m->c, in->param, t->ndim, NULL, inverse);
