@@ -86,7 +86,7 @@ static ckpt_tensor scale(ckpt_tape *t, ckpt_tensor x, ckpt_tensor bias)
 }
 
 struct count {
-    int sums, passes; /* ops that sum on the way, column_sum */
+    int sums, reads; /* ops that sum on the way, column_sum */
 };
 
 static struct count count(record_fn record, bool has_bias, bool trained)
@@ -108,17 +108,17 @@ static struct count count(record_fn record, bool has_bias, bool trained)
     assert_string_equal(t->error.text, "");
     for (int32_t i = 0; i < t->n_ops; i++) {
         n.sums += extra_has(t->ops.data[i].extra, EXTRA_SUMS);
-        n.passes += t->ops.data[i].def == &op_column_sum;
+        n.reads += t->ops.data[i].def == &op_column_sum;
     }
     tape_free(t);
     return n;
 }
 
-static void check(record_fn record, bool has_bias, bool trained, int sums, int passes)
+static void check(record_fn record, bool has_bias, bool trained, int sums, int reads)
 {
     const struct count n = count(record, has_bias, trained);
     assert_int_equal(n.sums, sums);
-    assert_int_equal(n.passes, passes);
+    assert_int_equal(n.reads, reads);
 }
 
 static void test_alone(void **state)

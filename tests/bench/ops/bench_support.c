@@ -12,7 +12,7 @@ enum { MAX_OPS = 256, BACKENDS = 2, DTYPES = 2 };
 static const char *const backend_names[BACKENDS] = {[CKPT_ON_CPU] = "cpu", [CKPT_ON_CUDA] = "cuda"};
 
 /* A case recorded the op with an operand of this dtype, so its shape rule accepts it. */
-struct uses {
+struct uses_of_ops {
     bool recorded[MAX_OPS][DTYPES];
 };
 
@@ -26,7 +26,8 @@ static bool has_dtype(const ckpt_tape *t, const struct op *o, int dtype)
     return false;
 }
 
-static int note_ops(const struct bench *b, struct uses *u, const struct bench_case *k, int dtype)
+static int note_ops(const struct bench *b, struct uses_of_ops *u, const struct bench_case *k,
+                    int dtype)
 {
     ckpt_tape *t;
     struct tape_env env = programs_tape_env(&b->c->programs);
@@ -52,7 +53,7 @@ static bool has_kernel(const struct ckpt_op_def *def, int backend)
     return kernel_run(def, (enum ckpt_backend)backend) != NULL;
 }
 
-static const char *cell(const struct uses *u, int n, int backend, int dtype)
+static const char *cell(const struct uses_of_ops *u, int n, int backend, int dtype)
 {
     const struct ckpt_op_def *def = ops_table[n];
     if (is_copied(def))
@@ -83,7 +84,7 @@ static void print_missing(int backend)
 
 int bench_support(struct bench *b)
 {
-    struct uses u = {0};
+    struct uses_of_ops u = {0};
     int rc = 0;
     for (const struct bench_case *k = bench_cases; k->family && !rc; k++)
         for (int dtype = CKPT_F32; dtype <= CKPT_BF16 && !rc; dtype++)
