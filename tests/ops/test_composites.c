@@ -183,6 +183,21 @@ static void ref_shared_layer(const struct array *in, struct array *out, const st
     array_free(&twice);
 }
 
+/* Beside another tensor: the gradient that GELU's reads has gaps between its rows. */
+static ckpt_tensor record_layer_beside(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_concat(t, 1, 2, (ckpt_tensor[]){record_layer(t, in, c), in[0]});
+}
+
+static void ref_layer_beside(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr join = {.axis = 1};
+    struct array h;
+    ref_layer(in, &h, a);
+    *out = APPLY(ref_concat, &join, &h, &in[0]);
+    array_free(&h);
+}
+
 /* ---- norms and gates behind a layer: their gradients bring that of its bias along ------------ */
 
 static void add_layer(struct op_case *c, struct rng *r, int trial, int64_t *width)
@@ -671,6 +686,7 @@ static const struct op_row rows[] = {
     {"layer_add", draw_layer_add, record_layer_add, ref_layer_add},
     {"layer", draw_layer, record_layer, ref_layer},
     {"shared_layer", draw_layer, record_shared_layer, ref_shared_layer},
+    {"layer_beside", draw_layer, record_layer_beside, ref_layer_beside},
     {"norm_layer", draw_norm_layer, record_norm_layer, ref_norm_layer},
     {"affine_layer", draw_affine_layer, record_affine_layer, ref_affine_layer},
     {"modulated_layer", draw_modulated_layer, record_modulated_layer, ref_modulated_layer},

@@ -140,9 +140,27 @@ static int gelu_dx_and_sums(const struct ckpt_kernel_args *a)
     return launched();
 }
 
+/* Operands with gaps are read by the general kernel; dx, which has none beside sums, is read again.
+ */
+static int gelu_dx_then_sums(const struct ckpt_kernel_args *a)
+{
+    const int rc = derive<gelu_dx>(a);
+    struct ckpt_kernel_args of = *a;
+    of.in = &a->out[0];
+    of.out = &a->out[extra_index(a->extra, a->n_out, EXTRA_SUMS)];
+    of.n_in = of.n_out = 1;
+    of.extra = 0;
+    of.accumulate = false;
+    return rc ? rc : cuda_column_sum(&of);
+}
+
 int cuda_gelu_dx(const struct ckpt_kernel_args *a)
 {
-    return extra_output(a, EXTRA_SUMS) ? gelu_dx_and_sums(a) : derive<gelu_dx>(a);
+    if (!extra_output(a, EXTRA_SUMS))
+        return derive<gelu_dx>(a);
+    if (desc_is_dense(&a->in[0].desc) && desc_is_dense(&a->in[1].desc))
+        return gelu_dx_and_sums(a);
+    return gelu_dx_then_sums(a);
 }
 
 int cuda_silu(const struct ckpt_kernel_args *a)
