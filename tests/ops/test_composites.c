@@ -140,11 +140,13 @@ static void ref_layer_add(const struct array *in, struct array *out, const struc
 
 /* ---- gelu behind a layer: alone, its gradient brings that of the bias along ------------------ */
 
+/* Every other trial is beside another tensor: the gradient of GELU reads one with gaps. */
 static void draw_layer(struct op_case *c, struct rng *r, int trial)
 {
     int64_t n = trial == TRIAL_TINY ? 1 : rng_range(r, 2, 7), m = rng_dim(r, 5), k = rng_dim(r, 5);
     if (trial > TRIAL_LARGE) /* several chunks of rows, and more than one strip of columns */
         m = 700, n = 152, k = 3;
+    c->attr.axis = trial % 2;
     case_add(c, r, ROLE_PARAM, 2, (int64_t[]){m, k});
     case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, k});
     case_add(c, r, ROLE_PARAM, 1, &n);
@@ -152,15 +154,17 @@ static void draw_layer(struct op_case *c, struct rng *r, int trial)
 
 static ckpt_tensor record_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
-    (void)c;
-    return ckpt_gelu_tanh(t, ckpt_linear(t, in[0], in[1], in[2]));
+    ckpt_tensor h = ckpt_gelu_tanh(t, ckpt_linear(t, in[0], in[1], in[2]));
+    return c->attr.axis ? ckpt_concat(t, 1, 2, (ckpt_tensor[]){h, in[0]}) : h;
 }
 
 static void ref_layer(const struct array *in, struct array *out, const struct op_attr *a)
 {
-    struct array y = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
-    *out = APPLY(ref_gelu, a, &y);
+    struct array y = APPLY(ref_linear, a, &in[0], &in[1], &in[2]), h = APPLY(ref_gelu, a, &y);
+    *out = a->axis ? APPLY(ref_concat, a, &h, &in[0]) : h;
     array_free(&y);
+    if (a->axis)
+        array_free(&h);
 }
 
 /* With another reader, the gradient of y is not GELU's alone; with another use, the bias has two
@@ -181,21 +185,6 @@ static void ref_shared_layer(const struct array *in, struct array *out, const st
     array_free(&y);
     array_free(&h);
     array_free(&twice);
-}
-
-/* Beside another tensor: the gradient that GELU's reads has gaps between its rows. */
-static ckpt_tensor record_layer_beside(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
-{
-    return ckpt_concat(t, 1, 2, (ckpt_tensor[]){record_layer(t, in, c), in[0]});
-}
-
-static void ref_layer_beside(const struct array *in, struct array *out, const struct op_attr *a)
-{
-    struct op_attr join = {.axis = 1};
-    struct array h;
-    ref_layer(in, &h, a);
-    *out = APPLY(ref_concat, &join, &h, &in[0]);
-    array_free(&h);
 }
 
 /* ---- norms and gates behind a layer: their gradients bring that of its bias along ------------ */
@@ -686,7 +675,6 @@ static const struct op_row rows[] = {
     {"layer_add", draw_layer_add, record_layer_add, ref_layer_add},
     {"layer", draw_layer, record_layer, ref_layer},
     {"shared_layer", draw_layer, record_shared_layer, ref_shared_layer},
-    {"layer_beside", draw_layer, record_layer_beside, ref_layer_beside},
     {"norm_layer", draw_norm_layer, record_norm_layer, ref_norm_layer},
     {"affine_layer", draw_affine_layer, record_affine_layer, ref_affine_layer},
     {"modulated_layer", draw_modulated_layer, record_modulated_layer, ref_modulated_layer},
