@@ -140,8 +140,8 @@ static int read_values(const struct maker *m, const struct weight *w, const stru
         else
             permute(values, moved, n, size, in->axis);
     }
-    if (!rc && ckpt_param_set(m->c, in->param, CKPT_VALUE, moved, w->numel))
-        rc = error_set(m->c->error.code, "%s", m->c->error.text);
+    if (!rc)
+        rc = ckpt_param_set(m->c, in->param, CKPT_VALUE, moved, w->numel);
     if (moved != values)
         free(moved);
     free(values);
