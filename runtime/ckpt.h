@@ -129,8 +129,9 @@ struct ckpt_optimizer;                    /* see ckpt_optim.h */
 /*
  * The sentence of the last failed call on c: what failed, where, and what to do. c may be NULL for
  * calls without a context (ckpt_options_parse, ckpt_open, ckpt_file_...); that sentence is kept per
- * thread.  A call that succeeds may leave it as it was, so it means something only after a call
- * that failed.  Never NULL; valid until the next call.
+ * thread, in a callback of a call on c until that call returns.  A call that succeeds may leave it
+ * as it was, so it means something only after a call that failed.  Never NULL; valid until the next
+ * call.
  */
 CKPT_API const char *ckpt_error(const ckpt *c);
 /* The name of an error code, such as "CKPT_EBUDGET". */
