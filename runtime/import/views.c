@@ -21,6 +21,17 @@ static struct tensor permute_on_tape(struct recording *r, const struct tensor *a
     return v;
 }
 
+/* The number of elements, or -1 where it is beyond 64 bits. */
+static int64_t count(int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] < 0 || __builtin_mul_overflow(n, shape[i], &n))
+            return -1;
+    return n;
+}
+
 struct tensor view_permute(struct recording *r, struct tensor a, const int *axes)
 {
     struct tensor v = a;
@@ -88,11 +99,9 @@ static struct tensor reshape_constant(struct recording *r, struct tensor a, int 
 
 struct tensor view_reshape(struct recording *r, struct tensor a, int ndim, const int64_t *shape)
 {
-    int64_t n = 1;
+    const int64_t n = ndim > TENSOR_AXES ? -1 : count(ndim, shape);
 
-    for (int i = 0; i < ndim && ndim <= TENSOR_AXES; i++)
-        n *= shape[i];
-    if (ndim > TENSOR_AXES || n != tensor_numel(&a)) {
+    if (n < 0 || n != tensor_numel(&a)) {
         recording_fail(r, CKPT_ESHAPE, "%lld elements do not become %d axes of %lld elements",
                        (long long)tensor_numel(&a), ndim, (long long)n);
         return a;
@@ -113,6 +122,10 @@ struct tensor view_expand(struct recording *r, struct tensor a, int ndim, const 
         return a;
     if (!a.constant && !r->failed)
         return tensor_of(r, a.dtype, ckpt_expand(r->t, a.x, ndim, shape));
+    if (ndim > TENSOR_AXES || count(ndim, shape) < 0) {
+        recording_fail(r, CKPT_ESHAPE, "a constant has sizes that no memory holds");
+        return a;
+    }
     v.x = CKPT_NONE;
     v.ndim = ndim;
     for (int i = 0; i < ndim; i++) {
@@ -132,8 +145,9 @@ struct tensor view_unsqueeze(struct recording *r, struct tensor a, int axis)
 
     if (!a.constant && !r->failed)
         return tensor_of(r, a.dtype, ckpt_unsqueeze(r->t, a.x, axis));
-    if (a.ndim == TENSOR_AXES) {
-        recording_fail(r, CKPT_ESHAPE, "a tensor has more than %d axes", TENSOR_AXES);
+    if (a.ndim == TENSOR_AXES || axis < 0 || axis > a.ndim) {
+        recording_fail(r, CKPT_ESHAPE, "an axis %d cannot be added to %d; there are at most %d",
+                       axis, a.ndim, TENSOR_AXES);
         return a;
     }
     v.x = CKPT_NONE;
@@ -186,8 +200,11 @@ static ckpt_tensor slice_steps(struct recording *r, const struct tensor *a, int 
 struct tensor view_slice(struct recording *r, struct tensor a, int axis, int64_t begin, int64_t end,
                          int64_t step)
 {
-    const int64_t n = step > 0 ? (end - begin + step - 1) / step : 0;
+    const int64_t n = step > 0 && end > begin ? (end - begin - 1) / step + 1 : 0;
     struct tensor v = a;
+
+    step = n == 1 ? 1 : step;
+    end = n == 1 ? begin + 1 : end;
 
     if (begin < 0 || end > a.shape[axis] || step < 1) {
         recording_fail(r, CKPT_ESHAPE, "a slice [%lld, %lld) of axis %d of size %lld",
