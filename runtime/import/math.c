@@ -68,12 +68,31 @@ static struct tensor fold_end(struct recording *r, struct fold *f)
     return view_expand(r, f->out, f->whole.n, f->whole.size);
 }
 
+/* A whole number as its dtype holds it. */
+static int64_t whole_of(int dtype, int64_t i)
+{
+    switch (dtype) {
+    case PT2_BOOL:
+        return i != 0;
+    case PT2_U8:
+        return (uint8_t)i;
+    case PT2_I8:
+        return (int8_t)i;
+    case PT2_I16:
+        return (int16_t)i;
+    case PT2_I32:
+        return (int32_t)i;
+    default:
+        return i;
+    }
+}
+
 static void set(struct tensor *a, int64_t at, double f, int64_t i)
 {
     if (pt2_is_float(a->dtype))
         a->f[at] = tensor_round(a->dtype, f);
     else
-        a->i[at] = a->dtype == PT2_BOOL ? i != 0 : i;
+        a->i[at] = whole_of(a->dtype, i);
 }
 
 static int64_t whole(double f)
@@ -107,6 +126,13 @@ static ckpt_tensor truth(struct recording *r, ckpt_tensor x)
     return ckpt_ne(r->t, x, ckpt_full(r->t, 0.f, d.ndim < 0 ? CKPT_I32 : d.dtype, 0, NULL));
 }
 
+/* Whether values may lie outside whole numbers of 8 or 16 bits, which wrap in PyTorch. */
+static bool narrows(int from, int dtype)
+{
+    return from != PT2_BOOL && dtype >= PT2_U8 && dtype <= PT2_I16 &&
+           !(from >= PT2_U8 && from < dtype && dtype == PT2_I16);
+}
+
 struct tensor math_cast(struct recording *r, struct tensor a, int dtype)
 {
     if (a.dtype == dtype || r->failed)
@@ -117,6 +143,9 @@ struct tensor math_cast(struct recording *r, struct tensor a, int dtype)
     to.dtype = dtype;
     if (dtype == PT2_BOOL)
         return tensor_of(r, dtype, truth(r, a.x));
+    if (narrows(a.dtype, dtype))
+        recording_fail(r, CKPT_EFORMAT, "a cast of %s to %s cannot be recorded",
+                       pt2_dtype_name(a.dtype), pt2_dtype_name(dtype));
     if (!tape_has_dtype(dtype))
         recording_fail(r, CKPT_EFORMAT, "a tensor of %s cannot be recorded", pt2_dtype_name(dtype));
     if (r->failed || tape_dtype(a.dtype) == tape_dtype(dtype))
@@ -374,16 +403,29 @@ static struct tensor affine(struct recording *r, enum binary f, struct tensor a,
     return math_affine(r, a, f == BINARY_MUL ? b : 1 / b, 0);
 }
 
-/* The dtype in which operands meet: that of the result, for comparisons the wider one. */
+/* 0 for truth values, 1 for whole numbers, 2 for floats. */
+static int category(int dtype)
+{
+    return dtype == PT2_BOOL ? 0 : pt2_is_float(dtype) ? 2 : 1;
+}
+
+/* The dtype in which operands of a comparison meet: of the higher category; in one category that of
+ * the operand with axes, or a dtype that holds both. */
+static int common_dtype(const struct tensor *a, const struct tensor *b)
+{
+    if (category(a->dtype) != category(b->dtype))
+        return category(a->dtype) > category(b->dtype) ? a->dtype : b->dtype;
+    if (!a->ndim != !b->ndim || a->dtype == b->dtype)
+        return a->ndim ? a->dtype : b->dtype;
+    return category(a->dtype) == 1                      ? PT2_I64
+           : a->dtype == PT2_F64 || b->dtype == PT2_F64 ? PT2_F64
+                                                        : PT2_F32;
+}
+
+/* The dtype in which operands meet. */
 static int meeting_dtype(enum binary f, const struct tensor *a, const struct tensor *b, int dtype)
 {
-    if (f >= BINARY_AND)
-        return dtype;
-    if (f < BINARY_EQ)
-        return dtype;
-    if (pt2_is_float(a->dtype) != pt2_is_float(b->dtype))
-        return pt2_is_float(a->dtype) ? a->dtype : b->dtype;
-    return a->ndim >= b->ndim ? a->dtype : b->dtype;
+    return f >= BINARY_EQ && f < BINARY_AND ? common_dtype(a, b) : dtype;
 }
 
 struct tensor math_binary(struct recording *r, enum binary f, struct tensor a, struct tensor b,

@@ -286,11 +286,11 @@ struct tensor call_tensor(struct call *c, const char *name)
     case ITEM_TENSOR:
         return part_of(c, *variable_read(c->r, i.v));
     case ITEM_INT:
-        return tensor_number(c->r, PT2_I64, (double)i.i, i.i);
+        return part_of(c, tensor_number(c->r, PT2_I64, (double)i.i, i.i));
     case ITEM_BOOL:
-        return tensor_number(c->r, PT2_BOOL, i.b, i.b);
+        return part_of(c, tensor_number(c->r, PT2_BOOL, i.b, i.b));
     case ITEM_FLOAT:
-        return tensor_number(c->r, PT2_F64, i.f, 0);
+        return part_of(c, tensor_number(c->r, PT2_F64, i.f, 0));
     case ITEM_NONE:
         break;
     }

@@ -94,13 +94,13 @@ static ckpt_tensor bias_of(struct call *c, struct tensor m)
     return tensor_record(c->r, &m);
 }
 
-/* is_causal counts queries from the first key on. */
-static struct tensor causal_from_start(struct call *c, int64_t l, int64_t s)
+/* Query i sees the keys up to i + offset. */
+static struct tensor causal(struct call *c, int64_t l, int64_t s, int64_t offset)
 {
     struct tensor m = tensor_zeros(c->r, PT2_BOOL, 2, (int64_t[]){l, s});
 
     for (int64_t k = 0; k < l * s && !c->r->failed; k++)
-        m.i[k] = k % s <= k / s;
+        m.i[k] = k % s <= k / s + offset;
     return m;
 }
 
@@ -109,7 +109,7 @@ static struct mask read_mask(struct call *c, int64_t l, int64_t s)
     struct mask m = {.bias = CKPT_NONE};
 
     if (call_bool(c, "is_causal")) {
-        struct tensor known = causal_from_start(c, l, s);
+        struct tensor known = causal(c, l, s, 0); /* queries count from the first key on */
         if (!c->r->failed && !recognise(&known, l, s, &m))
             m.bias = bias_of(c, known);
     } else if (call_has(c, "attn_mask")) {
@@ -189,10 +189,11 @@ static struct tensor written_out(struct call *c, struct heads h, struct mask m)
     const double width = (double)h.q.shape[h.q.ndim - 1];
     const double scale = call_has(c, "scale") ? call_double(c, "scale") : 1 / sqrt(width);
     const double p = call_double(c, "dropout_p");
+    const int64_t rows = h.q.shape[h.q.ndim - 2], keys = h.k.shape[h.k.ndim - 2];
     ckpt_tape *t = c->r->t;
 
     if (m.causal)
-        m.bias = bias_of(c, causal_from_start(c, h.q.shape[h.q.ndim - 2], h.k.shape[h.k.ndim - 2]));
+        m.bias = bias_of(c, causal(c, rows, keys, keys - rows));
     if (h.q.shape[h.q.ndim - 3] != h.k.shape[h.k.ndim - 3] || m.window)
         recording_fail(c->r, CKPT_EFORMAT, "dropout in attention of grouped heads or windows");
     if (c->r->failed)

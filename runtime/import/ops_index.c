@@ -55,17 +55,20 @@ static struct tensor op_stack(struct call *c, int part)
 
 /* ---- selections ------------------------------------------------------------------------------ */
 
-/* Indices from the end become ones from the start, where they are known. */
-static struct tensor wrap(struct call *c, struct tensor index, int64_t n)
+/* Indices from the end become ones from the start. */
+static struct tensor wrap_all(struct call *c, struct tensor index, int64_t n)
 {
     struct tensor zero = tensor_number(c->r, PT2_I64, 0, 0);
-
-    if (!index.constant)
-        return index;
     struct tensor below = math_binary(c->r, BINARY_LT, index, zero, PT2_BOOL);
     struct tensor above =
         math_binary(c->r, BINARY_ADD, index, tensor_number(c->r, PT2_I64, 0, n), PT2_I64);
     return math_where(c->r, below, above, index, PT2_I64);
+}
+
+/* The same where they are known: a step reports one of the others that is below 0. */
+static struct tensor wrap(struct call *c, struct tensor index, int64_t n)
+{
+    return index.constant ? wrap_all(c, index, n) : index;
 }
 
 static bool in_range(const struct tensor *index, int64_t n)
@@ -190,8 +193,8 @@ static struct tensor op_index(struct call *c, int part)
             continue;
         const int64_t size = a.shape[first + k];
         struct tensor next = *variable_read(c->r, v[i]);
-        next = wrap(c, next.dtype == PT2_BOOL ? places(c, next) : math_cast(c->r, next, PT2_I64),
-                    size);
+        next = next.dtype == PT2_BOOL ? places(c, next) : math_cast(c->r, next, PT2_I64);
+        next = count > 1 ? wrap_all(c, next, size) : wrap(c, next, size);
         struct tensor of = tensor_number(c->r, PT2_I64, (double)size, size);
         index = k++ ? math_binary(c->r, BINARY_ADD,
                                   math_binary(c->r, BINARY_MUL, index, of, PT2_I64), next, PT2_I64)

@@ -272,6 +272,28 @@ static struct tensor op_dropout(struct call *c, int part)
     return c->r->failed ? a : tensor_of(c->r, c->dtype, ckpt_dropout(c->r->t, a.x, (float)p));
 }
 
+/* Channels, the first two axes, are dropped as a whole. */
+static struct tensor op_feature_dropout(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, pt2_arg_find(c->node, "input") ? "input" : "self");
+    const double p = call_double(c, "p");
+    int64_t shape[TENSOR_AXES];
+
+    (void)part;
+    if (p == 0 || !call_bool(c, "train"))
+        return a;
+    if (a.ndim < 2 || !(p > 0 && p < 1))
+        recording_fail(c->r, CKPT_EFORMAT, "channels of %d axes dropped at a rate of %g", a.ndim,
+                       p);
+    if (c->r->failed)
+        return a;
+    for (int i = 0; i < a.ndim; i++)
+        shape[i] = i < 2 ? a.shape[i] : 1;
+    ckpt_tensor kept = ckpt_bernoulli(c->r->t, (float)(1 - p), tape_dtype(c->dtype), a.ndim, shape);
+    kept = ckpt_affine(c->r->t, kept, (float)(1 / (1 - p)), 0.f);
+    return math_binary(c->r, BINARY_MUL, a, tensor_of(c->r, c->dtype, kept), c->dtype);
+}
+
 #define OP(name, record)                                                                           \
     {                                                                                              \
         "aten." name, record, NULL, NULL, false                                                    \
@@ -282,6 +304,6 @@ const struct op ops_layer[] = {
     OP("mm.default", op_matmul),       OP("bmm.default", op_matmul),
     OP("addmm.default", op_addmm),     OP("baddbmm.default", op_baddbmm),
     OP("einsum.default", op_einsum),   OP("embedding.default", op_embedding),
-    OP("dropout.default", op_dropout), OP("feature_dropout.default", op_dropout),
+    OP("dropout.default", op_dropout), OP("feature_dropout.default", op_feature_dropout),
     {NULL, NULL, NULL, NULL, false},
 };

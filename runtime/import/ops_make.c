@@ -9,9 +9,8 @@
 /* ---- one value ------------------------------------------------------------------------------- */
 
 /* One element that is repeated; `size` is in an argument, or that of `self`. */
-static struct tensor uniform(struct call *c, double f, int64_t i)
+static struct tensor uniform(struct call *c, struct tensor one)
 {
-    struct tensor one = tensor_number(c->r, c->dtype, f, i);
     int64_t size[TENSOR_AXES];
     int n = 0;
 
@@ -29,23 +28,19 @@ static struct tensor uniform(struct call *c, double f, int64_t i)
 static struct tensor op_zeros(struct call *c, int part)
 {
     (void)part;
-    return uniform(c, 0, 0);
+    return uniform(c, tensor_number(c->r, c->dtype, 0, 0));
 }
 
 static struct tensor op_ones(struct call *c, int part)
 {
     (void)part;
-    return uniform(c, 1, 1);
+    return uniform(c, tensor_number(c->r, c->dtype, 1, 1));
 }
 
 static struct tensor op_full(struct call *c, int part)
 {
-    struct tensor value = call_tensor(c, "fill_value");
-
     (void)part;
-    if (!value.constant)
-        recording_fail(c->r, CKPT_EFORMAT, "a tensor is filled with a number of the step");
-    return c->r->failed ? value : uniform(c, tensor_f(&value, 0), tensor_i(&value, 0));
+    return uniform(c, math_cast(c->r, call_tensor(c, "fill_value"), c->dtype));
 }
 
 static struct tensor op_scalar_tensor(struct call *c, int part)
@@ -150,7 +145,7 @@ static struct tensor op_eye(struct call *c, int part)
 
 static struct tensor like_of(struct call *c)
 {
-    struct tensor like = uniform(c, 0, 0);
+    struct tensor like = uniform(c, tensor_number(c->r, c->dtype, 0, 0));
 
     if (!like.ndim || !pt2_is_float(c->dtype))
         recording_fail(c->r, CKPT_EFORMAT, "random values without an axis or in whole numbers");

@@ -186,17 +186,23 @@ static struct tensor op_elu(struct call *c, int part)
     return back(c, &a, ckpt_elu(c->r->t, plain(c->r, &a), (float)call_double(c, "alpha")));
 }
 
+/* softplus(beta x) / beta, and x where beta x is above the threshold; above 20 both are the same.
+ */
 static struct tensor op_softplus(struct call *c, int part)
 {
     static const struct unary f = {NULL, ckpt_softplus};
-    const double beta = call_double(c, "beta");
+    const double beta = call_double(c, "beta"), threshold = call_double(c, "threshold");
     struct tensor a = float_operand(c);
+    struct tensor x = beta == 1 ? a : math_affine(c->r, a, beta, 0);
+    struct tensor y = math_unary(c->r, &f, x, c->dtype);
 
     (void)part;
-    if (beta == 1)
-        return math_unary(c->r, &f, a, c->dtype);
-    return math_affine(c->r, math_unary(c->r, &f, math_affine(c->r, a, beta, 0), c->dtype),
-                       1 / beta, 0);
+    if (beta != 1)
+        y = math_affine(c->r, y, 1 / beta, 0);
+    if (threshold >= 20)
+        return y;
+    struct tensor limit = tensor_number(c->r, c->dtype, threshold, 0);
+    return math_where(c->r, math_binary(c->r, BINARY_GT, x, limit, PT2_BOOL), a, y, c->dtype);
 }
 
 /* ---- clamp ----------------------------------------------------------------------------------- */

@@ -39,14 +39,14 @@ static struct tensor picture_of(struct call *c, ckpt_tensor y)
 /* The sizes of the kernel; the result has the size of the picture with "same". */
 static void read_padding(struct call *c, const struct tensor *w, int n, struct ckpt_conv_spec *spec)
 {
-    const struct pt2_arg *a = pt2_arg_find(c->node, "padding");
+    const char *how = strstr(c->op->name, ".padding") ? call_text(c, "padding") : NULL;
 
-    if (!a || a->kind != ARG_STRING) {
+    if (!how) {
         call_ints_of(c, "padding", spec->before, n);
         memcpy(spec->after, spec->before, sizeof spec->after);
         return;
     }
-    for (int i = 0; i < n && !strcmp(a->text, "same"); i++) {
+    for (int i = 0; i < n && !strcmp(how, "same"); i++) {
         const int64_t all = spec->dilation[i] * (w->shape[1 + i] - 1);
         spec->before[i] = all / 2;
         spec->after[i] = all - all / 2;
@@ -182,7 +182,8 @@ static struct tensor op_adaptive_avg_pool(struct call *c, int part)
 
 /* ---- resizing -------------------------------------------------------------------------------- */
 
-/* The sizes asked for, or those of the factors. */
+/* The sizes asked for, or those of the factors.  PyTorch finds the neighbours of an element by the
+ * factor; where the size is not rounded, they are those by the sizes. */
 static void read_sizes(struct call *c, const struct picture *p, int64_t *size)
 {
     struct pt2_arg none = {.kind = ARG_NONE};
@@ -199,8 +200,14 @@ static void read_sizes(struct call *c, const struct picture *p, int64_t *size)
     }
     for (int i = 0; i < p->spatial; i++) {
         struct item f = call_item(c, &a->list.item[i]);
-        size[i] =
-            (int64_t)floor((double)p->a.shape[1 + i] * (f.kind == ITEM_FLOAT ? f.f : (double)f.i));
+        const double factor = f.kind == ITEM_FLOAT ? f.f : (double)f.i;
+        const double whole = floor((double)p->a.shape[1 + i] * factor);
+        if (whole != (double)p->a.shape[1 + i] * factor || !(whole >= 1 && whole < 1e9)) {
+            recording_fail(c->r, CKPT_EFORMAT, "a factor of %g for %lld elements", factor,
+                           (long long)p->a.shape[1 + i]);
+            return;
+        }
+        size[i] = (int64_t)whole;
     }
 }
 

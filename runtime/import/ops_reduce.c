@@ -231,22 +231,49 @@ static struct tensor op_argmin(struct call *c, int part)
     return arg_of(c, true);
 }
 
-/* The largest along an axis, and its index. */
+/* The largest along an axis, and its index.  Of equal ones the first alone has a gradient. */
+static struct tensor extreme_of(struct call *c, int part, bool smallest)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    if (part)
+        return arg_of(c, smallest);
+    if (a.constant || !a.ndim || !pt2_is_float(a.dtype) || c->r->failed)
+        return sum_of(c, smallest ? REDUCE_MIN : REDUCE_MAX);
+    const struct axes x = read_axes(c, &a);
+    const int axis = call_axis(c, "dim", &a);
+    ckpt_tensor sign = smallest ? ckpt_neg(c->r->t, a.x) : a.x;
+    ckpt_tensor y = ckpt_gather(c->r->t, a.x, axis, ckpt_argmax(c->r->t, sign, axis));
+    return drop_axes(c, tensor_of(c->r, c->dtype, y), x);
+}
+
 static struct tensor op_max_dim(struct call *c, int part)
 {
-    return part ? arg_of(c, false) : sum_of(c, REDUCE_MAX);
+    return extreme_of(c, part, false);
 }
 
 static struct tensor op_min_dim(struct call *c, int part)
 {
-    return part ? arg_of(c, true) : sum_of(c, REDUCE_MIN);
+    return extreme_of(c, part, true);
+}
+
+/* What is taken from the number of elements; without an argument 1. */
+static int64_t correction_of(struct call *c)
+{
+    if (pt2_arg_find(c->node, "unbiased"))
+        return call_bool(c, "unbiased");
+    if (!pt2_arg_find(c->node, "correction") || !call_has(c, "correction"))
+        return 1;
+    if (call_double(c, "correction") != (double)call_int(c, "correction"))
+        recording_fail(c->r, CKPT_EFORMAT, "a correction of %g", call_double(c, "correction"));
+    return call_int(c, "correction");
 }
 
 static struct tensor op_var(struct call *c, int part)
 {
     struct tensor a = math_cast(c->r, call_tensor(c, "self"), c->dtype);
     const struct axes x = read_axes(c, &a);
-    const int64_t correction = pt2_arg_find(c->node, "correction") ? call_int(c, "correction") : 1;
+    const int64_t correction = correction_of(c);
 
     (void)part;
     tensor_record(c->r, &a);
@@ -387,8 +414,11 @@ const struct op ops_reduce[] = {
     OP("argmax.default", op_argmax),
     OP("argmin.default", op_argmin),
     OP("var.correction", op_var),
+    OP("var.default", op_var),
     OP("var.dim", op_var),
     OP("std.correction", op_var),
+    OP("std.default", op_var),
+    OP("std.dim", op_var),
     OP("logsumexp.default", op_logsumexp),
     OP("cdist.default", op_cdist),
     OP("linalg_vector_norm.default", op_vector_norm),

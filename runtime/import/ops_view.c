@@ -169,6 +169,15 @@ static struct tensor put_permute(struct call *c, int part, struct tensor whole, 
     return view_permute(c->r, view, back);
 }
 
+static struct tensor reverse_axes(struct call *c, struct tensor a)
+{
+    int axes[TENSOR_AXES];
+
+    for (int i = 0; i < a.ndim; i++)
+        axes[i] = a.ndim - 1 - i;
+    return view_permute(c->r, a, axes);
+}
+
 static struct tensor swap(struct call *c, struct tensor a)
 {
     const int last = a.ndim - 1;
@@ -178,7 +187,9 @@ static struct tensor swap(struct call *c, struct tensor a)
     if (strstr(c->op->name, "swap"))
         return view_swap(c->r, a, call_axis(c, strstr(c->op->name, "axes") ? "axis0" : "dim0", &a),
                          call_axis(c, strstr(c->op->name, "axes") ? "axis1" : "dim1", &a));
-    return last > 0 ? view_swap(c->r, a, last - 1, last) : a; /* t, mT, and numpy_T of matrices */
+    if (strstr(c->op->name, "numpy_T"))
+        return reverse_axes(c, a);
+    return last > 0 ? view_swap(c->r, a, last - 1, last) : a; /* t, mT */
 }
 
 static struct tensor op_swap(struct call *c, int part)
@@ -488,18 +499,19 @@ static struct tensor op_detach(struct call *c, int part)
     return tensor_of(c->r, a.dtype, ckpt_stop_gradient(c->r->t, a.x));
 }
 
-/* Casts: to another dtype they copy. */
+/* Casts: to another dtype they copy, and where they are asked to. */
 static struct tensor op_cast(struct call *c, int part)
 {
     (void)part;
     return math_cast(c->r, call_tensor(c, "self"), c->dtype);
 }
 
-static bool changes_dtype(struct call *c)
+static bool cast_copies(struct call *c)
 {
     const struct variable *v = call_variable(c, "self");
+    const struct pt2_arg *copy = pt2_arg_find(c->node, "copy");
 
-    return !v || v->facts->dtype != c->dtype;
+    return !v || v->facts->dtype != c->dtype || (copy && copy->kind == ARG_BOOL && copy->b);
 }
 
 #define VIEW(name, record, put)                                                                    \
@@ -549,10 +561,10 @@ const struct op ops_view[] = {
     VIEW("clone.default", op_same, NULL),
     VIEW("lift_fresh_copy.default", op_same, NULL),
     VIEW("_to_copy.default", op_cast, NULL),
-    MAY_COPY("to.dtype", op_cast, put_same, changes_dtype),
-    MAY_COPY("to.dtype_layout", op_cast, put_same, changes_dtype),
-    MAY_COPY("to.device", op_cast, put_same, changes_dtype),
-    MAY_COPY("to.other", op_cast, put_same, changes_dtype),
-    MAY_COPY("type_as.default", op_cast, put_same, changes_dtype),
+    MAY_COPY("to.dtype", op_cast, put_same, cast_copies),
+    MAY_COPY("to.dtype_layout", op_cast, put_same, cast_copies),
+    MAY_COPY("to.device", op_cast, put_same, cast_copies),
+    MAY_COPY("to.other", op_cast, put_same, cast_copies),
+    MAY_COPY("type_as.default", op_cast, put_same, cast_copies),
     {NULL, NULL, NULL, NULL, false},
 };

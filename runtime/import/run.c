@@ -67,6 +67,41 @@ bool run_knows(const char *target)
     return is_check(name) || number_find(name) || region_of(name) || find_op(name, &in_place);
 }
 
+/* ---- complex numbers ------------------------------------------------------------------------- */
+
+/* Whether an op is right for complex numbers: on both parts alike, or it says what it does. */
+static bool takes_complex(const struct op *o)
+{
+    static const char *const names[] = {
+        "add.Tensor",   "sub.Tensor",   "neg.default",          "mul.Tensor",
+        "mul.Scalar",   "sum.default",  "mean.default",         "sum.dim_IntList",
+        "mean.dim",     "cat.default",  "stack.default",        "clone.default",
+        "index.Tensor", "where.self",   "index_select.default", "repeat.default",
+        "flip.default", "roll.default", "zeros_like.default"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(o->name + strlen("aten."), names[i]))
+            return true;
+    return strstr(o->name, "view_as_") || !strncmp(o->name, "aten.to.", 8) ||
+           (o->put && !strstr(o->name, "adjoint"));
+}
+
+static bool is_complex(const struct call *c, const struct pt2_arg *a)
+{
+    for (int k = 0; a->kind == ARG_LIST && k < a->list.n; k++)
+        if (is_complex(c, &a->list.item[k]))
+            return true;
+    return a->kind == ARG_VALUE && c->f->item[a->value].kind == ITEM_TENSOR &&
+           pt2_is_complex(c->f->item[a->value].v->facts->dtype);
+}
+
+static void check_complex(struct call *c)
+{
+    for (int k = 0; k < c->node->n_in; k++)
+        if (is_complex(c, &c->node->in[k].arg) && !takes_complex(c->op))
+            recording_fail(c->r, CKPT_EFORMAT, "this op is not supported for complex numbers");
+}
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 static struct variable *make_result(struct call *c, int part, int32_t value)
@@ -238,7 +273,7 @@ static void run_node(struct recording *r, struct frame *f, const struct pt2_node
         set_number(&c, number);
     else if (!c.op)
         recording_fail(r, CKPT_EFORMAT, "this op is not supported");
-    else if (in_place)
+    else if (check_complex(&c), in_place)
         run_in_place(&c);
     else
         for (int k = 0; k < node->n_out; k++)

@@ -90,6 +90,31 @@ class Norms(nn.Module):
         return F.cross_entropy(self.head(x), label, label_smoothing=0.1)
 
 
+class Settings(nn.Module):
+    """Settings of ops that change the result and that few models have."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4))
+        self.kernel = nn.Parameter(torch.randn(4, 4, 3))
+        self.table = nn.Parameter(torch.randn(4, 3, 5))
+
+    def forward(self, x, row, column):
+        y = x * self.w
+        out = [y.var(-1, unbiased=False), y.std(1, unbiased=False), F.softplus(y, beta=2, threshold=1), y.T]
+        out.append(F.conv1d(y, self.kernel, padding="valid", stride=2))
+        out.append(y.to(torch.float32, copy=True).add_(1) * y)
+        out.append(torch.where(x.bfloat16() > x * 1.001, y, self.w) + torch.where((row > 0) == row, self.w, y))
+        out.append(self.w * torch.full((4,), 2.7, dtype=torch.int64) * torch.tensor([300, 5, -1, 2]).to(torch.uint8))
+        out.append(self.table[row, :, column - 2])
+        out.append(torch.view_as_real(torch.view_as_complex(y[..., :2].contiguous()) * 2 + 1))
+        seen = torch.ones(2, 4, dtype=torch.bool).tril(2)
+        out.append(F.scaled_dot_product_attention(y[:, None, :2], y[:, None], y[:, None, :, :3], attn_mask=seen))
+        zero = self.w - self.w.detach()
+        out.append(torch.stack([zero, 2 * zero]).max(0)[0] * 3 + torch.stack([zero, 3 * zero]).min(0)[0])
+        return tuple(out)
+
+
 class Volume(nn.Module):
     """A 3-D segmentation network: strided and transposed convolutions, a skip, a loss for each voxel."""
 
@@ -287,6 +312,11 @@ vae("vae_cogvideo", "AutoencoderKLCogVideoX",
     dict(block_out_channels=(8, 8, 8, 8), latent_channels=4, layers_per_block=1, norm_num_groups=2), 1, 3, 9, 16, 16)
 vae("vae_hunyuan", "AutoencoderKLHunyuanVideo",
     dict(latent_channels=4, block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4), 1, 3, 9, 16, 16)
+
+
+@model("settings", kept=True)
+def settings():
+    return Settings(), (floats(4, 4, 4), integers(4, 4), integers(5, 4)), {}
 
 
 @model("vq")
