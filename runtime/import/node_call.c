@@ -96,7 +96,7 @@ static bool reads(const struct call *c, const struct pt2_arg *a, const struct va
 }
 
 /* Records results that read a storage before it is written. */
-static void settle(struct recording *r, const struct variable *storage)
+static void read_pending(struct recording *r, const struct variable *storage)
 {
     struct variable **at = &r->pending;
 
@@ -117,7 +117,7 @@ static void settle(struct recording *r, const struct variable *storage)
 
 void variable_write(struct recording *r, struct variable *v, struct tensor now)
 {
-    settle(r, variable_storage(v));
+    read_pending(r, variable_storage(v));
     for (; v->parent && !r->failed; v = v->parent) {
         struct call c = *v->call;
         c.facts = v->facts;

@@ -94,22 +94,13 @@ static ckpt_tensor bias_of(struct call *c, struct tensor m)
     return tensor_record(c->r, &m);
 }
 
-/* Query i sees the keys up to i + offset. */
-static struct tensor causal(struct call *c, int64_t l, int64_t s, int64_t offset)
-{
-    struct tensor m = tensor_zeros(c->r, PT2_BOOL, 2, (int64_t[]){l, s});
-
-    for (int64_t k = 0; k < l * s && !c->r->failed; k++)
-        m.i[k] = k % s <= k / s + offset;
-    return m;
-}
-
 static struct mask read_mask(struct call *c, int64_t l, int64_t s)
 {
     struct mask m = {.bias = CKPT_NONE};
 
     if (call_bool(c, "is_causal")) {
-        struct tensor known = causal(c, l, s, 0); /* queries count from the first key on */
+        /* queries count from the first key on */
+        struct tensor known = tensor_triangle(c->r, l, s, 0, false);
         if (!c->r->failed && !recognise(&known, l, s, &m))
             m.bias = bias_of(c, known);
     } else if (call_has(c, "attn_mask")) {
@@ -193,7 +184,7 @@ static struct tensor written_out(struct call *c, struct heads h, struct mask m)
     ckpt_tape *t = c->r->t;
 
     if (m.causal)
-        m.bias = bias_of(c, causal(c, rows, keys, keys - rows));
+        m.bias = bias_of(c, tensor_triangle(c->r, rows, keys, keys - rows, false));
     if (h.q.shape[h.q.ndim - 3] != h.k.shape[h.k.ndim - 3] || m.window)
         recording_fail(c->r, CKPT_EFORMAT, "dropout in attention of grouped heads or windows");
     if (c->r->failed)

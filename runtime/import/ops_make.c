@@ -94,17 +94,6 @@ static struct tensor op_linspace(struct call *c, int part)
     return a;
 }
 
-/* 1 where the column is at least `diagonal` right of the row, as a truth value [n, m]. */
-static struct tensor triangle(struct call *c, int64_t n, int64_t m, int64_t diagonal, bool upper)
-{
-    struct tensor a = tensor_zeros(c->r, PT2_BOOL, 2, (int64_t[]){n, m});
-
-    for (int64_t i = 0; i < n && !c->r->failed; i++)
-        for (int64_t k = 0; k < m; k++)
-            a.i[i * m + k] = upper ? k - i >= diagonal : k - i <= diagonal;
-    return a;
-}
-
 static struct tensor keep_triangle(struct call *c, bool upper)
 {
     struct tensor a = call_tensor(c, "self");
@@ -113,8 +102,8 @@ static struct tensor keep_triangle(struct call *c, bool upper)
         recording_fail(c->r, CKPT_ESHAPE, "a triangle of a tensor with %d axes", a.ndim);
         return a;
     }
-    struct tensor keep =
-        triangle(c, a.shape[a.ndim - 2], a.shape[a.ndim - 1], call_int(c, "diagonal"), upper);
+    struct tensor keep = tensor_triangle(c->r, a.shape[a.ndim - 2], a.shape[a.ndim - 1],
+                                         call_int(c, "diagonal"), upper);
     return math_where(c->r, keep, a, tensor_number(c->r, c->dtype, 0, 0), c->dtype);
 }
 

@@ -310,16 +310,13 @@ static struct tensor pad_axis(struct call *c, struct tensor a, int axis, const i
     if (!strcmp(mode, "circular"))
         return pad_circular(c, a, axis, before, after);
     tensor_record(c->r, &a);
-    int at = axis;
-    for (int i = 0; i < a.ndim && a.plain.id; i++)
-        at = a.order[axis];
-    struct tensor y = a;
-    y = tensor_of(c->r, a.dtype,
-                  ckpt_pad(c->r->t, a.plain.id ? a.plain : a.x, at, before, after,
-                           constant                     ? CKPT_PAD_CONSTANT
-                           : !strcmp(mode, "replicate") ? CKPT_PAD_REPLICATE
-                                                        : CKPT_PAD_REFLECT,
-                           (float)value));
+    struct tensor y = tensor_of(c->r, a.dtype,
+                                ckpt_pad(c->r->t, a.plain.id ? a.plain : a.x,
+                                         a.plain.id ? a.order[axis] : axis, before, after,
+                                         constant                     ? CKPT_PAD_CONSTANT
+                                         : !strcmp(mode, "replicate") ? CKPT_PAD_REPLICATE
+                                                                      : CKPT_PAD_REFLECT,
+                                         (float)value));
     return a.plain.id && !c->r->failed ? view_permute(c->r, y, a.order) : y;
 }
 

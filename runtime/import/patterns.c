@@ -25,21 +25,29 @@ struct variable *pattern_step(struct variable *v, const char *op, const char *ar
     return is_whole(from) ? from : NULL;
 }
 
-struct variable *pattern_plain(struct variable *v)
-{
-    static const char *const same[] = {"aten.to.dtype",        "aten.to.dtype_layout",
-                                       "aten.type_as.default", "aten.reshape.default",
-                                       "aten.view.default",    "aten._unsafe_view.default",
-                                       "aten.alias.default",   "aten.contiguous.default"};
+/* Calls that change no value but its dtype; then those that change the shape alone, too. */
+static const char *const plain_calls[] = {"aten.to.dtype",        "aten.to.dtype_layout",
+                                          "aten.type_as.default", "aten.reshape.default",
+                                          "aten.view.default",    "aten._unsafe_view.default",
+                                          "aten.alias.default",   "aten.contiguous.default"};
+enum { CASTS = 3, PLAIN_CALLS = sizeof plain_calls / sizeof plain_calls[0] };
 
-    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
-        struct variable *from = pattern_step(v, same[i], "self");
+/* The variable before all calls of the first n kinds. */
+static struct variable *before_calls(struct variable *v, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct variable *from = pattern_step(v, plain_calls[i], "self");
         if (from) {
             v = from;
-            i = (size_t)-1;
+            i = -1;
         }
     }
     return v;
+}
+
+struct variable *pattern_plain(struct variable *v)
+{
+    return before_calls(v, PLAIN_CALLS);
 }
 
 /* ---- RMS norm -------------------------------------------------------------------------------- */
@@ -47,17 +55,7 @@ struct variable *pattern_plain(struct variable *v)
 /* The variable before changes of dtype alone. */
 static struct variable *before_casts(struct variable *v)
 {
-    static const char *const casts[] = {"aten.to.dtype", "aten.to.dtype_layout",
-                                        "aten.type_as.default"};
-
-    for (size_t i = 0; i < sizeof casts / sizeof casts[0]; i++) {
-        struct variable *from = pattern_step(v, casts[i], "self");
-        if (from) {
-            v = from;
-            i = (size_t)-1;
-        }
-    }
-    return v;
+    return before_calls(v, CASTS);
 }
 
 static bool is_last_axis(const struct call *mean)

@@ -101,6 +101,17 @@ struct tensor tensor_zeros(struct recording *r, int dtype, int ndim, const int64
     return a;
 }
 
+struct tensor tensor_triangle(struct recording *r, int64_t n, int64_t m, int64_t diagonal,
+                              bool upper)
+{
+    struct tensor a = tensor_zeros(r, PT2_BOOL, 2, (int64_t[]){n, m});
+
+    for (int64_t i = 0; i < n && !r->failed; i++)
+        for (int64_t k = 0; k < m; k++)
+            a.i[i * m + k] = upper ? k - i >= diagonal : k - i <= diagonal;
+    return a;
+}
+
 struct tensor tensor_number(struct recording *r, int dtype, double f, int64_t i)
 {
     struct tensor a = tensor_zeros(r, dtype, 0, NULL);

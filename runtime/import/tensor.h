@@ -68,6 +68,9 @@ int tensor_axis(struct recording *r, const struct tensor *a, int64_t axis);
 
 /* A constant of zeros. */
 struct tensor tensor_zeros(struct recording *r, int dtype, int ndim, const int64_t *shape);
+/* A bool constant [n, m]: whether column - row is at most `diagonal`; upper: at least. */
+struct tensor tensor_triangle(struct recording *r, int64_t n, int64_t m, int64_t diagonal,
+                              bool upper);
 /* A constant with no axis. */
 struct tensor tensor_number(struct recording *r, int dtype, double f, int64_t i);
 /* The tensor of a result on the tape. */
