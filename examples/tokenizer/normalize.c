@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef HAVE_ICU
+#include <unicode/uchar.h>
 #include <unicode/unorm2.h>
 #include <unicode/uset.h>
 #include <unicode/ustring.h>
@@ -18,7 +19,8 @@ struct change {
     char *text; /* to be put in */
     struct pattern *pattern;
     struct charsmap *map;
-    bool left, right; /* ends to strip */
+    bool left, right;                                                   /* ends to strip */
+    int (*each)(struct text *to, uint32_t code, const char *at, int n); /* of each character */
 #ifdef HAVE_ICU
     USet *known;       /* characters that have normal forms */
     UNormalizer2 *how; /* the normal form */
@@ -156,22 +158,69 @@ static int run_form(const struct change *c, const char *path, const char *text, 
 }
 
 /* Each character by itself: no rules of languages or of word ends. */
-static int run_lowercase(const struct change *c, const char *path, const char *text, int64_t bytes,
-                         struct text *to)
+static int run_each(const struct change *c, const char *path, const char *text, int64_t bytes,
+                    struct text *to)
 {
     int rc = 0;
 
-    (void)c;
     for (int64_t at = 0, n; at < bytes && !rc; at += n) {
         n = utf8_length(text + at, bytes - at);
-        uint32_t code = utf8_code(text + at, (int)n);
-        char low[4];
-        if (code == 0x130) /* the only one that becomes two characters */
-            rc = text_add(to, "i\xcc\x87", 3);
-        else
-            rc = text_add(to, low, utf8_put(low, (uint32_t)u_tolower((UChar32)code)));
+        rc = c->each(to, utf8_code(text + at, (int)n), text + at, (int)n);
     }
     return rc ? no_memory(path) : 0;
+}
+
+static int put_lowercase(struct text *to, uint32_t code, const char *at, int n)
+{
+    char low[4];
+
+    (void)at, (void)n;
+    if (code == 0x130) /* the only one that becomes two characters */
+        return text_add(to, "i\xcc\x87", 3);
+    return text_add(to, low, utf8_put(low, (uint32_t)u_tolower((UChar32)code)));
+}
+
+/* ---- BertNormalizer ------------------------------------------------------------------------- */
+
+/* The reference has the categories of Unicode 8: to it later characters are of none. */
+static bool is_in(uint32_t code, uint32_t mask)
+{
+    UVersionInfo age;
+
+    u_charAge((UChar32)code, age);
+    return age[0] && age[0] <= 8 && (U_GET_GC_MASK((UChar32)code) & mask);
+}
+
+/* Control, format and private characters go; other white space becomes a blank. */
+static int put_clean(struct text *to, uint32_t code, const char *at, int n)
+{
+    bool stays = code == '\t' || code == '\n' || code == '\r';
+
+    if (!stays && (code == 0xfffd || is_in(code, U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK)))
+        return 0;
+    return utf8_is_space(code) ? text_add(to, " ", 1) : text_add(to, at, n);
+}
+
+/* Blanks around the characters of Chinese, so that each is a word. */
+static int put_apart(struct text *to, uint32_t code, const char *at, int n)
+{
+    static const uint32_t ranges[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df},
+                                         {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf},
+                                         {0xf900, 0xfaff},   {0x2f800, 0x2fa1f}};
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && !is; i++)
+        is = code >= ranges[i][0] && code <= ranges[i][1];
+    return (is && text_add(to, " ", 1)) || text_add(to, at, n) || (is && text_add(to, " ", 1));
+}
+
+/* Without marks; some characters have become one since Unicode 8, and one is none any more. */
+static int put_unaccented(struct text *to, uint32_t code, const char *at, int n)
+{
+    bool since = code == 0x1885 || code == 0x1886 || code == 0xa9bd || code == 0x111c9;
+    bool mark = code == 0x1734 || (is_in(code, U_GC_MN_MASK) && !since);
+
+    return mark ? 0 : text_add(to, at, n);
 }
 
 #endif
@@ -236,13 +285,15 @@ static int read_map(struct change *c, const char *path, const json_t *part)
 #ifdef HAVE_ICU
 static const UNormalizer2 *find_form(const char *form, UErrorCode *e)
 {
-    return !strcmp(form, "NFC")    ? unorm2_getNFCInstance(e)
+    return !form                   ? unorm2_getNFDInstance(e)
+           : !strcmp(form, "NFC")  ? unorm2_getNFCInstance(e)
            : !strcmp(form, "NFD")  ? unorm2_getNFDInstance(e)
            : !strcmp(form, "NFKC") ? unorm2_getNFKCInstance(e)
                                    : unorm2_getNFKDInstance(e);
 }
 
-/* The reference has the tables of Unicode 9: to them later characters are unknown. */
+/* The reference has the tables of Unicode 9: to them later characters are unknown.  part NULL: NFD.
+ */
 static int read_form(struct change *c, const char *path, const json_t *part)
 {
     const char *form = json_string_value(json_object_get(part, "type"));
@@ -258,8 +309,38 @@ static int read_form(struct change *c, const char *path, const json_t *part)
 static int read_lowercase(struct change *c, const char *path, const json_t *part)
 {
     (void)path, (void)part;
-    c->run = run_lowercase;
+    c->run = run_each;
+    c->each = put_lowercase;
     return 0;
+}
+
+static int add_each(struct normalizer *n, int (*each)(struct text *, uint32_t, const char *, int))
+{
+    struct change *c = add(n);
+
+    if (c)
+        *c = (struct change){.run = run_each, .each = each};
+    return c ? 0 : -1;
+}
+
+/* Accents go where letters become small ones, unless the file says otherwise. */
+static int read_bert(struct normalizer *n, const char *path, const json_t *part)
+{
+    const json_t *accents = json_object_get(part, "strip_accents");
+    bool lower = !json_is_false(json_object_get(part, "lowercase"));
+    bool strips = json_is_boolean(accents) ? json_is_true(accents) : lower;
+    struct change *c;
+    int rc = 0;
+
+    if (!json_is_false(json_object_get(part, "clean_text")))
+        rc = add_each(n, put_clean);
+    if (!rc && !json_is_false(json_object_get(part, "handle_chinese_chars")))
+        rc = add_each(n, put_apart);
+    if (!rc && strips)
+        rc = (c = add(n)) ? read_form(c, path, NULL) : -1;
+    if (!rc && strips)
+        rc = add_each(n, put_unaccented);
+    return !rc && lower ? add_each(n, put_lowercase) : rc;
 }
 #else
 static int read_form(struct change *c, const char *path, const json_t *part)
@@ -270,6 +351,12 @@ static int read_form(struct change *c, const char *path, const json_t *part)
                     path, json_string_value(json_object_get(part, "type")));
 }
 #define read_lowercase read_form
+
+static int read_bert(struct normalizer *n, const char *path, const json_t *part)
+{
+    (void)n;
+    return read_form(NULL, path, part);
+}
 #endif
 
 static const struct json_keys sequence_keys[] = {JSON_READ("type normalizers"), JSON_END};
@@ -277,6 +364,8 @@ static const struct json_keys plain_keys[] = {JSON_READ("type"), JSON_END};
 static const struct json_keys prepend_keys[] = {JSON_READ("type prepend"), JSON_END};
 static const struct json_keys replace_keys[] = {JSON_READ("type pattern content"), JSON_END};
 static const struct json_keys strip_keys[] = {JSON_READ("type strip_left strip_right"), JSON_END};
+static const struct json_keys bert_keys[] = {
+    JSON_READ("type clean_text handle_chinese_chars strip_accents lowercase"), JSON_END};
 static const struct json_keys map_keys[] = {JSON_READ("type precompiled_charsmap"), JSON_END};
 
 static const struct reader {
@@ -310,6 +399,9 @@ static int read_part(struct normalizer *n, const char *path, const json_t *part)
         }
         return rc;
     }
+    if (type && !strcmp(type, "BertNormalizer"))
+        return json_keys_check(path, "normalizer", part, bert_keys) || read_bert(n, path, part) ? -1
+                                                                                                : 0;
     for (i = 0; type && i < sizeof readers / sizeof *readers; i++) {
         if (strcmp(type, readers[i].type))
             continue;

@@ -22,6 +22,8 @@ static const struct json_keys bpe_keys[] = {
     JSON_END};
 static const struct json_keys unigram_keys[] = {JSON_READ("type vocab unk_id byte_fallback"),
                                                 JSON_END};
+static const struct json_keys wordpiece_keys[] = {
+    JSON_READ("type vocab unk_token continuing_subword_prefix max_input_chars_per_word"), JSON_END};
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -104,7 +106,6 @@ static int read_unigram(struct tokenizer_parts *p, const char *path, const json_
 {
     struct token_model *m = &p->unigram.model;
 
-    p->is_unigram = true;
     m->vocabulary = &p->vocabulary;
     m->falls_back = json_is_true(json_object_get(model, "byte_fallback"));
     m->unknown = (int32_t)number_of(json_object_get(model, "unk_id"));
@@ -114,26 +115,57 @@ static int read_unigram(struct tokenizer_parts *p, const char *path, const json_
     return unigram_read(&p->unigram, path, json_object_get(model, "vocab"));
 }
 
+static int read_wordpiece(struct tokenizer_parts *p, const char *path, const json_t *model)
+{
+    struct token_model *m = &p->wordpiece.model;
+    const char *unknown = json_string_value(json_object_get(model, "unk_token"));
+
+    m->vocabulary = &p->vocabulary;
+    return find_unknown(m, path, unknown ? unknown : "missing") ||
+                   wordpiece_read(&p->wordpiece, path, model)
+               ? -1
+               : 0;
+}
+
+static const struct model_reader {
+    const char *type;
+    int (*read)(struct tokenizer_parts *p, const char *path, const json_t *model);
+    const struct json_keys *keys;
+} models[] = {[MODEL_BPE] = {"BPE", read_bpe, bpe_keys},
+              [MODEL_UNIGRAM] = {"Unigram", read_unigram, unigram_keys},
+              [MODEL_WORDPIECE] = {"WordPiece", read_wordpiece, wordpiece_keys}};
+
+/* Old files have no type. */
+static int find_kind(struct tokenizer_parts *p, const char *path, const json_t *model)
+{
+    const char *type = json_string_value(json_object_get(model, "type"));
+
+    if (!type && json_object_get(model, "merges"))
+        type = "BPE";
+    if (!type && json_is_array(json_object_get(model, "vocab")))
+        type = "Unigram";
+    for (p->kind = MODEL_BPE; p->kind <= MODEL_WORDPIECE && type; p->kind++)
+        if (!strcmp(type, models[p->kind].type))
+            return 0;
+    return say_fail("%s: its model is %s; BPE, Unigram and WordPiece are supported", path,
+                    type ? type : "of no known type");
+}
+
 static int read_model(struct tokenizer_parts *p, const char *path, const json_t *root)
 {
     const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
-    const char *type = json_string_value(json_object_get(model, "type"));
-    bool bpe = type ? !strcmp(type, "BPE") : json_object_get(model, "merges") != NULL;
-    bool unigram = type ? !strcmp(type, "Unigram") : json_is_array(vocab);
 
-    if (!bpe && !unigram)
-        return say_fail("%s: its model is %s; BPE and Unigram are supported", path,
-                        type ? type : "of no known type");
-    if (json_keys_check(path, "model", model, bpe ? bpe_keys : unigram_keys))
+    if (find_kind(p, path, model) || json_keys_check(path, "model", model, models[p->kind].keys))
         return -1;
-    if (bpe ? !json_is_object(vocab) : !json_is_array(vocab))
+    const bool scored = p->kind == MODEL_UNIGRAM;
+    if (scored ? !json_is_array(vocab) : !json_is_object(vocab))
         return say_fail("%s: there is no vocabulary of tokens and %s", path,
-                        bpe ? "numbers" : "scores");
+                        scored ? "scores" : "numbers");
     if (vocabulary_open(&p->vocabulary, path,
                         count(vocab, json_object_get(root, "added_tokens"))) ||
         read_names(&p->vocabulary, path, vocab))
         return -1;
-    return (bpe ? read_bpe : read_unigram)(p, path, model);
+    return models[p->kind].read(p, path, model);
 }
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
@@ -303,7 +335,7 @@ static bool has_type(const json_t *part, const char *type)
     return is && !strcmp(is, type);
 }
 
-static int read_root(struct tokenizer_parts *p, const char *path, const json_t *root)
+int parts_read_root(struct tokenizer_parts *p, const char *path, const json_t *root)
 {
     if (json_keys_check(path, "", root, file_keys) || read_model(p, path, root) ||
         normalizer_read(&p->normalizer, path, json_object_get(root, "normalizer")) ||
@@ -321,7 +353,7 @@ static int read_root(struct tokenizer_parts *p, const char *path, const json_t *
 int parts_read(struct tokenizer_parts *p, const char *path)
 {
     json_t *root = json_keys_read(path);
-    int rc = root ? read_root(p, path, root) : -1;
+    int rc = root ? parts_read_root(p, path, root) : -1;
 
     json_decref(root);
     return rc;

@@ -135,7 +135,7 @@ struct ids {
 
 int ids_add(struct ids *ids, int32_t id);
 
-/* What BPE and Unigram share. */
+/* What the models share. */
 struct token_model {
     const struct vocabulary *vocabulary;
     int32_t unknown;      /* token of unknown characters; -1: none, they are left out */
@@ -174,6 +174,15 @@ int unigram_read(struct unigram *u, const char *path, const json_t *vocab);
 void unigram_close(struct unigram *u);
 int unigram_encode(const struct unigram *u, const char *piece, int64_t bytes, struct ids *to);
 
+struct wordpiece {
+    struct token_model model;
+    char prefix[16]; /* of pieces that continue a word */
+    int64_t most;    /* characters of a word; a longer one is unknown */
+};
+
+int wordpiece_read(struct wordpiece *w, const char *path, const json_t *model);
+int wordpiece_encode(const struct wordpiece *w, const char *word, int64_t bytes, struct ids *to);
+
 /* Appends the tokens of an unknown character: those of its bytes, or none and false. */
 bool model_bytes(const struct token_model *m, const char *at, int64_t bytes, struct ids *to,
                  int *rc);
@@ -186,9 +195,10 @@ struct tokenizer_parts {
     struct added_list added, added_normalized;
     struct normalizer *normalizer;
     struct splitter *splitter;
-    bool is_unigram;
+    enum token_model_kind { MODEL_BPE, MODEL_UNIGRAM, MODEL_WORDPIECE } kind;
     struct bpe bpe;
     struct unigram unigram;
+    struct wordpiece wordpiece;
     struct ids before, behind; /* put around every text */
     json_t *config;            /* tokenizer_config.json, or NULL */
     char config_path[4096];
@@ -198,8 +208,9 @@ struct tokenizer_parts {
 
 /* tokenizer.json, and tokenizer_config.json beside it. */
 int parts_read(struct tokenizer_parts *p, const char *path);
-/* vocab.json, and merges.txt beside it. */
+/* vocab.json, and merges.txt beside it; and vocab.txt of BERT, a token a line. */
 int parts_read_pair(struct tokenizer_parts *p, const char *path);
+int parts_read_words(struct tokenizer_parts *p, const char *path);
 void parts_close(struct tokenizer_parts *p);
 
 #endif

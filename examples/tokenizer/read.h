@@ -5,6 +5,9 @@
 
 #include "parts.h"
 
+/* The contents of a tokenizer.json.  Returns 0, or -1 after an error message. */
+int parts_read_root(struct tokenizer_parts *p, const char *path, const json_t *root);
+
 /* Adds an added token, or gives one other flags.  Returns 0, or -1 after an error message. */
 int parts_put_added(struct tokenizer_parts *p, const char *path, int64_t id, const json_t *token);
 

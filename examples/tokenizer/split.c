@@ -171,19 +171,39 @@ static int read_digits(struct splitter *s, const char *path, const json_t *part)
     return add_split(s, path, "\\p{N}", false, each ? ISOLATED : CONTIGUOUS, false);
 }
 
+/* That of Unicode 8, as the reference has it: without what is newer, and with two that are none any
+ * more. */
+#define NEWER                                                                                      \
+    "\\x{61d}\\x{9fd}\\x{a76}\\x{c77}\\x{c84}\\x{1b7d}-\\x{1b7e}\\x{2e43}-\\x{2e4f}"               \
+    "\\x{2e52}-\\x{2e5d}\\x{10ead}\\x{10f55}-\\x{10f59}\\x{10f86}-\\x{10f89}"                      \
+    "\\x{1144b}-\\x{1144f}\\x{1145a}-\\x{1145b}\\x{1145d}\\x{11660}-\\x{1166c}"                    \
+    "\\x{116b9}\\x{1183b}\\x{11944}-\\x{11946}\\x{119e2}\\x{11a3f}-\\x{11a46}"                     \
+    "\\x{11a9a}-\\x{11a9c}\\x{11a9e}-\\x{11aa2}\\x{11b00}-\\x{11b09}"                              \
+    "\\x{11c41}-\\x{11c45}\\x{11c70}-\\x{11c71}\\x{11ef7}-\\x{11ef8}"                              \
+    "\\x{11f43}-\\x{11f4f}\\x{11fff}\\x{12ff1}-\\x{12ff2}\\x{16e97}-\\x{16e9a}"                    \
+    "\\x{16fe2}\\x{1e95e}-\\x{1e95f}"
+#define PUNCTUATION "(?![" NEWER "])[\\p{P}$+<=>^`|~\\x{166d}\\x{111c9}]"
+
 static int read_punctuation(struct splitter *s, const char *path, const json_t *part)
 {
     enum behaviour behaviour = ISOLATED;
 
     return json_object_get(part, "behavior") && read_behaviour(path, part, &behaviour)
                ? -1
-               : add_split(s, path, "[\\p{P}$+<=>^`|~]", false, behaviour, false);
+               : add_split(s, path, PUNCTUATION, false, behaviour, false);
 }
 
 static int read_spaces(struct splitter *s, const char *path, const json_t *part)
 {
     (void)part;
     return add_split(s, path, "\\s", false, REMOVED, false);
+}
+
+static int read_bert(struct splitter *s, const char *path, const json_t *part)
+{
+    return read_spaces(s, path, part) || add_split(s, path, PUNCTUATION, false, ISOLATED, false)
+               ? -1
+               : 0;
 }
 
 /* Words as Rust's expressions have them, not Oniguruma's. */
@@ -242,6 +262,7 @@ static const struct reader {
     {"Digits", read_digits, digits_keys},
     {"Punctuation", read_punctuation, punctuation_keys},
     {"WhitespaceSplit", read_spaces, plain_keys},
+    {"BertPreTokenizer", read_bert, plain_keys},
     {"Whitespace", read_words, plain_keys},
     {"CharDelimiterSplit", read_delimiter, delimiter_keys},
 };

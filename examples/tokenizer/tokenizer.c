@@ -14,19 +14,41 @@ static bool find_file(const char *directory, const char *name, char path[4096])
     return snprintf(path, 4096, "%s/%s", directory, name) < 4096 && !access(path, R_OK);
 }
 
+/* The files of tokenizers, in the order in which they are looked for. */
+static const struct reader {
+    const char *name;
+    int (*read)(struct tokenizer_parts *p, const char *path);
+} readers[] = {{"tokenizer.json", parts_read},
+               {"vocab.json", parts_read_pair},
+               {"vocab.txt", parts_read_words}};
+enum { READERS = sizeof readers / sizeof *readers };
+
+static bool find_in(const char *directory, char path[4096])
+{
+    for (int i = 0; i < READERS; i++)
+        if (find_file(directory, readers[i].name, path))
+            return true;
+    return false;
+}
+
 bool tokenizer_is_in(const char *directory)
 {
     char path[4096];
 
-    return find_file(directory, "tokenizer.json", path) || find_file(directory, "vocab.json", path);
+    return find_in(directory, path);
 }
 
-/* Whether the file is a plain JSON object of token names and ids. */
-static bool is_vocabulary(const char *path)
+/* By the end of the name; a file under any other name is a tokenizer.json. */
+static int read_parts(struct tokenizer_parts *p, const char *path)
 {
     size_t n = strlen(path);
 
-    return n >= 10 && !strcmp(path + n - 10, "vocab.json");
+    for (int i = 1; i < READERS; i++) {
+        size_t m = strlen(readers[i].name);
+        if (n >= m && !strcmp(path + n - m, readers[i].name))
+            return readers[i].read(p, path);
+    }
+    return parts_read(p, path);
 }
 
 int tokenizer_open(struct tokenizer *t, const char *path)
@@ -41,9 +63,7 @@ int tokenizer_open(struct tokenizer *t, const char *path)
     t->is = calloc(1, sizeof *t->is);
     if (!t->is)
         return say_fail("no memory for a tokenizer");
-    if (find_file(path, "tokenizer.json", inside) || find_file(path, "vocab.json", inside))
-        path = inside;
-    int rc = is_vocabulary(path) ? parts_read_pair(t->is, path) : parts_read(t->is, path);
+    int rc = read_parts(t->is, find_in(path, inside) ? inside : path);
     t->n = t->is->vocabulary.n;
     if (rc)
         tokenizer_close(t);
@@ -74,6 +94,15 @@ const char *tokenizer_decode(const struct tokenizer *t, int32_t token, int32_t *
     return t->bytes ? &t->alphabet[token] : t->is->text[token];
 }
 
+bool tokenizer_continues(const struct tokenizer *t, int32_t token)
+{
+    const char *prefix = t->bytes ? "" : t->is->wordpiece.prefix;
+    const char *name =
+        t->bytes || token < 0 || token >= t->n ? NULL : t->is->vocabulary.name[token];
+
+    return *prefix && name && !strncmp(name, prefix, strlen(prefix));
+}
+
 int32_t tokenizer_find(const struct tokenizer *t, const char *name)
 {
     for (int32_t i = 0; !t->bytes && i < t->n; i++)
@@ -94,8 +123,10 @@ struct encoding {
 static int take_piece(void *user, const char *piece, int64_t bytes)
 {
     struct encoding *e = user;
-    int rc = e->is->is_unigram ? unigram_encode(&e->is->unigram, piece, bytes, &e->ids)
-                               : bpe_encode(&e->is->bpe, piece, bytes, &e->ids);
+    const struct tokenizer_parts *p = e->is;
+    int rc = p->kind == MODEL_BPE       ? bpe_encode(&p->bpe, piece, bytes, &e->ids)
+             : p->kind == MODEL_UNIGRAM ? unigram_encode(&p->unigram, piece, bytes, &e->ids)
+                                        : wordpiece_encode(&p->wordpiece, piece, bytes, &e->ids);
 
     return rc ? say_fail("no memory for a word of %lld bytes", (long long)bytes) : 0;
 }

@@ -39,6 +39,9 @@ int64_t tokenizer_before(const struct tokenizer *t);
 /* The text of a token, and its bytes; 0 bytes for an unknown token. */
 const char *tokenizer_decode(const struct tokenizer *t, int32_t token, int32_t *bytes);
 
+/* Whether a token of WordPiece continues a word. */
+bool tokenizer_continues(const struct tokenizer *t, int32_t token);
+
 /* The token with this name in the files, or -1. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *name);
 

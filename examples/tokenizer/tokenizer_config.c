@@ -30,6 +30,11 @@ static const struct json_keys keys[] = {
                 "eoi_token vision_bos_token vision_eos_token"),
     JSON_ONLY("split_special_tokens do_lower_case", "false"), JSON_END};
 
+/* What else BERT's class has; words that are never split are its special tokens. */
+static const struct json_keys bert_keys[] = {
+    JSON_READ("do_lower_case strip_accents tokenize_chinese_chars"),
+    JSON_UNUSED("do_basic_tokenize"), JSON_ONLY("never_split", ""), JSON_MORE(keys), JSON_END};
+
 /* The name of "bos_token" or another: a text, or an added token. */
 static const char *name_of(const json_t *token)
 {
@@ -141,7 +146,8 @@ int tokenizer_config_open(struct tokenizer_parts *p, const char *path)
     if (!beside(path, "tokenizer_config.json", p->config_path))
         return 0;
     p->config = json_keys_read_wide(p->config_path);
-    return p->config ? json_keys_check(p->config_path, "", p->config, keys) : -1;
+    const struct json_keys *known = p->kind == MODEL_WORDPIECE ? bert_keys : keys;
+    return p->config ? json_keys_check(p->config_path, "", p->config, known) : -1;
 }
 
 /* transformers 5 makes the parts of this class itself, whatever tokenizer.json has: blanks become
@@ -155,6 +161,22 @@ static int make_llama(struct tokenizer_parts *p, const char *path)
     splitter_close(p->splitter);
     p->normalizer = NULL;
     return splitter_metaspace(&p->splitter, path, prefix, !json_is_true(legacy));
+}
+
+/* So it does for BERT. */
+static int make_bert(struct tokenizer_parts *p, const char *path)
+{
+    json_t *accents = json_object_get(p->config, "strip_accents");
+    bool lower = !json_is_false(json_object_get(p->config, "do_lower_case"));
+    bool apart = !json_is_false(json_object_get(p->config, "tokenize_chinese_chars"));
+    json_t *part = json_pack("{ss,sb,sb,sO*}", "type", "BertNormalizer", "lowercase", lower,
+                             "handle_chinese_chars", apart, "strip_accents", accents);
+
+    normalizer_close(p->normalizer);
+    p->normalizer = NULL;
+    int rc = part ? normalizer_read(&p->normalizer, path, part) : say_fail("%s: no memory", path);
+    json_decref(part);
+    return rc;
 }
 
 /* The "model_type" of config.json beside the file, malloc'ed; NULL: there is none. */
@@ -189,6 +211,14 @@ int tokenizer_config_is_gpt2(const struct tokenizer_parts *p, const char *path)
     return rc;
 }
 
+static bool is_bert(const struct tokenizer_parts *p)
+{
+    const char *class = json_string_value(json_object_get(p->config, "tokenizer_class"));
+
+    return p->kind == MODEL_WORDPIECE && p->config &&
+           (!class || !strncmp(class, "BertTokenizer", strlen("BertTokenizer")));
+}
+
 /* Whether the class is that of Llama, and the model is no other one. */
 static bool is_llama(const struct tokenizer_parts *p, const char *path)
 {
@@ -207,6 +237,8 @@ int tokenizer_config_class(struct tokenizer_parts *p, const char *path)
 
     if (is_llama(p, path))
         return make_llama(p, path);
+    if (is_bert(p))
+        return make_bert(p, path);
     bool has = splitter_has_prefix(p->splitter) || normalizer_has_prefix(p->normalizer);
     if (json_is_boolean(prefix) && json_is_true(prefix) != has)
         return say_fail("%s: \"add_prefix_space\" is %s, and tokenizer.json says otherwise; make "

@@ -238,12 +238,20 @@ def make(lines):
     t.post_processor = processors.RobertaProcessing(("</s>", t.token_to_id("</s>")),
                                                     ("<s>", t.token_to_id("<s>")))
 
-    t = all_t["bert"] = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    t.normalizer = normalizers.BertNormalizer()
-    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    t.train_from_iterator(lines[:50], trainers.WordPieceTrainer(
-        vocab_size=200, show_progress=False, special_tokens=["[UNK]", "[CLS]", "[SEP]"]))
+    all_t["bert"] = wordpiece(lines, True)
+    all_t["bertcased"] = wordpiece(lines, False)
     return all_t
+
+
+def wordpiece(lines, lower):
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
+    t.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=None)
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.train_from_iterator(lines, trainers.WordPieceTrainer(
+        vocab_size=700, limit_alphabet=200, show_progress=False, special_tokens=names))
+    template(t, "[CLS] $A [SEP]", "[CLS]", "[SEP]")
+    return t
 
 
 def fnv(ids):
@@ -262,8 +270,6 @@ def main():
     for name, t in make(lines).items():
         with open(f"{out}/{name}.json", "w", encoding="utf-8") as f:
             json.dump(json.loads(t.to_str()), f, ensure_ascii=False, separators=(",", ":"))
-        if name == "bert":  # refused
-            continue
         t = Tokenizer.from_file(f"{out}/{name}.json")
         with open(f"{out}/{name}.ids", "w") as f:
             hashes = [f"{fnv(t.encode(text).ids):08x}" for text in all_texts]

@@ -53,7 +53,8 @@ static void check_text(const struct tokenizer *t, const char *name, const char *
     json_decref(text);
 }
 
-static void check_tokenizer(const char *name)
+/* The ids of `name`, from the file or directory `at`. */
+static void check_tokenizer(const char *name, const char *at)
 {
     char path[4096], *line = NULL;
     struct tokenizer t;
@@ -61,8 +62,7 @@ static void check_tokenizer(const char *name)
     int n = 0;
     FILE *texts = open_source(path, "texts", ".txt"), *ids = open_source(path, name, ".ids");
 
-    fclose(open_source(path, name, ".json"));
-    if (tokenizer_open(&t, path))
+    if (tokenizer_open(&t, at))
         fail_msg("%s", said);
     for (; getline(&line, &room, texts) > 0; n++)
         check_text(&t, name, line, ids);
@@ -77,13 +77,18 @@ static void test_published(void **state)
 {
     static const char *const names[] = {"gpt2",      "llama2",   "llama3", "qwen2", "mistral",
                                         "gemma",     "t5",       "umt5",   "neox",  "bloom",
-                                        "starcoder", "deepseek", "other"};
+                                        "starcoder", "deepseek", "other",  "bert",  "bertcased"};
+    char path[4096];
+
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fclose(open_source(path, names[i], ".json"));
 #ifndef HAVE_ICU
-        if (strcmp(names[i], "qwen2") && strcmp(names[i], "neox") && strcmp(names[i], "other"))
+        if (strcmp(names[i], "qwen2") && strcmp(names[i], "neox") && strcmp(names[i], "other") &&
+            strncmp(names[i], "bert", 4))
 #endif
-            check_tokenizer(names[i]);
+            check_tokenizer(names[i], path);
+    }
 }
 
 /* ---- tokenizer_config.json ------------------------------------------------------------------- */
@@ -163,7 +168,11 @@ static void test_refused(void **state)
     check_refused("llama2", "{\"add_prefix_space\": false}", "\"add_prefix_space\" is false, and");
     check_refused("gpt2", "{\"add_blank\": 1}", "\"add_blank\" is 1.0: this setting is not known");
     check_refused("gpt2", "{\"add_bos_token\": true, \"bos_token\": \"<x>\"}", "which is no token");
-    check_refused("bert", "{}", "its model is WordPiece");
+#ifdef HAVE_ICU
+    check_refused("bert", "{\"never_split\": [\"a\"]}", "\"never_split\" is");
+    check_refused("bert", "{\"do_lower\": true}",
+                  "\"do_lower\" is true: this setting is not known");
+#endif
 }
 
 /* vocab.json and merges.txt say nothing of the pattern: they are GPT-2's, or refused. */
@@ -191,6 +200,49 @@ static void test_pair(void **state)
     assert_int_equal(tokenizer_open(&t, directory), 0);
     tokenizer_close(&t);
 }
+
+#ifdef HAVE_ICU
+/* vocab.txt with the tokens of `name`, and a tokenizer_config.json. */
+static void check_words(const char *name, const char *config)
+{
+    char path[4096], command[9000];
+    json_t *root, *vocab, *id;
+    const char *token;
+
+    fclose(open_source(path, name, ".json"));
+    root = json_load_file(path, 0, NULL);
+    vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    snprintf(command, sizeof command, "rm -f %s/*; sort -n | cut -f 2 >%s/vocab.txt", directory,
+             directory);
+    FILE *f = popen(command, "w");
+    assert_true(vocab && f);
+    json_object_foreach(vocab, token, id)
+    {
+        fprintf(f, "%lld\t%s\n", (long long)json_integer_value(id), token);
+    }
+    assert_int_equal(pclose(f), 0);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", directory);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(config, f);
+    fclose(f);
+    check_tokenizer(name, directory);
+    json_decref(root);
+}
+
+static void test_words(void **state)
+{
+    struct tokenizer t;
+
+    (void)state;
+    check_words("bert", "{}");
+    check_words("bertcased", "{\"do_lower_case\": false, \"tokenizer_class\": \"BertTokenizer\"}");
+    assert_int_equal(tokenizer_open(&t, directory), 0);
+    assert_true(tokenizer_continues(&t, tokenizer_find(&t, "##e")));
+    assert_false(tokenizer_continues(&t, tokenizer_find(&t, "e")));
+    tokenizer_close(&t);
+}
+#endif
 
 /* A text of blanks alone, for which a pattern tries each end. */
 static void test_long_space(void **state)
@@ -231,6 +283,9 @@ int main(void)
         cmocka_unit_test(test_published),  cmocka_unit_test(test_config),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_pair),
         cmocka_unit_test(test_long_space),
+#ifdef HAVE_ICU
+        cmocka_unit_test(test_words),
+#endif
     };
 
     if (!mkdtemp(directory))

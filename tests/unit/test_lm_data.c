@@ -361,8 +361,14 @@ static void test_no_tokenizer(void **state)
 
     (void)state;
     check_no_tokenizer("{", "line");
-    check_no_tokenizer("{}", "its model is of no known type; BPE and Unigram");
-    check_no_tokenizer("{\"model\": {\"type\": \"WordPiece\"}}", "its model is WordPiece");
+    check_no_tokenizer("{}", "its model is of no known type; BPE, Unigram and WordPiece");
+    check_no_tokenizer("{\"model\": {\"type\": \"WordLevel\"}}", "its model is WordLevel");
+    check_no_tokenizer("{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}}}",
+                       "\"unk_token\" is missing");
+    check_no_tokenizer(
+        "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}, \"unk_token\": "
+        "\"a\", \"max_input_chars_per_word\": 0}}",
+        "\"model.max_input_chars_per_word\" is not in 1 to 1000");
     check_no_tokenizer("{\"model\": {\"type\": \"BPE\"}}", "no vocabulary");
     check_no_tokenizer("{\"model\": {\"type\": \"BPE\", \"dropout\": 0.5}}",
                        "\"model.dropout\" is");
@@ -371,8 +377,8 @@ static void test_no_tokenizer(void **state)
 #define MODEL "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}"
     check_no_tokenizer("{" MODEL ", \"pre_tokenizer\": {\"type\": \"FixedLength\"}}",
                        "pre_tokenizer of type FixedLength is not supported");
-    check_no_tokenizer("{" MODEL ", \"normalizer\": {\"type\": \"BertNormalizer\"}}",
-                       "normalizer of type BertNormalizer is not supported");
+    check_no_tokenizer("{" MODEL ", \"normalizer\": {\"type\": \"StripAccents\"}}",
+                       "normalizer of type StripAccents is not supported");
     check_no_tokenizer("{" MODEL ", \"added_tokens\": [{\"id\": 0, \"content\": \"x\"}]}",
                        "the added token x has the number of the token a");
     check_no_tokenizer("{" MODEL ", \"post_processor\": {\"type\": \"TemplateProcessing\","
