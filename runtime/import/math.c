@@ -341,8 +341,9 @@ static struct tensor binary_constant(struct recording *r, enum binary code, stru
     fold_begin(r, &f, 2, (struct tensor *const[]){&a, &b}, dtype);
     const int64_t n = r->failed ? 0 : tensor_numel(&f.out);
     for (int64_t k = 0; k < n; k++) {
-        const int64_t x = tensor_i(&f.in[0], k), y = tensor_i(&f.in[1], k);
-        const double v = value_of_floats(code, tensor_f(&f.in[0], k), tensor_f(&f.in[1], k));
+        const int64_t x = exact ? tensor_i(&f.in[0], k) : 0, y = exact ? tensor_i(&f.in[1], k) : 0;
+        const double v = value_of_floats(code, exact ? (double)x : tensor_f(&f.in[0], k),
+                                         exact ? (double)y : tensor_f(&f.in[1], k));
         const int64_t i = !exact ? whole(v) : value_of_whole(code, x, y);
         set(&f.out, k, v,
             !bits                ? i

@@ -20,46 +20,71 @@ struct mask {
     ckpt_tensor bias; /* CKPT_NONE: none */
 };
 
-static bool sees(const struct tensor *m, int64_t at)
+/* The matrices of a mask that is known: for each sample and head, rows of l queries over s keys. */
+struct grid {
+    const struct tensor *m;
+    int64_t l, s;
+    int64_t matrices; /* that differ in place: what is repeated is the same */
+};
+
+/* The place of row i of a matrix in the elements of the mask. */
+static int64_t row_of(const struct grid *g, int64_t matrix, int64_t i)
 {
-    return m->dtype == PT2_BOOL ? tensor_i(m, at) != 0 : tensor_f(m, at) == 0;
+    const struct tensor *m = g->m;
+    int64_t place = i * m->stride[m->ndim - 2];
+
+    for (int k = m->ndim - 3; k >= 0; k--) {
+        if (!m->stride[k])
+            continue;
+        place += matrix % m->shape[k] * m->stride[k];
+        matrix /= m->shape[k];
+    }
+    return place;
 }
 
-/* Whether a known mask only hides keys, for all samples and heads alike. */
-static bool is_plain(const struct tensor *m)
+static double value_at(const struct tensor *m, int64_t place)
 {
-    const int64_t n = m->shape[m->ndim - 2] * m->shape[m->ndim - 1];
-    struct tensor one = *m;
+    return pt2_is_float(m->dtype) ? m->f[place] : (double)m->i[place];
+}
 
-    for (int i = 0; i < m->ndim - 2; i++)
-        if (!one.stride[i])
-            one.shape[i] = 1; /* what is repeated is the same */
-    const int64_t all = tensor_numel(&one);
-    for (int64_t k = 0; k < all; k++) {
-        if (m->dtype != PT2_BOOL && tensor_f(&one, k) != 0 && tensor_f(&one, k) > -1e30)
-            return false;
-        if (sees(&one, k) != sees(&one, k % n))
-            return false;
+static bool sees(const struct tensor *m, int64_t place)
+{
+    return (value_at(m, place) == 0) != (m->dtype == PT2_BOOL);
+}
+
+/* Whether all matrices show query i the keys from `first` to before `end`, and hide the others. */
+static bool shows(const struct grid *g, int64_t i, int64_t first, int64_t end)
+{
+    const struct tensor *m = g->m;
+    const int64_t step = m->stride[m->ndim - 1];
+
+    for (int64_t n = 0; n < g->matrices; n++) {
+        int64_t place = row_of(g, n, i);
+        for (int64_t k = 0; k < g->s; k++, place += step) {
+            const bool seen = k >= first && k < end;
+            if (sees(m, place) != seen ||
+                (!seen && m->dtype != PT2_BOOL && value_at(m, place) > -1e30))
+                return false;
+        }
     }
     return true;
 }
 
 /* Compares with: query i of l at key p = s - l + i sees the keys in (p - window, p]. */
-static bool is_band(const struct tensor *m, int64_t l, int64_t s, int64_t window)
+static bool is_band(const struct grid *g, int64_t window)
 {
-    for (int64_t i = 0; i < l; i++)
-        for (int64_t k = 0; k < s; k++) {
-            const int64_t p = s - l + i;
-            if (sees(m, i * s + k) != (k <= p && k > p - window))
-                return false;
-        }
+    for (int64_t i = 0; i < g->l; i++) {
+        const int64_t p = g->s - g->l + i;
+        if (!shows(g, i, p - window + 1, p + 1))
+            return false;
+    }
     return true;
 }
 
-static bool sees_all(const struct tensor *m, int64_t n)
+static bool sees_all(const struct grid *g)
 {
-    for (int64_t k = 0; k < n; k++)
-        if (!sees(m, k))
+    for (int64_t i = 0; i < g->l; i++)
+        if (!shows(g, i, 0, g->s))
             return false;
     return true;
 }
@@ -67,16 +92,18 @@ static bool sees_all(const struct tensor *m, int64_t n)
 /* Recognises a mask that needs no bytes. */
 static bool recognise(const struct tensor *m, int64_t l, int64_t s, struct mask *to)
 {
+    struct grid g = {m, l, s, 1};
     int64_t window = 0;
 
-    if (!m->constant || m->ndim < 2 || m->shape[m->ndim - 2] != l || m->shape[m->ndim - 1] != s ||
-        !is_plain(m))
+    if (!m->constant || m->ndim < 2 || m->shape[m->ndim - 2] != l || m->shape[m->ndim - 1] != s)
         return false;
-    if (sees_all(m, l * s))
+    for (int i = 0; i < m->ndim - 2; i++)
+        g.matrices *= m->stride[i] ? m->shape[i] : 1;
+    if (sees_all(&g))
         return true;
     for (int64_t k = 0; k < s; k++)
-        window += sees(m, (l - 1) * s + k);
-    if (!window || l > s || !is_band(m, l, s, window))
+        window += sees(m, row_of(&g, 0, l - 1) + k * m->stride[m->ndim - 1]);
+    if (!window || l > s || !is_band(&g, window))
         return false;
     to->causal = true;
     to->window = window < s ? window : 0;
@@ -98,7 +125,9 @@ static struct mask read_mask(struct call *c, int64_t l, int64_t s)
 {
     struct mask m = {.bias = CKPT_NONE};
 
-    if (call_bool(c, "is_causal")) {
+    if (call_bool(c, "is_causal") && l == s) {
+        m.causal = l > 1;
+    } else if (call_bool(c, "is_causal")) {
         /* queries count from the first key on */
         struct tensor known = tensor_triangle(c->r, l, s, 0, false);
         if (!c->r->failed && !recognise(&known, l, s, &m))

@@ -146,6 +146,8 @@ static int64_t place_of(const struct tensor *a, int64_t at)
     int64_t place = 0;
 
     for (int i = a->ndim - 1; i >= 0; i--) {
+        if (a->shape[i] == 1)
+            continue;
         place += at % a->shape[i] * a->stride[i];
         at /= a->shape[i];
     }
