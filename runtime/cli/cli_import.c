@@ -209,7 +209,7 @@ static int run(const struct import_options *o, struct import_report *r)
     int missing = print_missing(r);
     if (missing)
         return cli_fail("%s: cannot be trained: %d ops are not supported", o->file, missing);
-    return o->graph_out ? import_graph_write(r, o->machine, o->graph_out) : 0;
+    return o->graph_out ? import_graph_write(r, o->machine, NULL, o->graph_out) : 0;
 }
 
 int cli_import(int argc, char **argv)

@@ -40,8 +40,8 @@ static const struct ckpt_option plan_table[] = {
     ROW("sweep", FLAG, sweep, NULL, "print step time against device budget"),
     RANGE("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
     RANGE("world", INT, world, "N",
-          "print memory and step time of a rank for 1, 2, 4 to N ranks and each way to shard; the "
-          "graph comes from --ranks 2 --plan-only --graph-out FILE (default: none)",
+          "print memory and step time of a rank for 1, 2, 4 to N ranks and each way to shard, of "
+          "--pt2 or of a graph from --ranks 2 --plan-only --graph-out FILE (default: none)",
           1, 1 << 20),
     RANGE("hosts", INT, hosts, "H",
           "with --world: number of hosts for N ranks (default: from ranks_per_host of the machine "
@@ -103,10 +103,6 @@ static int check_world(const struct plan_options *o)
                          (long long)o->world, (long long)o->world);
     if (!o->machine)
         return cli_usage("--world needs --machine");
-    if (o->pt2)
-        return cli_usage(
-            "--world plans a graph of two ranks, which a program writes with --ranks 2 "
-            "--plan-only --graph-out FILE: leave out --pt2");
     if (o->host || o->nvme)
         return cli_usage("--world plans without lower tiers: leave out --host and --nvme");
     if (o->sweep || o->plan_in || o->out || o->explain || o->timeline)
@@ -171,7 +167,7 @@ static int read_import(struct plan_job *job)
     if (!rc && job->o->dim && import_report_set_sizes(&r, job->o->dim))
         rc = cli_fail("--dim %s: %s", job->o->dim, ckpt_error(NULL));
     if (!rc)
-        rc = import_graph_write(&r, job->o->machine, path);
+        rc = import_graph_write(&r, job->o->machine, job->o->world != NO_WORLD ? "2" : NULL, path);
     if (!rc && graph_read(path, &job->graph))
         rc = cli_fail("%s", error_get());
     import_report_free(&r);

@@ -115,7 +115,7 @@ static void print_curve(const struct curve *c)
     const struct plan_job *job = c->job;
     const struct links *l = &job->machine.links;
     const struct row *last = &c->rows[c->n - 1];
-    printf("%s: a rank's step on %s%s, %lld ranks a host\n", job->o->graph, job->machine.name,
+    printf("%s: a rank's step on %s%s, %lld ranks a host\n", plan_source(job->o), job->machine.name,
            job->machine.estimate ? " (an estimate)" : "", (long long)l->ranks_per_host);
     printf("links: %.4g GB/s and %.3g us a hop within a host, %.4g GB/s a rank and %.3g us between "
            "hosts;\n%.3g us a collective, and %.3g of its time from what runs beside it\n\n",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/import_graph.h"
+#include <float.h>
 #include <stdlib.h>
 #include "ckpt_import.h"
 #include "cli/cli.h"
@@ -82,10 +83,11 @@ static int64_t batch_of(const struct step *s)
     return 1;
 }
 
-static int compile(ckpt *c, const struct import_report *r, struct step *s)
+/* Records the step, which writes its graph.  No plan takes less than no time, so none is made. */
+static int forecast(ckpt *c, const struct import_report *r, struct step *s)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    ckpt_program *program;
+    struct ckpt_forecast f = CKPT_FORECAST_INIT;
 
     if (ckpt_import_open(c, archive_path(r->archive), &s->m))
         return 1;
@@ -98,12 +100,11 @@ static int compile(ckpt *c, const struct import_report *r, struct step *s)
     s->out = calloc((size_t)s->n_out + 1, sizeof *s->out);
     if (!s->in || !s->out)
         return 1;
-    /* The plan is of no use: only the graph is. */
-    ckpt_plan_in_full(c, false);
-    return ckpt_compile(c, record, s, ckpt_adamw(c, &adamw), batch_of(s), &program);
+    return ckpt_forecast(c, record, s, ckpt_adamw(c, &adamw), batch_of(s), DBL_MIN, &f);
 }
 
-int import_graph_write(const struct import_report *r, const char *machine, const char *path)
+int import_graph_write(const struct import_report *r, const char *machine, const char *ranks,
+                       const char *path)
 {
     struct ckpt_options options = CKPT_OPTIONS_INIT;
     struct step s = {0};
@@ -113,10 +114,11 @@ int import_graph_write(const struct import_report *r, const char *machine, const
     options.vram = CKPT_VRAM_NONE;
     options.plan_only = true;
     options.machine = machine;
+    options.ranks = ranks;
     options.graph_out = path;
     if (ckpt_open(&c, &options))
         return cli_fail("%s", ckpt_error(NULL));
-    int rc = compile(c, r, &s);
+    int rc = forecast(c, r, &s);
     if (rc)
         rc = cli_fail("%s", *ckpt_error(c) ? ckpt_error(c) : "out of host memory");
     ckpt_import_close(s.m);

@@ -7,10 +7,11 @@
 
 /*
  * Records the step of an archive that was read, with AdamW, and writes its graph to a file: as the
- * backend of the machine (NULL: the CPU) computes it.  The loss is the model's own, or else the
- * squared distance of every float output from a target.  No weight is read.  Returns 0, or an exit
- * status after printing a message.
+ * backend of the machine (NULL: the CPU) computes it, in one of so many ranks (NULL: alone).  The
+ * loss is the model's own, or else the squared distance of every float output from a target.  No
+ * weight is read.  Returns 0, or an exit status after printing a message.
  */
-int import_graph_write(const struct import_report *r, const char *machine, const char *path);
+int import_graph_write(const struct import_report *r, const char *machine, const char *ranks,
+                       const char *path);
 
 #endif

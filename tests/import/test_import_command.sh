@@ -82,11 +82,17 @@ for name in norms meta; do
 done
 cmp "$work/norms.txt" "$work/meta.txt" || fail "two plans of one model"
 
+# Ranks: the step is recorded as that of one of them.
+run 0 ./ckpt plan --pt2 "$work/meta.pt2" --machine rtx4090 --world 4
+says "^$work/meta.pt2: a rank's step on"
+says '^best for 4 ranks: zero'
+run 1 ./ckpt plan --pt2 "$work/probe.pt2" --machine rtx4090 --world 4
+says "'unused' takes no part in the loss"
+
 run 2 ./ckpt import
 run 2 ./ckpt import "$work/probe.pt2" --machine rtx4090
 run 2 ./ckpt plan --pt2 "$work/probe.pt2" --graph "$work/probe.graph"
 run 2 ./ckpt plan --graph "$work/probe.graph" --dim x.0=4
-run 2 ./ckpt plan --pt2 "$work/probe.pt2" --machine rtx4090 --world 2
 run 1 ./ckpt import "$work/said"
 says 'is not a zip archive'
 [ -z "$(ls "$work/tmp")" ] || fail "a graph was left behind"
