@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The op table: every op of the library, for gradient rules and the bench tool. */
+/* Every op of the library, and what their rules share. */
 #ifndef CKPT_OPS_OPS_H
 #define CKPT_OPS_OPS_H
 
@@ -13,9 +13,6 @@
 #define OPS_DEF(op, ...)                                                                           \
     const struct ckpt_op_def op_##op = {                                                           \
         .size = sizeof(struct ckpt_op_def), .name = #op, __VA_ARGS__}
-
-/* Every op; the last entry is NULL. */
-extern const struct ckpt_op_def *const ops_table[];
 
 /* Records a call with one output; errors report the caller's file and line.  For ops/ and tape/. */
 ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,

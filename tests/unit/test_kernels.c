@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "kernels/kernel.h"
-#include "ops.h"
+#include "ops/table.h"
 
 static const struct kernel *const tables[] = {
     [CKPT_ON_CPU] = cpu_kernels, [CKPT_ON_CUDA] = cuda_kernels};

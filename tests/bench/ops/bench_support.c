@@ -5,7 +5,7 @@
 #include "context/context.h"
 #include "exec/program.h"
 #include "kernels/kernel.h"
-#include "ops.h"
+#include "ops/table.h"
 
 enum { MAX_OPS = 256, BACKENDS = 2, DTYPES = 2 };
 

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of ops, their names and hashes, apart from the helpers that all of them call: it knows
- * every op, and none knows it. */
+/* Names and hashes of calls, apart from the helpers that all ops call: this file knows ops whose
+ * attributes matter. */
 #include "attr.h"
 #include "shapes/conv.h"
 #include "expr/expr.h"
 #include "ops.h"
 #include "shapes/pool.h"
-
-const struct ckpt_op_def *const ops_table[] = {
-#define OP(name) &op_##name,
-#include "ops.def"
-    NULL};
 
 /* The attributes of an op that affect its time and do not follow from its shapes. */
 static uint64_t conv_hash(uint64_t h, const struct conv_attr *a)
