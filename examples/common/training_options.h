@@ -70,9 +70,9 @@ struct training_options {
               0, OPTION_REAL),                                                                     \
         RANGE("ema-decay", FLOAT, train.ema_decay, "X",                                            \
               "decay of the moving average (default " average ")", 0, OPTION_DECAY)
-#define BETA2_ROW                                                                                  \
-    RANGE("beta2", FLOAT, train.beta2, "X", "decay of AdamW's second moment (default 0.95)", 0,    \
-          OPTION_DECAY)
+#define BETA2_ROW(value)                                                                           \
+    RANGE("beta2", FLOAT, train.beta2, "X", "decay of AdamW's second moment (default " value ")",  \
+          0, OPTION_DECAY)
 /* what: the contents of a --dump file between loss and gradients. */
 #define LOG_ROWS(what)                                                                             \
     CKPT_OPTION_GROUP("Logs"),                                                                     \

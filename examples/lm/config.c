@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Presets and config.json: see config.h. */
+/* config.json: see config.h. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,88 +8,6 @@
 #include "../common/settings.h"
 #include "ckpt_tools.h"
 #include "config.h"
-
-/* ---- presets ------------------------------------------------------------------------------- */
-
-struct preset {
-    const char *name;
-    enum lm_family family;
-    int64_t vocabulary, positions, width, layers, heads, kv_heads, head, mlp;
-    bool tied;
-    double eps, factor; /* factor: of the RoPE scaling; 0: none */
-};
-
-/* Published values, from each model's config.json. */
-static const struct preset presets[] = {
-    {"tiny", LM_GPT2, 256, 256, 128, 4, 4, 4, 32, 512, true, 1e-5, 0},
-    {"tiny-llama", LM_LLAMA, 256, 256, 128, 4, 4, 2, 32, 384, false, 1e-5, 0},
-    {"tiny-qwen", LM_QWEN2, 256, 256, 128, 4, 4, 2, 32, 384, true, 1e-6, 0},
-    {"gpt2-124M", LM_GPT2, 50257, 1024, 768, 12, 12, 12, 64, 3072, true, 1e-5, 0},
-    {"gpt2-355M", LM_GPT2, 50257, 1024, 1024, 24, 16, 16, 64, 4096, true, 1e-5, 0},
-    {"gpt2-774M", LM_GPT2, 50257, 1024, 1280, 36, 20, 20, 64, 5120, true, 1e-5, 0},
-    {"gpt2-1558M", LM_GPT2, 50257, 1024, 1600, 48, 25, 25, 64, 6400, true, 1e-5, 0},
-    {"llama3.2-1B", LM_LLAMA, 128256, 131072, 2048, 16, 32, 8, 64, 8192, true, 1e-5, 32},
-    {"llama3.2-3B", LM_LLAMA, 128256, 131072, 3072, 28, 24, 8, 128, 8192, true, 1e-5, 32},
-    {"llama3.1-8B", LM_LLAMA, 128256, 131072, 4096, 32, 32, 8, 128, 14336, false, 1e-5, 8},
-    {"qwen2.5-0.5B", LM_QWEN2, 151936, 32768, 896, 24, 14, 2, 64, 4864, true, 1e-6, 0},
-    {"qwen2.5-1.5B", LM_QWEN2, 151936, 131072, 1536, 28, 12, 2, 128, 8960, true, 1e-6, 0},
-    {"qwen2.5-3B", LM_QWEN2, 151936, 32768, 2048, 36, 16, 2, 128, 11008, true, 1e-6, 0},
-    {"qwen2.5-7B", LM_QWEN2, 152064, 131072, 3584, 28, 28, 4, 128, 18944, false, 1e-6, 0},
-    {"qwen2.5-14B", LM_QWEN2, 152064, 131072, 5120, 48, 40, 8, 128, 13824, false, 1e-5, 0},
-    {"qwen2.5-32B", LM_QWEN2, 152064, 131072, 5120, 64, 40, 8, 128, 27648, false, 1e-5, 0},
-};
-
-const char *lm_family_name(enum lm_family family)
-{
-    static const char *const names[] = {
-        [LM_GPT2] = "gpt2", [LM_LLAMA] = "llama", [LM_QWEN2] = "qwen2"};
-
-    return names[family];
-}
-
-static void take_preset(struct lm_config *c, const struct preset *p)
-{
-    *c = (struct lm_config){.family = p->family,
-                            .vocabulary = p->vocabulary,
-                            .positions = p->positions,
-                            .width = p->width,
-                            .layers = p->layers,
-                            .heads = p->heads,
-                            .kv_heads = p->kv_heads,
-                            .head = p->head,
-                            .mlp = p->mlp,
-                            .tied = p->tied,
-                            .eps = p->eps,
-                            .theta = p->family == LM_QWEN2 ? 1e6 : 5e5,
-                            .spread = 0.02,
-                            .scaling = {p->factor, 1, 4, 8192},
-                            .begin = -1,
-                            .pad = -1};
-    if (p->vocabulary == 50257)
-        c->begin = 50256;
-    if (p->vocabulary == 128256)
-        c->begin = 128000;
-    if (p->vocabulary > 128256)
-        c->begin = 151643;
-    if (c->begin >= 0)
-        c->end = (struct lm_ids){1, {p->vocabulary == 128256 ? 128001 : c->begin}};
-}
-
-int lm_config_preset(struct lm_config *c, const char *name)
-{
-    enum { N = sizeof presets / sizeof *presets };
-    char all[512] = "";
-    size_t at = 0;
-
-    for (int i = 0; i < N; i++) {
-        if (!strcmp(name, presets[i].name)) {
-            take_preset(c, &presets[i]);
-            return 0;
-        }
-        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", presets[i].name);
-    }
-    return say_fail("--model %s: no such preset and no config.json; the presets are %s", name, all);
-}
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
@@ -146,6 +64,22 @@ static const struct json_keys qwen2_keys[] = {JSON_MORE(rotary_keys),
                                               JSON_UNUSED("sliding_window max_window_layers"),
                                               JSON_ONLY("attention_bias", "true"), JSON_END};
 
+/* Rates of dropout and the pooler of another model are not used. */
+static const struct json_keys bert_keys[] = {
+    JSON_ONLY("is_decoder", "false"),
+    JSON_MORE(common_keys),
+    JSON_READ("max_position_embeddings hidden_size num_hidden_layers num_attention_heads "
+              "intermediate_size layer_norm_eps"),
+    JSON_UNUSED(
+        "hidden_dropout_prob attention_probs_dropout_prob classifier_dropout directionality "
+        "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
+        "pooler_size_per_head pooler_type"),
+    JSON_ONLY("type_vocab_size", "2"),
+    JSON_ONLY("hidden_act", "gelu"),
+    JSON_ONLY("position_embedding_type", "absolute"),
+    JSON_ONLY("tie_word_embeddings", "true"),
+    JSON_END};
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 static int64_t get_token(const struct settings *s, const char *key)
@@ -184,6 +118,36 @@ static void read_gpt2(struct settings *s, struct lm_config *c)
     c->eps = settings_real(s, s->root, "layer_norm_epsilon", 1e-5);
     c->tied = true;
     settings_allow(s, gpt2_keys);
+}
+
+/* Whether the class has the head for pairs of texts. */
+static bool has_pairs(const struct settings *s)
+{
+    const json_t *name;
+    bool has = false;
+    size_t i;
+
+    json_array_foreach(settings_find(s, "architectures"), i, name)
+    {
+        const char *text = json_string_value(name);
+        has |= text && !strcmp(text, "BertForPreTraining");
+    }
+    return has;
+}
+
+static void read_bert(struct settings *s, struct lm_config *c)
+{
+    c->positions = settings_int(s, "max_position_embeddings", 512);
+    c->width = settings_int(s, "hidden_size", -1);
+    c->layers = settings_layers(s, "num_hidden_layers", -1);
+    c->heads = c->kv_heads = settings_int(s, "num_attention_heads", -1);
+    c->head = c->heads > 0 ? c->width / c->heads : 0;
+    c->mlp = settings_int(s, "intermediate_size", -1);
+    c->eps = settings_real(s, s->root, "layer_norm_eps", 1e-12);
+    c->pad = c->pad < 0 ? 0 : c->pad; /* as the class has it */
+    c->tied = true;
+    c->pairs = has_pairs(s);
+    settings_allow(s, bert_keys);
 }
 
 /* The key is "rope_scaling", or "rope_parameters" in files of newer versions. */
@@ -256,13 +220,13 @@ static int find_family(const struct settings *s, enum lm_family *family)
         return 0;
     }
 
-    for (int i = LM_GPT2; i <= LM_QWEN2; i++) {
-        if (type && !strcmp(type, lm_family_name((enum lm_family)i))) {
+    for (int i = 0; i < LM_FAMILIES; i++) {
+        if (type && !strcmp(type, lm_traits_of((enum lm_family)i)->type)) {
             *family = (enum lm_family)i;
             return 0;
         }
     }
-    return say_fail("%s: \"model_type\" is %s%s%s; known are gpt2, llama, mistral and qwen2",
+    return say_fail("%s: \"model_type\" is %s%s%s; known are gpt2, llama, mistral, qwen2 and bert",
                     s->path, type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
 }
 
@@ -276,7 +240,7 @@ static int read_root(struct settings *s, struct lm_config *c)
     c->begin = get_token(s, "bos_token_id");
     c->pad = get_token(s, "pad_token_id");
     lm_ids_read(s, "eos_token_id", &c->end);
-    (c->family == LM_GPT2 ? read_gpt2 : read_llama)(s, c);
+    (c->family == LM_GPT2 ? read_gpt2 : c->family == LM_BERT ? read_bert : read_llama)(s, c);
     return s->failed ? -1 : lm_config_check(c, s->path);
 }
 
@@ -287,20 +251,6 @@ int lm_config_read(struct lm_config *c, const char *path)
 
     settings_close(&s);
     return rc;
-}
-
-int lm_config_check(const struct lm_config *c, const char *where)
-{
-    if (c->heads < 1 || c->kv_heads < 1 || c->heads % c->kv_heads)
-        return say_fail("%s: %lld heads are not a multiple of %lld heads of keys and values", where,
-                        (long long)c->heads, (long long)c->kv_heads);
-    if (c->head < 1 || (c->family == LM_GPT2 && c->width % c->heads))
-        return say_fail("%s: width %lld does not divide into %lld heads", where,
-                        (long long)c->width, (long long)c->heads);
-    if (c->family != LM_GPT2 && c->head % 2)
-        return say_fail("%s: heads of width %lld: rotary embedding needs an even width", where,
-                        (long long)c->head);
-    return 0;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -388,12 +338,28 @@ static void write_llama(const struct lm_config *c, struct writing *o)
     write_rope(c, o);
 }
 
+static void write_bert(const struct lm_config *c, struct writing *o)
+{
+    set(o, "architectures", json_pack("[s]", c->pairs ? "BertForPreTraining" : "BertForMaskedLM"));
+    set_int(o, "max_position_embeddings", c->positions);
+    set_int(o, "hidden_size", c->width);
+    set_int(o, "num_hidden_layers", c->layers);
+    set_int(o, "num_attention_heads", c->heads);
+    set_int(o, "intermediate_size", c->mlp);
+    set_int(o, "type_vocab_size", 2);
+    set_text(o, "hidden_act", "gelu");
+    set_text(o, "position_embedding_type", "absolute");
+    set(o, "layer_norm_eps", json_real(c->eps));
+    set(o, "hidden_dropout_prob", json_real(0)); /* this program uses no dropout */
+    set(o, "attention_probs_dropout_prob", json_real(0));
+}
+
 int lm_config_write(const struct lm_config *c, const char *path)
 {
     struct ckpt_replacement *file;
     struct writing w = {.root = json_object()}, *o = &w;
 
-    set_text(o, "model_type", lm_family_name(c->family));
+    set_text(o, "model_type", lm_traits(c)->type);
     set_int(o, "vocab_size", c->vocabulary);
     set(o, "tie_word_embeddings", json_boolean(c->tied));
     set(o, "initializer_range", json_real(c->spread));
@@ -401,7 +367,7 @@ int lm_config_write(const struct lm_config *c, const char *path)
     set_token(o, "bos_token_id", c->begin);
     set_token(o, "pad_token_id", c->pad);
     write_ends(o, &c->end);
-    (c->family == LM_GPT2 ? write_gpt2 : write_llama)(c, o);
+    (c->family == LM_GPT2 ? write_gpt2 : c->family == LM_BERT ? write_bert : write_llama)(c, o);
     int rc = w.failed ? say_fail("%s: no memory to write it", path) : 0;
     if (!rc && ckpt_replace_open(&file, path))
         rc = say_fail("%s", ckpt_error(NULL));

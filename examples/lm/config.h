@@ -7,7 +7,20 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum lm_family { LM_GPT2, LM_LLAMA, LM_QWEN2 };
+enum lm_family { LM_GPT2, LM_LLAMA, LM_QWEN2, LM_BERT, LM_FAMILIES };
+
+/* What the families differ in. */
+struct lm_traits {
+    const char *type, *title; /* "model_type" of config.json; for messages */
+    bool rotary;              /* rotary positions, RMS norms, a gated MLP; else learned positions */
+    bool masked; /* reads both sides and predicts masked tokens; else the past, and the next one */
+    const char *embedding, *head; /* names in files; head: where it is the embedding, too */
+    const char *prefix;           /* of all names in some files; NULL: none */
+    double theta;                 /* base of the rotary embedding of presets */
+    /* published settings of training */
+    int64_t length, warmup;
+    double lr, weight_decay, beta2;
+};
 
 /* rope_scaling "llama3": frequencies of long wavelengths are divided by factor. */
 struct lm_rope_scaling {
@@ -27,6 +40,7 @@ struct lm_config {
     int64_t vocabulary, positions;                     /* positions: longest sequence */
     int64_t width, layers, heads, kv_heads, head, mlp; /* head: width of one head */
     bool tied;     /* the output head shares the embedding's weights */
+    bool pairs;    /* BERT: has a pooler, and a head that says whether two texts are neighbours */
     double eps;    /* epsilon of the norms */
     double theta;  /* base of the rotary embedding */
     double spread; /* standard deviation of the initial weights */
@@ -52,6 +66,7 @@ int lm_config_write(const struct lm_config *c, const char *path);
  * `where`. */
 int lm_config_check(const struct lm_config *c, const char *where);
 
-const char *lm_family_name(enum lm_family family);
+const struct lm_traits *lm_traits(const struct lm_config *c);
+const struct lm_traits *lm_traits_of(enum lm_family family);
 
 #endif

@@ -24,10 +24,23 @@ static const char *shipped(void)
     return NULL;
 }
 
+/* Documents of random tokens behind the marks, which fill whole samples. */
+static void fill_documents(const struct lm_run *r, const float *u, int64_t n, int32_t *token)
+{
+    const struct masking *m = &r->masking;
+    const int64_t room = masking_room(m->length, m->pairs), first = m->marks.mask + 1;
+
+    for (int64_t i = 0; i < n; i++)
+        token[i] = i % (room + 1) == room
+                       ? m->marks.end
+                       : (int32_t)(first + (int64_t)(u[i] * (float)(m->vocabulary - first)));
+}
+
 /* Random tokens for one step, for timings. */
 static int noise(struct tokens *t, const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
+    const bool masked = lm_traits(&o->config)->masked;
     int64_t n = o->train.batch * ckpt_ranks(r->context) * o->length + 1;
     float *u = malloc((size_t)n * sizeof *u);
 
@@ -44,8 +57,13 @@ static int noise(struct tokens *t, const struct lm_run *r)
         return say_fail("no memory for %lld tokens", (long long)n);
     }
     ckpt_fill_uniform((uint64_t)o->library.seed, 0, STREAM_NOISE, u, n);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !masked; i++)
         t->shard->held[i] = (int32_t)(u[i] * (float)o->config.vocabulary);
+    if (masked) {
+        const int64_t whole = masking_room(o->length, o->next_sentence) + 1;
+        t->count = t->shard->count = n / whole * whole;
+        fill_documents(r, u, t->count, t->shard->held);
+    }
     free(u);
     return 0;
 }
@@ -59,25 +77,172 @@ static bool has_bytes(const struct tokens *t)
     return false;
 }
 
+/* ---- masked models --------------------------------------------------------------------------- */
+
+/* Without a tokenizer: the numbers of the published vocabularies; those behind the bytes of a text.
+ */
+static const struct marks published = {101, 102, 103, 0}, behind_bytes = {257, 258, 259, 256};
+
+static int find_mark(const struct tokenizer *t, const char *name, int32_t *mark)
+{
+    *mark = tokenizer_find(t, name);
+    return *mark < 0 ? say_fail("the tokenizer has no %s, which BERT needs", name) : 0;
+}
+
+static int read_marks(const struct tokenizer *t, struct marks *m)
+{
+    return find_mark(t, "[CLS]", &m->begin) || find_mark(t, "[SEP]", &m->end) ||
+                   find_mark(t, "[MASK]", &m->mask) || find_mark(t, "[PAD]", &m->pad)
+               ? -1
+               : 0;
+}
+
+static int set_marks(struct masking *m, const struct marks *to)
+{
+    const int32_t all[] = {to->begin, to->end, to->mask, to->pad};
+
+    m->marks = *to;
+    for (int i = 0; i < 4; i++)
+        if (all[i] >= m->vocabulary)
+            return say_fail("[CLS], [SEP], [MASK] and [PAD] are tokens %ld, %ld, %ld and %ld, and "
+                            "the model has %lld; give --tokenizer FILE",
+                            (long)all[0], (long)all[1], (long)all[2], (long)all[3],
+                            (long long)m->vocabulary);
+    return 0;
+}
+
+static int begin_masking(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    struct marks marks = published;
+
+    r->masking = (struct masking){.length = o->length,
+                                  .most = lm_options_targets(o),
+                                  .vocabulary = o->config.vocabulary,
+                                  .share = o->mask_share,
+                                  .words = o->whole_words ? &r->tokenizer : NULL,
+                                  .pairs = o->next_sentence,
+                                  .seed = (uint64_t)o->library.seed};
+    if (r->tokenizer.bytes && o->whole_words)
+        return say_fail("--whole-words needs --tokenizer FILE, whose tokens say where words begin");
+    if (!r->tokenizer.bytes && read_marks(&r->tokenizer, &marks))
+        return -1;
+    return set_marks(&r->masking, &marks);
+}
+
+/* The first blank line from `at` on, or the end; *next: behind it. */
+static int64_t document_end(const char *text, int64_t at, int64_t bytes, int64_t *next)
+{
+    for (int64_t i = at; i < bytes; i++) {
+        int64_t k = i + 1;
+        while (text[i] == '\n' && k < bytes &&
+               (text[k] == ' ' || text[k] == '\t' || text[k] == '\r'))
+            k++;
+        *next = k + 1;
+        if (text[i] == '\n' && k < bytes && text[k] == '\n')
+            return i;
+    }
+    return *next = bytes;
+}
+
+static int append(struct lm_run *r, int32_t **ids, int64_t *n, const int32_t *more, int64_t m)
+{
+    int32_t *grown = realloc(*ids, (size_t)(*n + m + 1) * sizeof *grown);
+
+    if (!grown)
+        return say_fail("no memory for the tokens of a text");
+    memcpy(grown + *n, more, (size_t)m * sizeof *grown);
+    *n += m;
+    grown[(*n)++] = r->masking.marks.end;
+    *ids = grown;
+    return 0;
+}
+
+/* The documents of a text, which blank lines divide, each with a mark behind it. */
+static int32_t *encode_documents(void *user, const char *path, const char *text, int64_t bytes,
+                                 int64_t *n)
+{
+    struct lm_run *r = user;
+    int32_t *ids = NULL;
+    int rc = 0;
+
+    *n = 0;
+    if (r->tokenizer.bytes)
+        rc = lm_options_check_bytes(&r->options) || set_marks(&r->masking, &behind_bytes) ? -1 : 0;
+    for (int64_t at = 0, next; at < bytes && !rc; at = next) {
+        int64_t end = document_end(text, at, bytes, &next), m;
+        int32_t *one = tokenizer_encode(&r->tokenizer, path, text + at, end - at, &m);
+        rc = one ? append(r, &ids, n, one, m) : -1;
+        free(one);
+    }
+    if (!rc && !ids)
+        rc = say_fail("%s: is empty", path);
+    if (!rc)
+        return ids;
+    free(ids);
+    return NULL;
+}
+
+/* What a masked model asks of its data, which may be none. */
+static int check_documents(const struct lm_run *r, const struct dataset *d)
+{
+    const struct masking *m = &r->masking;
+
+    for (int i = 0; i < d->tokens.n; i++)
+        if (m->marks.mask == behind_bytes.mask && !d->tokens.shard[i].held)
+            return say_fail("%s: tokens in a file and a text as bytes have different marks; give "
+                            "--tokenizer FILE",
+                            d->tokens.shard[i].path);
+    if (m->pairs && d->rows && d->piece[0].document == d->piece[d->rows - 1].document)
+        return say_fail("%s: has one document; --next-sentence needs two: blank lines divide those "
+                        "of a text, [SEP] those of a file of tokens",
+                        d->tokens.shard[0].path);
+    return 0;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
 static int open_files(struct lm_run *r, struct dataset *d, const char *pattern, bool shuffled)
 {
     const struct lm_options *o = &r->options;
-    bool encodes = !r->tokenizer.bytes;
+    const bool encodes = !r->tokenizer.bytes, masked = lm_traits(&o->config)->masked;
     struct tokens t;
 
     if (!strcmp(pattern, "random")) {
         if (noise(&t, r))
             return -1;
         shuffled = false;
-    } else if (tokens_open(&t, pattern, encodes ? tokenizer_encode : NULL, &r->tokenizer)) {
+    } else if (masked
+                   ? tokens_open(&t, pattern, encode_documents, r)
+                   : tokens_open(&t, pattern, encodes ? tokenizer_encode : NULL, &r->tokenizer)) {
         return -1;
     }
     if (has_bytes(&t) && lm_options_check_bytes(o)) {
         tokens_close(&t);
         return -1;
     }
-    return dataset_open(d, &t, o->length, o->config.vocabulary, (uint64_t)o->library.seed,
-                        shuffled);
+    const struct marks *m = &r->masking.marks;
+    const struct document_ends ends = {{m->begin, m->end, m->pad}};
+    int64_t length = masked ? masking_room(o->length, o->next_sentence) : o->length;
+    return dataset_open(d, &t, length, o->config.vocabulary, (uint64_t)o->library.seed, shuffled,
+                        masked ? &ends : NULL);
+}
+
+/* The inputs of a sample.  Without padding in the data there are no lengths: attention to all
+ * tokens has faster kernels. */
+static void set_widths(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    int64_t *w = r->width;
+
+    w[LM_TOKENS] = o->length;
+    w[LM_TARGETS] = lm_options_targets(o);
+    if (!lm_traits(&o->config)->masked)
+        return;
+    w[LM_PLACES] = w[LM_TARGETS];
+    w[LM_SEGMENTS] = o->length;
+    w[LM_LENGTHS] = r->data.padded || r->validation.padded;
+    w[LM_PAIRS] = o->next_sentence;
 }
 
 int lm_data_open(struct lm_run *r)
@@ -87,10 +252,14 @@ int lm_data_open(struct lm_run *r)
     char tokens[32], rows[32];
 
     if (!data || tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ||
+        (lm_traits(&o->config)->masked && begin_masking(r)) ||
         open_files(r, &r->data, data, !o->in_order))
         return -1;
     if (o->validation && open_files(r, &r->validation, o->validation, false))
         return -1;
+    if (check_documents(r, &r->data) || check_documents(r, &r->validation))
+        return -1;
+    set_widths(r);
     snprintf(r->title, sizeof r->title, "data: %s, %s tokens in %d file%s, %s samples of %lld",
              data, say_count(tokens, r->data.tokens.count), r->data.tokens.n,
              r->data.tokens.n > 1 ? "s" : "", say_count(rows, r->data.rows), (long long)o->length);

@@ -94,11 +94,11 @@ static int count_rows(struct dataset *d)
 }
 
 int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length, int64_t limit,
-                 uint64_t seed, bool shuffled)
+                 uint64_t seed, bool shuffled, const struct document_ends *ends)
 {
     *d = (struct dataset){
         .tokens = *tokens, .length = length, .limit = limit, .seed = seed, .shuffled = shuffled};
-    if (!check_vocabulary(d) && !count_rows(d))
+    if (!check_vocabulary(d) && !(ends ? dataset_find_documents(d, ends) : count_rows(d)))
         return 0;
     dataset_close(d);
     return -1;
@@ -109,11 +109,11 @@ void dataset_close(struct dataset *d)
     if (d->tokens.shard)
         tokens_close(&d->tokens);
     free(d->first_row);
+    free(d->piece);
     *d = (struct dataset){.rows = 0};
 }
 
-/* The shard that contains a row. */
-static int find_shard(const struct dataset *d, int64_t row)
+int dataset_shard(const struct dataset *d, int64_t row)
 {
     int low = 0, high = d->tokens.n - 1;
 
@@ -131,7 +131,7 @@ static int find_shard(const struct dataset *d, int64_t row)
 static int read_row(struct dataset *d, int64_t row, int32_t *buffer, bool *trained, int32_t *inputs,
                     int32_t *targets)
 {
-    int shard = find_shard(d, row);
+    int shard = dataset_shard(d, row);
     int64_t first = (row - d->first_row[shard]) * d->length;
 
     if (tokens_read(&d->tokens, shard, first, d->length + 1, d->limit, buffer, trained))

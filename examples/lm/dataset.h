@@ -5,6 +5,12 @@
 
 #include "tokens.h"
 
+/* A part of a document: n tokens of its shard from `begin` on. */
+struct piece {
+    int64_t begin;
+    int32_t n, document;
+};
+
 /*
  * The tokens of each shard are cut into rows of `length`; each token's target is the next token, as
  * in llm.c and LLMQ.  The remainder at the end of a shard is unused.  Sample s of a run is row
@@ -13,19 +19,38 @@
  */
 struct dataset {
     struct tokens tokens;
-    int64_t length; /* tokens per row */
+    int64_t length; /* tokens per row; of a piece, at most */
     int64_t rows;
     int64_t *first_row; /* first row of each shard; the last entry is the number of rows */
     int64_t limit;      /* tokens must be below this: the model's vocabulary */
     uint64_t seed;
-    bool shuffled; /* false: rows are read in file order */
+    bool shuffled;       /* false: rows are read in file order */
+    struct piece *piece; /* the rows, where these are parts of documents, or NULL */
+    bool padded;         /* some pieces are shorter than `length` */
 };
 
-/* Cuts the open `tokens` into rows; the dataset owns them from then on.  Returns 0, or -1 after an
- * error message. */
+struct document_ends;
+/* Cuts the open `tokens` into rows; the dataset owns them from then on.  ends: rows are pieces of
+ * documents that end there, or NULL.  Returns 0, or -1 after an error message. */
 int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length, int64_t limit,
-                 uint64_t seed, bool shuffled);
+                 uint64_t seed, bool shuffled, const struct document_ends *ends);
 void dataset_close(struct dataset *d);
+
+/* A document ends at any of these tokens, which are in none, and at the end of its shard. */
+enum { DOCUMENT_ENDS = 3 };
+struct document_ends {
+    int32_t token[DOCUMENT_ENDS];
+};
+
+/* For dataset_open: reads all tokens once, and makes each row a piece of one document.  Returns 0,
+ * or -1 after an error message. */
+int dataset_find_documents(struct dataset *d, const struct document_ends *ends);
+
+/* Reads up to `most` tokens of a piece.  Returns their number, or -1 after an error message. */
+int dataset_read_piece(struct dataset *d, int64_t row, int64_t most, int32_t *tokens);
+
+/* The shard that contains a row. */
+int dataset_shard(const struct dataset *d, int64_t row);
 
 /* The row of a sample; sample >= 0. */
 int64_t dataset_row(const struct dataset *d, int64_t sample);

@@ -7,7 +7,7 @@ static void put_model(FILE *f, const struct lm_run *r)
 {
     const struct lm_config *m = &r->model.config;
 
-    json_put_string(f, "family", lm_family_name(m->family));
+    json_put_string(f, "family", lm_traits(m)->type);
     json_put_int(f, "hidden", m->width);
     json_put_int(f, "layers", m->layers);
     json_put_int(f, "heads", m->heads);
@@ -15,7 +15,8 @@ static void put_model(FILE *f, const struct lm_run *r)
     json_put_int(f, "mlp", m->mlp);
     json_put_int(f, "vocabulary", m->vocabulary);
     json_put_int(f, "parameters", r->trainable);
-    json_put_float(f, "token_flops", lm_token_flops(m, r->options.length), ", ");
+    json_put_float(f, "token_flops",
+                   lm_token_flops(m, r->options.length, lm_options_targets(&r->options)), ", ");
 }
 
 void lm_describe(const void *run, FILE *f)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lm-train: trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget, on files of tokens or text,
- * from random initial values or from Hugging Face weights.
+ * lm-train: trains GPT-2, Llama 3, Qwen 2.5 and BERT inside a memory budget, on files of tokens or
+ * text, from random initial values or from Hugging Face weights.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -20,10 +20,17 @@ static void introduce(const void *run)
 
     printf("model: %s, %s trainable parameters (hidden %lld, %lld layers, %lld heads, "
            "%lld of keys, vocabulary %lld, %s)\n",
-           lm_family_name(c->family), say_count(count, r->trainable), (long long)c->width,
+           lm_traits(c)->type, say_count(count, r->trainable), (long long)c->width,
            (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
            (long long)c->vocabulary, r->options.dtype);
     say_print("%s\n", r->title);
+    if (lm_traits(c)->masked)
+        printf("masks: %lld of %lld tokens of a sample at most%s%s; [CLS] %ld, [SEP] %ld, [MASK] "
+               "%ld\n",
+               (long long)r->masking.most, (long long)r->data.length,
+               r->masking.words ? ", whole words" : "", r->masking.pairs ? ", pairs" : "",
+               (long)r->masking.marks.begin, (long)r->masking.marks.end,
+               (long)r->masking.marks.mask);
 }
 
 /* NULL for what names no single file: a pattern, "random", "bytes", a preset. */

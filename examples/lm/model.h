@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-2, Llama 3 and Qwen 2.5: decoders whose parameters have Hugging Face's names. */
+/* GPT-2, Llama 3 and Qwen 2.5, which continue texts, and BERT, which fills in masked tokens: models
+ * whose parameters have Hugging Face's names. */
 #ifndef LM_MODEL_H
 #define LM_MODEL_H
 
@@ -11,28 +12,56 @@ struct lm {
     enum ckpt_dtype dtype;
     struct ckpt_nn_embedding tokens, places; /* places: GPT-2's learned positions */
     struct ckpt_nn_transformer_layer *block; /* [config.layers] */
-    struct ckpt_nn_norm norm;
+    struct ckpt_nn_norm norm;                /* the last one before the head */
     ckpt_tensor head; /* [vocabulary, width]: its own tensor, or the embedding's where tied */
+    /* of BERT alone */
+    ckpt_tensor segments, head_bias;     /* [2, width] of the two texts; [vocabulary] */
+    struct ckpt_nn_norm first;           /* of the embeddings */
+    struct ckpt_nn_linear transform;     /* before `norm` */
+    struct ckpt_nn_linear pooler, pairs; /* of the first token; none without config.pairs */
 };
 
-/* Makes the parameters in c.  Returns 0 or CKPT_ENOMEM; other errors are recorded in c. */
-int lm_create(struct lm *m, ckpt *c, const struct lm_config *config, enum ckpt_dtype dtype);
+/* The inputs of a program, all i32, in samples of T tokens.  K: most predictions of a sample. */
+enum lm_input {
+    LM_TOKENS,   /* [B, T] */
+    LM_TARGETS,  /* [B, T], of masked models [B, K]; DATASET_IGNORED: none */
+    LM_PLACES,   /* [B, K]: where in its sample each target is */
+    LM_SEGMENTS, /* [B, T]: 0 or 1, the text of a token */
+    LM_LENGTHS,  /* [B]: tokens of a sample; the rest of it is padding */
+    LM_PAIRS,    /* [B]: 0: the two texts are neighbours, 1: they are not */
+    LM_INPUTS
+};
+
+/* Makes the parameters in c; trains_pairs: also those of the head for pairs are trained.  Returns 0
+ * or CKPT_ENOMEM; other errors are recorded in c. */
+int lm_create(struct lm *m, ckpt *c, const struct lm_config *config, enum ckpt_dtype dtype,
+              bool trains_pairs);
 void lm_free(struct lm *m);
 
-/* Records the model up to the last norm: tokens i32 [B, T], result [B, T, width]. */
-ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens);
+/* Records the layers: [B, T, width].  Of in, a masked model needs all but targets, lengths (no
+ * sample is padded) and pairs; the others need the tokens. */
+ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_INPUTS]);
 
-/* Records the loss from the result x of lm_hidden: the mean over all targets (i32 [B, T]) except
- * DATASET_IGNORED ones.  chunk: as in ckpt_cross_entropy_spec. */
+/* The rows of lm_hidden's result that the head reads, after the last norm: all, or those at the
+ * places [B, K]. */
+ckpt_tensor lm_rows(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor places);
+
+/* Records the loss of rows: the mean over all targets of the step except DATASET_IGNORED ones.
+ * chunk: as in ckpt_cross_entropy_spec. */
 ckpt_tensor lm_cross_entropy(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor targets,
                              int64_t chunk);
+
+/* The loss of the head for pairs, from lm_hidden's result: each sample's, or the mean over those of
+ * the step. */
+ckpt_tensor lm_pairs_loss(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor pairs,
+                          enum ckpt_reduction reduction);
 
 /* Rows [N, width] to scores [N, vocabulary], fp32. */
 ckpt_tensor lm_scores(const struct lm *m, ckpt_tape *t, ckpt_tensor rows);
 
 /* Training FLOPs per token, as published figures count them: 6 per parameter of a matrix product,
- * plus attention to `length` tokens. */
-double lm_token_flops(const struct lm_config *c, int64_t length);
+ * plus attention to `length` tokens.  targets: of a sample of that length. */
+double lm_token_flops(const struct lm_config *c, int64_t length, int64_t targets);
 
 /* ---- shared by the files of the model ------------------------------------------------------ */
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "ckpt_ops.h"
 #include "ckpt_tools.h"
+#include "masked.h"
 #include "options.h"
 #include "../common/settings.h"
 #include "../tokenizer/tokenizer.h"
@@ -14,12 +15,14 @@
 
 static const char usage[] =
     "Usage: lm-train [OPTION]...\n\n"
-    "Trains GPT-2, Llama 3 or Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
-    "GPT-2 on the bytes of the included text.\n"
+    "Trains GPT-2, Llama 3, Qwen 2.5 or BERT inside a memory budget.  Without options: a\n"
+    "tiny GPT-2 on the bytes of the included text.\n"
     "\nExamples:\n  lm-train --model Qwen2.5-0.5B --load Qwen2.5-0.5B --data text.txt --vram "
     "8G --save-hf tuned\n"
     "  lm-train --model gpt2-124M --dtype bf16 --data \"train_*.bin\" --micro-batch auto "
-    "--vram 16G\n";
+    "--vram 16G\n"
+    "  lm-train --model bert-large --dtype bf16 --data books.txt --tokenizer vocab.txt "
+    "--whole-words --next-sentence --vram 8G\n";
 
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
@@ -33,15 +36,22 @@ static const struct ckpt_option table[] = {
     LM_TEXT_ROWS,
     RANGE("length", INT, length, "N", "tokens of a sample (default: the preset's)", 1, 1 << 24),
     ROW("in-order", FLAG, in_order, NULL, "take samples in the order of the files"),
+    CKPT_OPTION_GROUP("Masks of BERT"),
+    RANGE("mask-share", FLOAT, mask_share, "X", "share of the tokens to predict (default 0.15)",
+          1e-6, 1),
+    ROW("whole-words", FLAG, whole_words, NULL, "predict all tokens of a word together"),
+    ROW("next-sentence", FLAG, next_sentence, NULL,
+        "also predict whether the second part of a sample follows its first one, or is of another "
+        "document"),
     WEIGHTS_ROWS,
     ROW("save-hf", STRING, to_hf, "DIR",
         "write the weights in the format of Hugging Face, too, with config.json, the "
         "tokenizer and generation_config.json"),
     ROW("shard-size", SIZE, shard_size, "SIZE", "largest file of --save-hf (default 5G)"),
     BATCH_ROW("samples", ": the preset's"),
-    STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0.1, for matrices only",
-               "0: none"),
-    BETA2_ROW,
+    STEPS_ROWS(": the preset's", ": the preset's", ": the preset's",
+               "0.1; BERT 0.01; for matrices only", "0: none"),
+    BETA2_ROW("0.95; BERT 0.999"),
     RANGE("loss-chunk", COUNT, loss_chunk, "N",
           "tokens whose scores are computed at a time, at most, in up to 64 equal chunks; auto: "
           "the number with the fastest step that fits (another number may change the last bits; "
@@ -103,9 +113,10 @@ int lm_options_config(struct lm_options *o)
     if (o->heads && !grouped)
         c->kv_heads = o->heads;
     take(&c->kv_heads, o->kv_heads);
-    if (c->family == LM_GPT2 && c->kv_heads != c->heads)
-        return say_fail("--kv-heads %lld: in GPT-2 each head has its own keys",
-                        (long long)o->kv_heads);
+    if (!lm_traits(c)->rotary && c->kv_heads != c->heads)
+        return say_fail("--kv-heads %lld: in %s each head has its own keys", (long long)o->kv_heads,
+                        lm_traits(c)->title);
+    c->pairs |= o->next_sentence;
     return lm_config_check(c, "the options");
 }
 
@@ -169,23 +180,32 @@ bool lm_options_companion(const struct lm_options *o, const char *name, char pat
 
 struct recipe {
     int64_t batch, length, steps, warmup;
-    double lr, weight_decay;
+    double lr;
 };
 
 /* The tiny presets learn the bundled text; the others use published settings, for a few steps. */
 static void fill_recipe(struct lm_options *o)
 {
+    const struct lm_traits *f = lm_traits(&o->config);
     bool tiny = !strncmp(o->model, "tiny", 4);
-    struct recipe r = tiny ? (struct recipe){8, 128, 400, 20, 1e-3, 0.1}
-                           : (struct recipe){4, 1024, 10, 700, 6e-4, 0.1};
+    struct recipe r = tiny ? (struct recipe){8, 128, 400, 20, 1e-3}
+                           : (struct recipe){4, f->length, 10, f->warmup, f->lr};
 
     if (r.length > o->config.positions)
         r.length = o->config.positions;
     option_take(&o->length, r.length, 0);
     training_preset(&o->train, r.batch, r.steps, r.warmup, r.lr);
-    o->train.weight_decay = o->train.weight_decay < 0 ? r.weight_decay : o->train.weight_decay;
+    o->train.weight_decay = o->train.weight_decay < 0 ? f->weight_decay : o->train.weight_decay;
+    o->train.beta2 = o->train.beta2 < 0 ? f->beta2 : o->train.beta2;
     if (!o->data && !tiny)
         o->data = "random";
+}
+
+int64_t lm_options_targets(const struct lm_options *o)
+{
+    if (!lm_traits(&o->config)->masked)
+        return o->length;
+    return masking_count(masking_room(o->length, o->next_sentence), o->mask_share);
 }
 
 /* With --micro-batch auto the size is not known yet: anything from one sample to the batch. */
@@ -195,7 +215,7 @@ int64_t lm_options_tokens(const struct lm_options *o, bool largest)
 
     if (micro == CKPT_AUTO)
         micro = largest ? 0 : 1;
-    return (micro ? micro : o->train.batch) * o->length;
+    return (micro ? micro : o->train.batch) * lm_options_targets(o);
 }
 
 /* Whether some number of equal chunks of at most `chunk` tokens exists. */
@@ -226,12 +246,42 @@ static int check_chunk(const struct lm_options *o)
     return 0;
 }
 
+/* The options of masks are for masked models, and no text continues there. */
+static int check_masks(struct lm_options *o)
+{
+    const struct lm_traits *f = lm_traits(&o->config);
+    const char *given = o->mask_share > 0  ? "mask-share"
+                        : o->whole_words   ? "whole-words"
+                        : o->next_sentence ? "next-sentence"
+                                           : NULL;
+    enum { MOST_ROWS = 1 << 24 };
+
+    if (!f->masked)
+        return given ? say_fail("--%s: %s predicts the next token, and masks none; this option is "
+                                "for BERT",
+                                given, f->title)
+                     : 0;
+    o->mask_share = o->mask_share > 0 ? o->mask_share : 0.15;
+    if (masking_room(o->length, o->next_sentence) < 1 + o->next_sentence)
+        return say_fail("--length %lld: too short for the marks of a sample and its tokens",
+                        (long long)o->length);
+    if (lm_options_tokens(o, true) / lm_options_targets(o) > MOST_ROWS / o->length)
+        return say_fail("--batch %lld: a micro-step has at most %d tokens; give --micro-batch N",
+                        (long long)o->train.batch, MOST_ROWS);
+    if (o->sample_every)
+        return say_fail("--sample-every: BERT fills in masked tokens, and continues no text; leave "
+                        "it out");
+    return 0;
+}
+
 /* Positions beyond those of the model would be read without an error where they are rotary. */
 static int check(struct lm_options *o)
 {
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
+    if (check_masks(o))
+        return -1;
     if (o->validation_every && !o->validation)
         return say_fail("--val-every needs --val FILES");
     if (o->shard_size < 1)

@@ -19,6 +19,8 @@ struct lm_options {
     const char *data, *validation, *tokenizer;
     int64_t length;
     bool in_order;
+    double mask_share; /* of the tokens of a masked model; 0: not given */
+    bool whole_words, next_sentence;
     /* training */
     struct training_options train;
     const char *to_hf;
@@ -38,7 +40,7 @@ struct lm_options {
 /* Defaults that both programs share. */
 #define LM_OPTIONS_INIT                                                                            \
     {                                                                                              \
-        .model = "tiny", .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = 0.95},          \
+        .model = "tiny", .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = -1},            \
         .validation_batches = 8, .shard_size = (int64_t)5 << 30, .samples = 1,                     \
         .sample_tokens = 100, .prompt = "\n", .choice = {-1, -1, -1, -1},                          \
         .library = CKPT_OPTIONS_INIT                                                               \
@@ -47,8 +49,8 @@ struct lm_options {
 /* Option rows of the model, for both programs. */
 #define LM_MODEL_ROWS                                                                              \
     ROW("model", STRING, model, "NAME",                                                            \
-        "preset such as gpt2-124M, llama3.2-1B or qwen2.5-0.5B, or a config.json, or a directory " \
-        "with one (default tiny)"),                                                                \
+        "preset such as gpt2-124M, llama3.2-1B, qwen2.5-0.5B or bert-base, or a config.json, or "  \
+        "a directory with one (default tiny)"),                                                    \
         RANGE("hidden", INT, hidden, "N", "width of the model (default: the preset's)", 2, 65536), \
         RANGE("layers", INT, layers, "N", "blocks (default: the preset's)", 1, 1024),              \
         RANGE("heads", INT, heads, "N", "attention heads (default: the preset's)", 1, 1024),       \
@@ -62,8 +64,9 @@ struct lm_options {
         DTYPE_ROW
 #define LM_TEXT_ROWS                                                                               \
     ROW("tokenizer", STRING, tokenizer, "FILE",                                                    \
-        "tokenizer.json, vocab.json next to a merges.txt, or a directory with them; bytes: one "   \
-        "token per byte (default: the tokenizer next to --load or --model, else bytes)")
+        "tokenizer.json, vocab.json next to a merges.txt, vocab.txt of BERT, or a directory with " \
+        "them; bytes: one token per byte (default: the tokenizer next to --load or --model, else " \
+        "bytes)")
 #define LM_SAMPLE_ROWS                                                                             \
     ROW("prompt", STRING, prompt, "TEXT", "beginning of generated text (default: an empty line)"), \
         RANGE("samples", INT, samples, "N", "texts to generate together (default 1)", 1, 4096),    \
@@ -109,7 +112,9 @@ bool lm_options_beside(const struct lm_options *o, const char *name, char path[4
 bool lm_options_companion(const struct lm_options *o, const char *name, char path[4096]);
 /* Whether the path is a directory. */
 bool lm_is_directory(const char *path);
-/* Tokens of a micro-step; with --micro-batch auto, of the largest or the smallest. */
+/* Tokens of a sample whose scores are computed. */
+int64_t lm_options_targets(const struct lm_options *o);
+/* Those of a micro-step; with --micro-batch auto, of the largest or the smallest. */
 int64_t lm_options_tokens(const struct lm_options *o, bool largest);
 /* The path of the tokenizer, or NULL: each byte is a token. */
 const char *lm_options_tokenizer(const struct lm_options *o);

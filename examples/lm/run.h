@@ -6,6 +6,7 @@
 #include "../common/training.h"
 #include "dataset.h"
 #include "decode.h"
+#include "masked.h"
 #include "model.h"
 #include "options.h"
 #include "../tokenizer/tokenizer.h"
@@ -22,7 +23,9 @@ struct lm_run {
     int64_t first;                      /* steps done by the runs that this one resumes */
     char title[512];                    /* describes the data */
     bool chosen;                        /* --loss-chunk auto chose the chunk */
-    int32_t *tokens, *targets;          /* of a batch: [batch][length]; NULL between uses */
+    struct masking masking;             /* of a masked model */
+    int64_t width[LM_INPUTS];           /* values of a sample; 0: the model has no such input */
+    int32_t *in[LM_INPUTS];             /* of a batch: [batch][width]; NULL between uses */
     struct run_log log;
 };
 

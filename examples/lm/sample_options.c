@@ -32,6 +32,10 @@ static const struct ckpt_option table[] = {
 
 static int check(struct lm_options *o)
 {
+    if (lm_traits(&o->config)->masked)
+        return say_fail("%s: BERT fills in masked tokens, and continues no text: give a model of "
+                        "another family",
+                        o->model);
     if (!o->train.load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights, or a model directory of Hugging Face");
     if (dtype_select_for(&o->dtype, o->train.load))

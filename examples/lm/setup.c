@@ -9,7 +9,7 @@ int lm_make_model(struct lm_run *r)
     const struct lm_options *o = &r->options;
     enum ckpt_dtype dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
 
-    if (lm_create(&r->model, r->context, &o->config, dtype))
+    if (lm_create(&r->model, r->context, &o->config, dtype, o->next_sentence))
         return say_fail("no memory for %lld layers", (long long)o->config.layers);
     r->trainable = trainer_count(r->context);
     return o->train.load ? lm_load(&r->model, r->context, o->train.load, o->train.partial) : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training: next-token prediction with cross entropy, validation loss, and text samples. */
+/* Training: prediction of tokens with cross entropy, validation loss, and text samples. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +13,54 @@
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
+static const char *const input_names[LM_INPUTS] = {"tokens",   "targets", "places",
+                                                   "segments", "lengths", "pairs"};
+
+/* Records the inputs that the model has. */
+static void record_inputs(const struct lm_run *r, ckpt_tape *t, int64_t batch,
+                          ckpt_tensor in[LM_INPUTS])
+{
+    for (int i = 0; i < LM_INPUTS; i++) {
+        bool alone = i == LM_LENGTHS || i == LM_PAIRS; /* one value of a sample */
+        in[i] = r->width[i] ? ckpt_input(t, input_names[i], CKPT_I32, alone ? 1 : 2,
+                                         (int64_t[]){batch, r->width[i]})
+                            : CKPT_NONE;
+    }
+}
+
 /* dump: also computes all scores, which the loss alone need not store. */
 static ckpt_tensor record_loss(ckpt_tape *t, int64_t batch, const struct variant_step *step,
-                               bool dump)
+                               bool dump, bool trains)
 {
     const struct lm_run *r = step->user;
-    int64_t shape[] = {batch, r->options.length};
-    ckpt_tensor tokens = ckpt_input(t, "tokens", CKPT_I32, 2, shape);
-    ckpt_tensor targets = ckpt_input(t, "targets", CKPT_I32, 2, shape);
-    ckpt_tensor x = lm_hidden(&r->model, t, tokens);
+    ckpt_tensor in[LM_INPUTS];
 
+    record_inputs(r, t, batch, in);
+    ckpt_tensor x = lm_hidden(&r->model, t, in), rows = lm_rows(&r->model, t, x, in[LM_PLACES]);
     if (dump)
-        dump_record(r->context, t, lm_scores(&r->model, t, x));
-    return lm_cross_entropy(&r->model, t, x, targets, step->size);
+        dump_record(r->context, t, lm_scores(&r->model, t, rows));
+    ckpt_tensor loss = lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size);
+    if (!in[LM_PAIRS].id)
+        return loss;
+    if (trains)
+        return ckpt_add(t, loss, lm_pairs_loss(&r->model, t, x, in[LM_PAIRS], CKPT_REDUCE_MEAN));
+    ckpt_output(t, "pairs_loss", lm_pairs_loss(&r->model, t, x, in[LM_PAIRS], CKPT_REDUCE_NONE));
+    return loss;
 }
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
-    return record_loss(t, batch, user, false);
+    return record_loss(t, batch, user, false, true);
+}
+
+static ckpt_tensor record_measure(ckpt_tape *t, int64_t batch, void *user)
+{
+    return record_loss(t, batch, user, false, false);
 }
 
 static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
 {
-    return record_loss(t, batch, user, true);
+    return record_loss(t, batch, user, true, true);
 }
 
 /* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings and
@@ -49,8 +74,9 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
     rest.max_ndim = 1;
     rest.weight_decay = 0;
     ckpt_optimizer *all = optimizer_make(r->context, o->train.optimizer, &s);
-    const ckpt_tensor tables[] = {r->model.tokens.weight, r->model.places.weight, r->model.head};
-    for (int i = 0; i < 3; i++)
+    const ckpt_tensor tables[] = {r->model.tokens.weight, r->model.places.weight, r->model.head,
+                                  r->model.segments, r->model.pairs.weight};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         optimizer_keep_adamw(r->context, all, o->train.optimizer, tables[i]);
     ckpt_optimizer_group(all, "*", &rest);
     return all;
@@ -82,7 +108,7 @@ int lm_compile(struct lm_run *r, bool trains)
         return -1;
     if (trains && compile_loss(r, o->train.dump ? record_dump : record, optimizer(r), &r->training))
         return -1;
-    if (r->validation.rows && compile_loss(r, record, NULL, &r->measuring))
+    if (r->validation.rows && compile_loss(r, record_measure, NULL, &r->measuring))
         return -1;
     return writes ? lm_decoder_compile(&r->decoder) : 0;
 }
@@ -92,78 +118,118 @@ int lm_compile(struct lm_run *r, bool trains)
 static int open_batch(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
+    bool whole = true;
 
-    r->tokens = MEMORY_FOR(sizeof *r->tokens, o->train.batch, o->length);
-    r->targets = MEMORY_FOR(sizeof *r->targets, o->train.batch, o->length);
-    return r->tokens && r->targets
-               ? 0
-               : say_fail("no memory for a batch of %lld samples", (long long)o->train.batch);
+    for (int i = 0; i < LM_INPUTS; i++) {
+        if (r->width[i])
+            r->in[i] = MEMORY_FOR(sizeof *r->in[i], o->train.batch, r->width[i]);
+        whole &= r->in[i] || !r->width[i];
+    }
+    return whole ? 0 : say_fail("no memory for a batch of %lld samples", (long long)o->train.batch);
 }
 
 void lm_close_steps(void *user)
 {
     struct lm_run *r = user;
 
-    free(r->tokens);
-    free(r->targets);
-    r->tokens = r->targets = NULL;
+    for (int i = 0; i < LM_INPUTS; i++) {
+        free(r->in[i]);
+        r->in[i] = NULL;
+    }
+}
+
+/* Samples from number n on count for nothing: they have no targets. */
+static void fill_rest(const struct lm_run *r, int64_t n)
+{
+    for (int i = 0; i < LM_INPUTS; i++)
+        for (int64_t k = n * r->width[i]; k < r->options.train.batch * r->width[i]; k++)
+            r->in[i][k] = i == LM_TARGETS || i == LM_PAIRS ? DATASET_IGNORED : i == LM_LENGTHS;
 }
 
 /* Feeds n rows of data; the rest of the batch has no targets. */
 static int feed(const struct lm_run *r, ckpt_program *p, struct dataset *d, int64_t first,
                 int64_t n)
 {
-    const struct lm_options *o = &r->options;
-    int64_t places = o->train.batch * o->length, bytes = places * (int64_t)sizeof *r->tokens;
+    int rc = d->piece ? masked_read(d, &r->masking, first, n, r->in)
+                      : dataset_read(d, first, n, r->in[LM_TOKENS], r->in[LM_TARGETS]);
 
-    if (dataset_read(d, first, n, r->tokens, r->targets))
+    if (rc)
         return -1;
-    for (int64_t i = n * o->length; i < places; i++) {
-        r->tokens[i] = 0;
-        r->targets[i] = DATASET_IGNORED;
+    fill_rest(r, n);
+    for (int i = 0; i < LM_INPUTS; i++) {
+        int64_t bytes = r->options.train.batch * r->width[i] * (int64_t)sizeof *r->in[i];
+        if (r->width[i] && ckpt_feed(p, input_names[i], r->in[i], bytes))
+            return say_fail("%s", ckpt_error(r->context));
     }
-    if (ckpt_feed(p, "tokens", r->tokens, bytes) || ckpt_feed(p, "targets", r->targets, bytes))
-        return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
 
 /* ---- validation loss and text samples -------------------------------------------------------- */
 
-/* Number of targets in the batch that was fed last. */
-static int64_t count_targets(const struct lm_run *r)
-{
-    int64_t n = 0;
+/* Sums over the measured rows: of the losses and the numbers of targets, of tokens and of pairs. */
+struct measured {
+    double loss, targets, pairs_loss, pairs;
+};
 
-    for (int64_t i = 0; i < r->options.train.batch * r->options.length; i++)
-        n += r->targets[i] != DATASET_IGNORED;
-    return n;
+static int64_t count(const int32_t *target, int64_t n)
+{
+    int64_t found = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        found += target[i] != DATASET_IGNORED;
+    return found;
 }
 
-/* Sets *loss to the mean over all targets of the measured rows, however many are in a batch; NaN if
- * the run was asked to stop meanwhile.  All ranks measure the same batches, because sharded weights
- * need every rank. */
+/* Adds the losses of n pairs of the step before. */
+static int add_pairs(const struct lm_run *r, struct measured *m, int64_t n)
+{
+    const int64_t batch = r->options.train.batch;
+    float *loss = MEMORY_FOR(sizeof *loss, batch, 1);
+    int rc = loss ? 0 : say_fail("no memory for the losses of %lld pairs", (long long)batch);
+
+    if (!rc && ckpt_fetch(r->measuring, "pairs_loss", loss, batch * (int64_t)sizeof *loss))
+        rc = say_fail("%s", ckpt_error(r->context));
+    for (int64_t i = 0; i < n && !rc; i++)
+        m->pairs_loss += (double)loss[i];
+    m->pairs += (double)n;
+    free(loss);
+    return rc;
+}
+
+/* Measures n rows from `first` on, at most a batch. */
+static int measure_batch(struct lm_run *r, int64_t first, int64_t n, struct measured *m)
+{
+    float mean;
+
+    if (feed(r, r->measuring, &r->validation, first, n))
+        return -1;
+    if (ckpt_step(r->measuring, &mean))
+        return say_fail("%s", ckpt_error(r->context));
+    double targets = (double)count(r->in[LM_TARGETS], n * r->width[LM_TARGETS]);
+    m->loss += targets * (double)mean;
+    m->targets += targets;
+    return r->width[LM_PAIRS] ? add_pairs(r, m, n) : 0;
+}
+
+/* Sets *loss to the mean over all targets of the measured rows, however many are in a batch, plus
+ * that over their pairs; NaN if the run was asked to stop meanwhile.  All ranks measure the same
+ * batches, because sharded weights need every rank. */
 static int measure(struct lm_run *r, double *loss)
 {
     int64_t batch = r->options.train.batch, most = r->options.validation_batches;
     int64_t rows = r->validation.rows / batch < most ? r->validation.rows : most * batch;
-    double sum = 0, targets = 0;
+    struct measured m = {0, 0, 0, 0};
 
     for (int64_t first = 0; first < rows; first += batch) {
-        float mean;
         if (training_is_stopped(r->context)) {
             *loss = NAN;
             return 0;
         }
-        if (feed(r, r->measuring, &r->validation, first,
-                 rows - first < batch ? rows - first : batch))
+        if (measure_batch(r, first, rows - first < batch ? rows - first : batch, &m))
             return -1;
-        if (ckpt_step(r->measuring, &mean))
-            return say_fail("%s", ckpt_error(r->context));
-        double n = (double)count_targets(r);
-        sum += n * (double)mean;
-        targets += n;
     }
-    *loss = targets > 0 ? sum / targets : 0;
+    *loss = m.targets > 0 ? m.loss / m.targets : 0;
+    *loss += m.pairs > 0 ? m.pairs_loss / m.pairs : 0;
     return 0;
 }
 

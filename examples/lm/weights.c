@@ -17,8 +17,6 @@
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-#define PREFIX "transformer." /* prefix of all names in some GPT-2 files */
-
 struct load {
     const struct lm *model;
     struct names missing, unexpected, foreign;
@@ -31,13 +29,14 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* Tensors in files that the model computes itself: masks, frequencies, a head tied to the
- * embedding. */
+/* Tensors in files that the model computes itself: masks, frequencies, positions, a head tied to
+ * the embedding. */
 static bool is_made_here(const struct lm *m, const char *name)
 {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-           ends_with(name, ".rotary_emb.inv_freq") ||
-           (m->config.tied && ends_with(name, "lm_head.weight"));
+    return ends_with(name, ".position_ids") || ends_with(name, ".attn.bias") ||
+           ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
+           (m->config.tied && (ends_with(name, lm_traits(&m->config)->head) ||
+                               !strcmp(name, "cls.predictions.decoder.bias")));
 }
 
 static void report(void *user, const char *what, const char *name)
@@ -50,13 +49,27 @@ static void report(void *user, const char *what, const char *name)
         names_add(names_is_of_layer(name) ? &l->foreign : &l->unexpected, name);
 }
 
+/* Names in files of old versions of other programs. */
+static const char *const old_names[][2] = {
+    {".LayerNorm.weight", ".LayerNorm.gamma"},
+    {".LayerNorm.bias", ".LayerNorm.beta"},
+    {"cls.predictions.bias", "cls.predictions.decoder.bias"}};
+
 static bool other_name(void *user, const char *name, int i, char *other, size_t size)
 {
     const struct load *l = user;
+    const struct lm_traits *f = lm_traits(&l->model->config);
 
-    if (i || l->model->config.family != LM_GPT2)
+    for (size_t k = 0; k < sizeof old_names / sizeof *old_names && f->masked && !i; k++) {
+        if (!ends_with(name, old_names[k][0]))
+            continue;
+        snprintf(other, size, "%.*s%s", (int)(strlen(name) - strlen(old_names[k][0])), name,
+                 old_names[k][1]);
+        return true;
+    }
+    if (i || !f->prefix)
         return false;
-    snprintf(other, size, PREFIX "%s", name);
+    snprintf(other, size, "%s%s", f->prefix, name);
     return true;
 }
 
@@ -76,12 +89,12 @@ static int compare(ckpt_file *f, int a, int b, int64_t n)
     return same;
 }
 
-static int find_either(const ckpt_file *f, const char *name)
+static int find_either(const ckpt_file *f, const char *prefix, const char *name)
 {
     char other[256];
     int i = ckpt_file_find(f, name);
 
-    snprintf(other, sizeof other, PREFIX "%s", name);
+    snprintf(other, sizeof other, "%s%s", prefix ? prefix : "", name);
     return i >= 0 ? i : ckpt_file_find(f, other);
 }
 
@@ -89,23 +102,23 @@ static int find_either(const ckpt_file *f, const char *name)
 static int check_head(const struct lm *m, const char *path)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT, h = CKPT_FILE_ENTRY_INIT;
+    const struct lm_traits *of = lm_traits(&m->config);
     ckpt_file *f;
     int same = 1;
 
     if (!m->config.tied || ckpt_file_open(&f, path))
         return 0; /* the load reports the error */
-    int head = find_either(f, "lm_head.weight");
-    int table =
-        find_either(f, m->config.family == LM_GPT2 ? "wte.weight" : "model.embed_tokens.weight");
+    int head = find_either(f, of->prefix, of->head),
+        table = find_either(f, of->prefix, of->embedding);
     if (head >= 0 && table >= 0 && !ckpt_file_entry(f, head, &h) && !ckpt_file_entry(f, table, &e))
         same = e.numel == h.numel ? compare(f, head, table, e.numel) : 0;
     ckpt_file_close(f);
     if (same > 0)
         return 0;
     return same ? say_fail("%s", ckpt_error(NULL))
-                : say_fail("%s: its lm_head.weight is not the embedding, and config.json says that "
-                           "it is (\"tie_word_embeddings\")",
-                           path);
+                : say_fail("%s: its %s is not the embedding, and config.json says that it is "
+                           "(\"tie_word_embeddings\")",
+                           path, of->head);
 }
 
 int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial)
@@ -280,7 +293,7 @@ static int copy_file(const struct directory *d, const char *from, const char *na
 /* The tokenizer and what else another program needs of the model that this one began from. */
 #define COMPANIONS                                                                                 \
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     \
-        "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja",                      \
+        "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "chat_template.jinja",         \
         "generation_config.json"
 static const char *const companions[] = {COMPANIONS};
 

@@ -76,7 +76,7 @@ static const struct ckpt_option table[] = {
     WEIGHTS_ROWS,
     BATCH_ROW("samples", " 1"),
     STEPS_ROWS(" 1000", " 1e-4 for adapters, 2e-5 for all weights", " 100", "1e-4", "0: none"),
-    BETA2_ROW,
+    BETA2_ROW("0.95"),
     LOG_ROWS("prediction"),
     VALIDATION_ROWS,
     CKPT_OPTION_GROUP("Samples"),

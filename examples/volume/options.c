@@ -40,7 +40,7 @@ static const struct ckpt_option table[] = {
     WEIGHTS_ROWS,
     BATCH_ROW("patches", " 2"),
     STEPS_ROWS(" 1000", " 3e-4", " 20", "1e-5", "0: none"),
-    BETA2_ROW,
+    BETA2_ROW("0.95"),
     LOG_ROWS("scores"),
     HELP_ROWS,
     {0},

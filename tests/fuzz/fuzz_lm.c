@@ -66,16 +66,18 @@ static int read_pair(const char *path, const char *directory)
     return rc;
 }
 
-static int read_rows(struct tokens *tokens, int64_t length)
+/* Rows of tokens, or pieces of documents. */
+static int read_rows(struct tokens *tokens, int64_t length, const struct document_ends *ends)
 {
     struct dataset d;
 
-    if (dataset_open(&d, tokens, length, 1 << 16, 1, true))
+    if (dataset_open(&d, tokens, length, 1 << 16, 1, true, ends))
         return -1;
     int32_t *row = malloc(2 * (size_t)length * sizeof *row);
     int rc = row ? 0 : -1;
     for (int64_t i = 0; i < d.rows && i < 8 && !rc; i++)
-        rc = dataset_read(&d, i, 1, row, row + length);
+        rc = ends ? dataset_read_piece(&d, i, length, row) < 0
+                  : dataset_read(&d, i, 1, row, row + length);
     free(row);
     dataset_close(&d);
     return rc;
@@ -83,10 +85,12 @@ static int read_rows(struct tokens *tokens, int64_t length)
 
 static int read_tokens(const char *path, const char *directory)
 {
+    static const struct document_ends ends = {{0, 10, ' '}};
     struct tokens t;
 
     (void)directory;
-    return tokens_open(&t, path, NULL, NULL) ? -1 : read_rows(&t, 8);
+    int rc = tokens_open(&t, path, NULL, NULL) ? -1 : read_rows(&t, 8, NULL);
+    return rc || tokens_open(&t, path, NULL, NULL) ? -1 : read_rows(&t, 8, &ends);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -94,7 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const struct fuzz_reader readers[] = {
         {"config", "config.json", read_config},  {"tokenizer", "tokenizer.json", read_tokenizer},
         {"vocabulary", "vocab.json", read_pair}, {"merges", "merges.txt", read_pair},
-        {"tokens", "tokens.bin", read_tokens},   {"text", "text.txt", read_tokens}};
+        {"words", "vocab.txt", read_tokenizer},  {"tokens", "tokens.bin", read_tokens},
+        {"text", "text.txt", read_tokens}};
 
     fuzz_readers_run(readers, sizeof readers / sizeof *readers, data, size);
     return 0;

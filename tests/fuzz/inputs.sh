@@ -19,10 +19,12 @@ seeds=
 
 # What the programs read: --line names the reader.
 lm=$tests/model/lm
-target lm --line config "$lm/gpt2/config.json" "$lm/llama/config.json" "$lm/qwen2/config.json"
+target lm --line config "$lm/gpt2/config.json" "$lm/llama/config.json" "$lm/qwen2/config.json" "$lm/bert/config.json"
 target lm --line vocabulary "$lm/pair/vocab.json"
 target lm --line merges "$lm/pair/merges.txt"
-target lm --line tokenizer "$lm/gpt2-tokenizer.json" "$lm/llama-tokenizer.json" "$tests/tokenizer/umt5.json"
+target lm --line tokenizer "$lm/gpt2-tokenizer.json" "$lm/llama-tokenizer.json" "$tests/tokenizer/umt5.json" \
+    "$tests/tokenizer/bert.json"
+target lm --line words "$lm/bert/vocab.txt"
 target lm --line tokens "$lm/gpt2-text.bin" "$lm/llama/tokens.bin"
 target lm --line text "$lm/text.txt"
 

@@ -5,11 +5,12 @@
     pip install torch transformers tokenizers
     python3 make_lm_reference.py [DIRECTORY]
 
-writes, for gpt2, llama and qwen2, DIRECTORY/NAME/: config.json and weights as save_pretrained has
-them (those of llama in two files with an index), tokens.bin (llm.c's two formats, and LLMQ's with a
-mask), and expected.safetensors: loss, pred and grad.<key> as lm-train writes with --dump, so with
-the linear layers of GPT-2 as [out, in] and the rows of q and k with their pairs side by side.  And
-tokenizers on a small vocabulary: NAME.json, with the tokens of text.txt in NAME.bin.
+writes, for gpt2, llama, qwen2 and bert, DIRECTORY/NAME/: config.json and weights as save_pretrained
+has them (those of llama in two files with an index), tokens.bin (llm.c's two formats, and LLMQ's with
+a mask), and expected.safetensors: loss, pred and grad.<key> as lm-train writes with --dump, so with
+the linear layers of GPT-2 as [out, in] and the rows of q and k with their pairs side by side.  For
+bert, whose masks are drawn here as masked.c draws them, steps.safetensors, too: the weights after five
+steps.  And tokenizers on a small vocabulary: NAME.json, with the tokens of text.txt in NAME.bin.
 
 All weights are numbers that bf16 can hold, so a bf16 run starts from exactly the same model.
 """
@@ -25,6 +26,7 @@ import tokenizers
 import torch
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from transformers import BertConfig, BertForPreTraining
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -46,6 +48,10 @@ MODELS = {
         num_key_value_heads=2, intermediate_size=40, max_position_embeddings=64,
         rms_norm_eps=1e-6, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2,
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    "bert": (BertForPreTraining, BertConfig(
+        vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=40, max_position_embeddings=16, hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0)),
 }
 
 
@@ -148,6 +154,117 @@ def make_model(name, root):
     print(name, "loss", float(loss))
 
 
+# ---- masked tokens ---------------------------------------------------------------------------
+
+CLS, SEP, MASK = 2, 3, 4
+ROOM, SHARE, MOST = LENGTH - 3, 0.4, 4
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [chr(97 + i) for i in range(23)]
+WORDS += ["##" + chr(97 + i) for i in range(VOCABULARY - len(WORDS))]
+
+
+def uniform(sample, n, seed=42, stream=0x4C4D0004):
+    """The first n values of Philox 4x32-10 (Salmon et al. 2011), 24 bits each."""
+    out = []
+    for block in range((n + 3) // 4):
+        c, k = [block, sample >> 32, sample & 0xffffffff, stream], [seed & 0xffffffff, seed >> 32]
+        for _ in range(10):
+            a, b = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+            c = [b >> 32 ^ c[1] ^ k[0], b & 0xffffffff, a >> 32 ^ c[3] ^ k[1], a & 0xffffffff]
+            k = [k[0] + 0x9E3779B9 & 0xffffffff, k[1] + 0xBB67AE85 & 0xffffffff]
+        out += [np.float32(w >> 8) * np.float32(2.0 ** -24) for w in c]
+    return out[:n]
+
+
+def make_sample(pieces, number):
+    """[CLS] A [SEP] B [SEP] and its predictions, from pieces (document, tokens)."""
+    document, tokens = pieces[number % len(pieces)]
+    u, n = uniform(number, 4 + 3 * ROOM), len(tokens)
+    other = u[0] < 0.5 or n == 1
+    cut = 1 + int(u[1] * np.float32(n - 1)) if n > 1 else 1
+    if other:
+        at = int((float(u[2]) + float(u[3]) / 2 ** 24) * len(pieces))
+        while pieces[at][0] == document:
+            at = (at + 1) % len(pieces)
+        tokens = tokens[:cut] + pieces[at][1][:ROOM - cut]
+    n, words = len(tokens), []
+    for i, t in enumerate(tokens):
+        if i and i != cut and WORDS[t].startswith("##"):
+            words[-1][1].append(i)
+        else:
+            words.append((u[4 + i], [i]))
+    left, chosen = max(1, int(n * SHARE + 0.5)), set()
+    for _, word in sorted(words):
+        if len(word) <= left:
+            left -= len(word)
+            chosen.update(word)
+    row, segments, places, targets = [CLS], [0], [], []
+    for i, t in enumerate(tokens):
+        if i == cut:
+            row, segments = row + [SEP], segments + [0]
+        if i in chosen:
+            places.append(len(row))
+            targets.append(t)
+            kind = u[4 + n + i]
+            t = MASK if kind < np.float32(0.8) else int(u[4 + 2 * n + i] * np.float32(
+                VOCABULARY)) if kind < np.float32(0.9) else t
+        row, segments = row + [t], segments + [int(i >= cut)]
+    row, segments = row + [SEP], segments + [1]
+    fill = lambda x, size, value: x + [value] * (size - len(x))
+    return (fill(row, LENGTH, 0), fill(segments, LENGTH, 0), [1] * len(row) + [0] * (LENGTH - len(row)),
+            fill(places, MOST, 0), fill(targets, MOST, -100), int(other))
+
+
+def bert_step(model, pieces, step):
+    """The loss of a step, as BertForPreTraining computes it, and the scores at the places."""
+    rows = [make_sample(pieces, step * BATCH + i) for i in range(BATCH)]
+    ids, segments, mask, places, targets, pairs = (torch.tensor(x) for x in zip(*rows))
+    labels = torch.full((BATCH, LENGTH), -100)
+    for b in range(BATCH):
+        keep = targets[b] != -100
+        labels[b, places[b][keep]] = targets[b][keep]
+    out = model(input_ids=ids, token_type_ids=segments, attention_mask=mask, labels=labels,
+                next_sentence_label=pairs)
+    scores = out.prediction_logits.gather(1, places[:, :, None].expand(-1, -1, VOCABULARY))
+    return out.loss, scores
+
+
+def make_bert(root):
+    kind, config = MODELS["bert"]
+    config._attn_implementation = "eager"
+    where = root / "bert"
+    where.mkdir(parents=True, exist_ok=True)
+    model = kind(config).double().train()
+    draw(model, 4)
+    model.tie_weights()
+    rng = np.random.default_rng(11)
+    documents = [rng.integers(MASK + 1, VOCABULARY, n).tolist() for n in (13, 5, 21, 1, 9, 7)]
+    write_llmc(where / "tokens.bin", [t for d in documents for t in [CLS] + d + [SEP]], False)
+    pieces = [(i, d[at:at + ROOM]) for i, d in enumerate(documents) for at in range(0, len(d), ROOM)]
+    (where / "vocab.txt").write_text("".join(w + "\n" for w in WORDS))
+    config.save_pretrained(where)
+    model.float().save_pretrained(where)
+    model.double()
+    loss, scores = bert_step(model, pieces, 0)
+    loss.backward()
+    out = {"loss": loss.detach(), "pred": scores.detach()}
+    out.update({"grad." + k: w.grad for k, w in model.named_parameters()})
+    save_file({k: v.float().contiguous().clone() for k, v in out.items()},
+              where / "expected.safetensors")
+    decayed = [w for w in model.parameters() if w.ndim > 1]
+    rest = [w for w in model.parameters() if w.ndim < 2]
+    adam = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.01},
+                              {"params": rest, "weight_decay": 0}], 1e-3, (0.9, 0.999))
+    for step in range(5):
+        model.zero_grad()
+        bert_step(model, pieces, step)[0].backward()
+        adam.step()
+    # A constant for all keys changes no weight of attention: its gradient is rounding alone.
+    save_file({k: w.detach().float().clone() for k, w in model.named_parameters()
+               if not k.endswith("key.bias")}, where / "steps.safetensors")
+    print("bert loss", float(loss), {k: tuple(v.shape) for k, v in model.named_parameters()
+                                     if k.startswith("cls")})
+
+
 # ---- tokenizers ------------------------------------------------------------------------------
 
 LLAMA = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -193,7 +310,7 @@ def main():
     root.mkdir(exist_ok=True)
     for name in MODELS:
         shutil.rmtree(root / name, ignore_errors=True)
-        make_model(name, root)
+        make_bert(root) if name == "bert" else make_model(name, root)
     make_tokenizers(root)
 
 

@@ -48,7 +48,7 @@ static void check_family(const char *preset, enum ckpt_dtype dtype, double toler
     if (ckpt_options_parse(&o, &(int){1}, (char *[]){"test", NULL}) || ckpt_open(&c, &o))
         fail_msg("%s", ckpt_error(NULL));
     make_config(&config, preset);
-    assert_int_equal(lm_create(&m, c, &config, dtype), 0);
+    assert_int_equal(lm_create(&m, c, &config, dtype, false), 0);
     assert_int_equal(lm_decoder_make(&step, &m, c, SAMPLES, LENGTH), 0);
     assert_int_equal(lm_decoder_make(&whole, &m, c, SAMPLES, LENGTH), 0);
     assert_int_equal(lm_decoder_compile(&step), 0);

@@ -153,7 +153,7 @@ static void open_counted(struct dataset *d, bool shuffled, uint64_t seed)
     }
     snprintf(path, sizeof path, "%s/count*.bin", directory);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
-    assert_int_equal(dataset_open(d, &t, 4, 100, seed, shuffled), 0);
+    assert_int_equal(dataset_open(d, &t, 4, 100, seed, shuffled, NULL), 0);
 }
 
 static void test_rows(void **state)
@@ -212,7 +212,7 @@ static void test_too_few(void **state)
     (void)state;
     write_file("few.bin", (int32_t[]){20240520, 1, 5}, 3, few, sizeof few);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
-    assert_int_equal(dataset_open(&d, &t, 5, 70000, 1, true), -1);
+    assert_int_equal(dataset_open(&d, &t, 5, 70000, 1, true, NULL), -1);
     assert_non_null(strstr(said, "5 tokens are too few for a sample of 5"));
 }
 
@@ -240,7 +240,7 @@ static void test_memory(void **state)
     write_file("large.bin", (int32_t[]){20240520, 1, COUNT}, 3, few, 0);
     assert_int_equal(truncate(path, 1024 + 2 * (off_t)COUNT), 0);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
-    assert_int_equal(dataset_open(&d, &t, LONG, 100, 1, true), 0);
+    assert_int_equal(dataset_open(&d, &t, LONG, 100, 1, true, NULL), 0);
     assert_int_equal(dataset_read(&d, 0, 1, in, in + LONG), 0);
     long before = resident_pages();
     for (int64_t i = 1; i < d.rows; i++)
@@ -266,12 +266,12 @@ static void test_text(void **state)
     fputs("ab\303\251 cd", f);
     fclose(f);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
-    assert_int_equal(dataset_open(&d, &t, 6, 256, 1, true), 0);
+    assert_int_equal(dataset_open(&d, &t, 6, 256, 1, true, NULL), 0);
     assert_int_equal(dataset_read(&d, 5, 1, in, out), 0);
     assert_true(in[0] == 'a' && in[2] == 0303 && out[5] == 'd');
     dataset_close(&d);
     assert_int_equal(tokens_open(&t, path, NULL, NULL), 0);
-    assert_int_equal(dataset_open(&d, &t, 6, 128, 1, true), -1);
+    assert_int_equal(dataset_open(&d, &t, 6, 128, 1, true, NULL), -1);
     assert_non_null(strstr(said, "has 256 tokens, the model's has 128"));
 }
 
