@@ -211,22 +211,33 @@ ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index
     return OPS_RECORD(t, &op_gather, &attr, x, index);
 }
 
-/* The sums are fp32; the result is rounded to the dtype of x. */
-ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
-                             ckpt_tensor source)
+/* x plus the sums of `adjoint`, which are fp32; the result is rounded to the dtype of x. */
+static ckpt_tensor add_sums(ckpt_tape *t, const struct ckpt_op_def *adjoint, ckpt_tensor x,
+                            int axis, ckpt_tensor index, ckpt_tensor source)
 {
-    OPS_CALL(t);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     struct index_attr attr = {.axis = axis, .skip = -1};
     if (axis >= 0 && axis < d.ndim)
         attr.size = d.shape[axis];
-    ckpt_tensor sums = OPS_RECORD(t, &op_scatter, &attr, source, index);
+    ckpt_tensor sums = OPS_RECORD(t, adjoint, &attr, source, index);
     struct ckpt_desc got = ckpt_desc_of(t, sums);
     if (sums.id && !desc_same_shape(&got, &d))
-        ckpt_tape_fail(
-            t, CKPT_ESHAPE,
-            "scatter_add: x and the index must have the same sizes on all axes other than %d",
-            axis);
-    ckpt_tensor y = ckpt_add(t, x, sums);
-    return ckpt_cast(t, y, d.dtype);
+        ckpt_tape_fail(t, CKPT_ESHAPE,
+                       "%s: x and the source must have the same sizes on all axes other than %d",
+                       adjoint == &op_scatter ? "scatter_add" : "index_add", axis);
+    return ckpt_cast(t, ckpt_add(t, x, sums), d.dtype);
+}
+
+ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
+                             ckpt_tensor source)
+{
+    OPS_CALL(t);
+    return add_sums(t, &op_scatter, x, axis, index, source);
+}
+
+ckpt_tensor ckpt_index_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
+                           ckpt_tensor source)
+{
+    OPS_CALL(t);
+    return add_sums(t, &op_index_add, x, axis, index, source);
 }

@@ -474,6 +474,12 @@ CKPT_API ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_ten
 CKPT_API ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
                                       ckpt_tensor source);
 
+/* The adjoint of ckpt_index_select(): x, with what source has for each index added to that position
+ * of axis `axis`, in the order of the index and in fp32, with one rounding. source has the axes of
+ * index (i32 [...]) in place of the axis, and the sizes of x on all others. */
+CKPT_API ckpt_tensor ckpt_index_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
+                                    ckpt_tensor source);
+
 /* Largest, smallest and product of the elements over the axes whose bit is set in mask; these axes
  * keep size 1 and the result is fp32, as for ckpt_sum.  Equal largest (smallest) elements share the
  * gradient equally (PyTorch's amax); NaN wins. */
@@ -642,6 +648,7 @@ CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor m
 #define ckpt_embedding(t, ...)            ckpt_embedding(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_gather(t, ...)               ckpt_gather(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_scatter_add(t, ...)          ckpt_scatter_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_index_add(t, ...)            ckpt_index_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_amax(t, ...)                 ckpt_amax(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_amin(t, ...)                 ckpt_amin(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_prod(t, ...)                 ckpt_prod(CKPT_AT(t), __VA_ARGS__)

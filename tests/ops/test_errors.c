@@ -180,6 +180,8 @@ static void bad_lookup(ckpt_tape *t, struct bad *b)
     BAD("scatter_add", "same shape", ckpt_scatter_add(t, F(4, 5), 0, I(3, 5), F(2, 5)))
     BAD("scatter_add", "axes other than 0", ckpt_scatter_add(t, F(4, 5), 0, I(3, 1), F(3, 1)))
     BAD("scatter_add", "i32", ckpt_scatter_add(t, F(4, 5), 0, I(3, 5), I(3, 5)))
+    BAD("index_add", "axes other than 0", ckpt_index_add(t, F(4, 5), 0, I(3), F(3, 1)))
+    BAD("index_add", "i32", ckpt_index_add(t, F(4, 5), 0, I(3), I(3, 5)))
     BAD("argsort", "i32", ckpt_argsort(t, I(4, 5), false))
     BAD("topk", "k is 6", ckpt_topk(t, F(4, 5), 6, NULL))
 }

@@ -156,11 +156,46 @@ static ckpt_tensor record_scatter(ckpt_tape *t, const ckpt_tensor *in, const str
     return ckpt_scatter_add(t, in[0], c->attr.axis, in[2], in[1]);
 }
 
+/* {x, source, index} */
+static void ref_index_add(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct cut c = cut_at(&in[0], a->axis);
+    const int64_t n = in[2].n;
+
+    array_init(out, in[0].ndim, in[0].shape);
+    memcpy(out->x, in[0].x, (size_t)out->n * sizeof *out->x);
+    for (int64_t i = 0; i < in[1].n; i++) {
+        int64_t o = i / (n * c.inner), to = (int64_t)in[2].x[i / c.inner % n];
+        out->x[(o * c.size + to) * c.inner + i % c.inner] += in[1].x[i];
+    }
+}
+
+static void draw_add(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[3], source[4];
+    const int axis = c->attr.axis = (int)rng_range(r, 0, 2), more = trial % 3 == 1;
+
+    draw_shape(r, trial, 3, 6, shape);
+    case_add(c, r, ROLE_PARAM, 3, shape);
+    for (int i = 0; i < 3; i++)
+        source[i + (more && i > axis)] = shape[i];
+    for (int i = axis; i <= axis + more; i++)
+        source[i] = trial < TRIAL_LARGE ? rng_dim(r, 5) : 1 + shape[axis] * 2;
+    case_add(c, r, ROLE_PARAM, 3 + more, source);
+    draw_index(case_add(c, r, ROLE_INDEX, 1 + more, source + axis), r, shape[axis], trial);
+}
+
+static ckpt_tensor record_add(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_index_add(t, in[0], c->attr.axis, in[2], in[1]);
+}
+
 static const struct op_row rows[] = {
     {"index_select", draw_select, record_select, ref_index_select},
     {"embedding", draw_table, record_table, ref_index_select},
     {"gather", draw_gather, record_gather, ref_gather},
     {"scatter_add", draw_scatter, record_scatter, ref_scatter_add},
+    {"index_add", draw_add, record_add, ref_index_add},
     {NULL, NULL, NULL, NULL},
 };
 

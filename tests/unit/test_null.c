@@ -460,7 +460,7 @@ static void general_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_index_select(t, x, 0, x));
     STICKS(ckpt_embedding(t, x, x, -1));
     STICKS(ckpt_gather(t, x, 0, x));
-    STICKS(ckpt_scatter_add(t, x, 0, x, x));
+    STICKS((ckpt_scatter_add(t, x, 0, x, x), ckpt_index_add(t, x, 0, x, x)));
     STICKS(ckpt_amax(t, x, 1));
     STICKS(ckpt_amin(t, x, 1));
     STICKS(ckpt_prod(t, x, 1));
