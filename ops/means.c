@@ -73,8 +73,8 @@ static struct counting *open_counting(ckpt_tape *t)
 static bool can_count(const ckpt_tape *t, const struct op *o)
 {
     static const struct ckpt_op_def *const others[] = {
-        &op_randn,     &op_linear,          &op_linear_fp8, &op_matmul,
-        &op_attention, &op_cross_attention, &op_conv,       &op_conv_transpose};
+        &op_randn,           &op_linear, &op_linear_fp8,     &op_matmul,        &op_attention,
+        &op_cross_attention, &op_conv,   &op_conv_transpose, &op_grouped_matmul};
     const uint32_t flags = o->def->flags;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (o->def == others[i])

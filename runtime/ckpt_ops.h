@@ -520,6 +520,17 @@ CKPT_API ckpt_tensor ckpt_topk(ckpt_tape *t, ckpt_tensor x, int64_t k, ckpt_tens
 CKPT_API ckpt_tensor ckpt_matmul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, bool transpose_a,
                                  bool transpose_b);
 
+/*
+ * Products of row groups (PyTorch: grouped_mm), as in layers of experts: y [rows, N] of x [rows, K]
+ * and w [groups, K, N], with transpose_w [groups, N, K]; fp32 or bf16, one dtype.  The rows of a
+ * group follow each other: offsets (i32 [groups]) has the end of each, and the next one begins
+ * there.  A group may be empty; rows after the last one are 0.  An offset below one before it
+ * counts as that one; one below 0 or above the number of rows is an error of the step, and no row
+ * out of range is read.  Gradients of x and w; the cost is that of all rows.
+ */
+CKPT_API ckpt_tensor ckpt_grouped_matmul(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
+                                         ckpt_tensor offsets, bool transpose_w);
+
 /* x broadcast to a shape by NumPy's rules: a view whose elements share bytes. */
 CKPT_API ckpt_tensor ckpt_expand(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape);
 /* x repeated `times` times along each of its axes. */
@@ -663,6 +674,7 @@ CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor m
 #define ckpt_sort(t, ...)                 ckpt_sort(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_topk(t, ...)                 ckpt_topk(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_matmul(t, ...)               ckpt_matmul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_grouped_matmul(t, ...)       ckpt_grouped_matmul(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_expand(t, ...)               ckpt_expand(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_repeat(t, ...)               ckpt_repeat(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_transpose(t, ...)            ckpt_transpose(CKPT_AT(t), __VA_ARGS__)

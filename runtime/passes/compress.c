@@ -43,6 +43,8 @@ static const struct {
 } compressible[] = {
     {&op_linear_dw, 1},
     {&op_conv_dw, 1},
+    {&op_grouped_matmul_dw, 0},
+    {&op_grouped_matmul_dw, 1},
     {&op_gelu_dx, 1},
     {&op_silu_dx, 1},
     {&op_mul, 0},

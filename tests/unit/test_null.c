@@ -459,7 +459,7 @@ static void general_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_layer_norm(t, x, x, x, 1e-5f));
     STICKS(ckpt_index_select(t, x, 0, x));
     STICKS(ckpt_embedding(t, x, x, -1));
-    STICKS(ckpt_gather(t, x, 0, x));
+    STICKS((ckpt_gather(t, x, 0, x), ckpt_grouped_matmul(t, x, x, x, true)));
     STICKS((ckpt_scatter_add(t, x, 0, x, x), ckpt_index_add(t, x, 0, x, x)));
     STICKS(ckpt_amax(t, x, 1));
     STICKS(ckpt_amin(t, x, 1));

@@ -77,6 +77,18 @@ int64_t gemm_workspace(const struct gemm *g)
     return l.slots * (l.a_floats + l.b_floats + l.c_floats) * (int64_t)sizeof(float);
 }
 
+/* Tiles and steps of a smaller product may be larger, up to the limits of both. */
+int64_t gemm_workspace_within(const struct gemm *g)
+{
+    const int64_t rows = min_i64(g->rows, TILE), cols = min_i64(g->cols, TILE);
+    const int64_t inner = min_i64(g->inner, INNER);
+    int64_t floats = in_blocks(&g->a) ? round_up(rows * inner, 16) : 0;
+    floats += in_blocks(&g->b) ? round_up(cols * inner, 16) : 0;
+    floats += g->c_dtype != CKPT_F32 ? round_up(rows * cols, 16) : 0;
+    return cpu_slots(INT64_MAX, (double)g->rows * (double)g->cols * (double)g->inner) * floats *
+           (int64_t)sizeof(float);
+}
+
 struct block {
     const float *data;
     int64_t ld;

@@ -9,6 +9,8 @@
 /* Workspace of a product in bytes, from the sizes and dtypes of g and whether operands have a
  * fill. */
 int64_t gemm_workspace(const struct gemm *g);
+/* The most of all products that are nowhere larger than g. */
+int64_t gemm_workspace_within(const struct gemm *g);
 
 void gemm_run(const struct gemm *g, void *workspace);
 

@@ -6,6 +6,7 @@
 #include "collective.h"
 #include "shapes/conv.h"
 #include "shapes/group_norm.h"
+#include "grouped_matmul.h"
 #include "index_shape.h"
 #include "kernels.h"
 #include "kernels/common.h"
@@ -100,6 +101,19 @@ static int64_t matmul_bytes(const struct ckpt_call *call)
     const struct matmul m = matmul_of(&call->in[0], &call->in[1], &call->out[0], call->attr);
     const int64_t products = desc_numel(&call->out[0]) / (m.g.rows * m.g.cols);
     return matmul_slots(products) * matmul_slot_bytes(&m.g);
+}
+
+static int64_t grouped_matmul_bytes(const struct ckpt_call *call)
+{
+    const struct grouped_attr *attr = call->attr;
+    const struct gemm g = grouped_gemm(&call->in[0], &call->out[0], attr->transpose_w);
+    return gemm_workspace_within(&g);
+}
+
+static int64_t grouped_matmul_dw_bytes(const struct ckpt_call *call)
+{
+    const struct gemm g = linear_dw_gemm(&call->in[0], &call->in[1], call->out[0].dtype);
+    return gemm_workspace_within(&g);
 }
 
 /* ---- convolutions ---------------------------------------------------------------------------- */

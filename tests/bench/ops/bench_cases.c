@@ -680,6 +680,7 @@ const struct bench_case bench_cases[] = {
     {"cumulative sum", bench_record_cumsum},
     {"order", bench_record_order},
     {"batched product", bench_record_matmul},
+    {"products of groups", bench_record_grouped_matmul},
     {"expand", bench_record_expand},
     {"batch norm", bench_record_batch_norm},
     {"update", bench_record_update},

@@ -145,6 +145,19 @@ ckpt_tensor bench_record_matmul(ckpt_tape *t, enum ckpt_dtype dtype, const struc
                        operand(t, dtype, SHAPE(HEADS, z->places, HEAD)), false, true);
 }
 
+/* Experts: the first has half of the rows, the last ones none. */
+ckpt_tensor bench_record_grouped_matmul(ckpt_tape *t, enum ckpt_dtype dtype,
+                                        const struct bench_sizes *z)
+{
+    enum { EXPERTS = 8 };
+    int32_t ends[EXPERTS];
+    for (int i = 0; i < EXPERTS; i++)
+        ends[i] = (int32_t)min_i64(z->rows, z->rows / 2 + z->rows * i / 10);
+    ckpt_tensor at = ckpt_constant(t, "ends", CKPT_I32, SHAPE(EXPERTS), ends);
+    return ckpt_grouped_matmul(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                               operand(t, dtype, SHAPE(EXPERTS, WIDTH, MLP)), at, false);
+}
+
 /* A view; its gradient is a sum. */
 ckpt_tensor bench_record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {

@@ -78,11 +78,11 @@ bench_recorder bench_record_embedding, bench_record_gather, bench_record_norm_af
     bench_record_extremes, bench_record_prod, bench_record_logsumexp, bench_record_both,
     bench_record_softmax, bench_record_rows_softmax, bench_record_rows_softmax_dx,
     bench_record_rows_norm, bench_record_rows_norm_dx, bench_record_cumsum, bench_record_order,
-    bench_record_matmul, bench_record_expand, bench_record_frozen, bench_record_batch_norm,
-    bench_record_update, bench_record_updates, bench_record_byte_state, bench_record_int8,
-    bench_record_half_state, bench_record_conv, bench_record_conv_down, bench_record_conv_causal,
-    bench_record_fp8, bench_record_fp8_chain, bench_record_fp8_gelu, bench_record_conv_groups,
-    bench_record_depthwise, bench_record_sequence, bench_record_conv_transpose,
-    bench_record_max_pool, bench_record_avg_pool;
+    bench_record_matmul, bench_record_grouped_matmul, bench_record_expand, bench_record_frozen,
+    bench_record_batch_norm, bench_record_update, bench_record_updates, bench_record_byte_state,
+    bench_record_int8, bench_record_half_state, bench_record_conv, bench_record_conv_down,
+    bench_record_conv_causal, bench_record_fp8, bench_record_fp8_chain, bench_record_fp8_gelu,
+    bench_record_conv_groups, bench_record_depthwise, bench_record_sequence,
+    bench_record_conv_transpose, bench_record_max_pool, bench_record_avg_pool;
 
 #endif
