@@ -5,8 +5,8 @@
 
 #include "import/node_call.h"
 
-extern const struct op ops_math[], ops_view[], ops_make[], ops_index[], ops_reduce[], ops_layer[],
-    ops_norm[], ops_loss[], ops_picture[], ops_attention[];
+extern const struct op ops_math[], ops_view[], ops_make[], ops_index[], ops_scatter[], ops_reduce[],
+    ops_layer[], ops_norm[], ops_loss[], ops_picture[], ops_attention[];
 
 /* Records the layer of a call of linear, or of addmm with a bias, and adds `addend` if there is
  * one. The result has the shape of the addend, or of the layer. */

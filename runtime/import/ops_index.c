@@ -3,6 +3,7 @@
 #include <string.h>
 #include "import/math.h"
 #include "import/ops.h"
+#include "import/selection.h"
 #include "import/views.h"
 
 /* ---- joins ----------------------------------------------------------------------------------- */
@@ -101,8 +102,7 @@ static struct tensor select_constant(struct call *c, struct tensor a, int axis, 
     return out;
 }
 
-/* The axis is replaced by the axes of the index. */
-static struct tensor select_rows(struct call *c, struct tensor a, int axis, struct tensor index)
+struct tensor select_rows(struct call *c, struct tensor a, int axis, struct tensor index)
 {
     int64_t shape[2 * TENSOR_AXES];
     int n = 0;
@@ -152,60 +152,104 @@ static struct tensor places(struct call *c, struct tensor mask)
 }
 
 /* Axes with an index come first, or stay where they are if they are neighbours. */
-static int gather_axes(struct call *c, struct variable **v, int n, struct tensor *a, int *first)
+static void bring_together(struct call *c, struct variable **v, int n, struct selection *s)
 {
-    int axes[TENSOR_AXES], count = 0, at = -1, last = -1;
+    int axes[TENSOR_AXES], at = -1, last = -1;
 
     for (int i = 0; i < n; i++)
         if (v[i]) {
             at = at < 0 ? i : at;
             last = i;
-            axes[count++] = i;
+            axes[s->count++] = i;
         }
-    *first = at < 0 ? 0 : at;
-    if (!count || last - at + 1 == count)
-        return count;
-    for (int i = 0, k = count; i < a->ndim; i++)
+    s->first = at < 0 || last - at + 1 != s->count ? 0 : at;
+    for (int i = 0; i < s->a.ndim; i++)
+        s->axes[i] = i;
+    if (!s->count || last - at + 1 == s->count)
+        return;
+    memcpy(s->axes, axes, (size_t)s->count * sizeof *axes);
+    for (int i = 0, k = s->count; i < s->a.ndim; i++)
         if (i >= n || !v[i])
-            axes[k++] = i;
-    *a = view_permute(c->r, *a, axes);
-    *first = 0;
-    return count;
+            s->axes[k++] = i;
+    s->a = view_permute(c->r, s->a, s->axes);
 }
 
-/* Several indices are one into the product of their axes. */
-static struct tensor op_index(struct call *c, int part)
+struct tensor index_of(struct call *c, struct tensor index, int64_t size, bool several)
 {
-    struct tensor a = call_tensor(c, "self"), index = {.ndim = 0};
+    index = index.dtype == PT2_BOOL ? places(c, index) : math_cast(c->r, index, PT2_I64);
+    index = several ? wrap_all(c, index, size) : wrap(c, index, size);
+    if (index.constant && !in_range(&index, size))
+        recording_fail(c->r, CKPT_EFORMAT, "an index is beyond %lld", (long long)size);
+    return index;
+}
+
+/* Where an index is beyond its axis, the joined one is -1, which the step reports. */
+static struct tensor within(struct call *c, struct tensor joined, struct tensor index, int64_t size)
+{
+    struct tensor zero = tensor_number(c->r, PT2_I64, 0, 0);
+    struct tensor end = tensor_number(c->r, PT2_I64, (double)size, size);
+
+    if (index.constant)
+        return joined;
+    struct tensor good =
+        math_binary(c->r, BINARY_AND, math_binary(c->r, BINARY_GE, index, zero, PT2_BOOL),
+                    math_binary(c->r, BINARY_LT, index, end, PT2_BOOL), PT2_BOOL);
+    return math_where(c->r, good, joined, tensor_number(c->r, PT2_I64, -1, -1), PT2_I64);
+}
+
+/* Whole numbers on the tape are exact up to 2^24. */
+static void check_places(struct call *c, const struct tensor *index, int64_t places)
+{
+    if (!index->constant && places > 1 << 24)
+        recording_fail(c->r, CKPT_EFORMAT, "several indices select from more than 2^24 places");
+}
+
+struct selection selection_of(struct call *c)
+{
+    struct selection s = {.a = call_tensor(c, "self"), .index = {.ndim = 0}};
     struct variable **v;
-    int first = 0;
+    struct tensor index[TENSOR_AXES];
     const int n = call_variables(c, "indices", &v);
-    const int count = n <= a.ndim ? gather_axes(c, v, n, &a, &first) : 0;
     int64_t shape[TENSOR_AXES];
 
-    (void)part;
-    if (!count || c->r->failed) {
+    if (n <= s.a.ndim)
+        bring_together(c, v, n, &s);
+    if (!s.count || c->r->failed) {
         recording_fail(c->r, CKPT_EFORMAT, "there is no index, or one of more axes than there are");
-        return a;
+        return s;
     }
-    for (int i = 0, k = 0; i < n; i++) {
+    memcpy(s.shape, s.a.shape, sizeof s.shape);
+    memcpy(shape, s.shape, sizeof shape);
+    for (int i = 0, k = 0; i < n && !c->r->failed; i++) {
         if (!v[i])
             continue;
-        const int64_t size = a.shape[first + k];
-        struct tensor next = *variable_read(c->r, v[i]);
-        next = next.dtype == PT2_BOOL ? places(c, next) : math_cast(c->r, next, PT2_I64);
-        next = count > 1 ? wrap_all(c, next, size) : wrap(c, next, size);
+        const int64_t size = s.shape[s.first + k];
+        index[k] = index_of(c, *variable_read(c->r, v[i]), size, s.count > 1);
         struct tensor of = tensor_number(c->r, PT2_I64, (double)size, size);
-        index = k++ ? math_binary(c->r, BINARY_ADD,
-                                  math_binary(c->r, BINARY_MUL, index, of, PT2_I64), next, PT2_I64)
-                    : next;
+        s.index =
+            k ? math_binary(c->r, BINARY_ADD, math_binary(c->r, BINARY_MUL, s.index, of, PT2_I64),
+                            index[k], PT2_I64)
+              : index[k];
+        shape[s.first] = k ? shape[s.first] * size : size;
+        k++;
     }
-    memcpy(shape, a.shape, sizeof shape);
-    for (int k = 1; k < count && first + k < TENSOR_AXES; k++)
-        shape[first] *= a.shape[first + k];
-    for (int i = first + count; i < a.ndim; i++)
-        shape[i - count + 1] = a.shape[i];
-    return select_rows(c, view_reshape(c->r, a, a.ndim - count + 1, shape), first, index);
+    if (s.count > 1)
+        check_places(c, &s.index, shape[s.first]);
+    for (int k = 0; k < s.count && s.count > 1 && !c->r->failed; k++)
+        s.index = within(c, s.index, index[k], s.shape[s.first + k]);
+    for (int i = s.first + s.count; i < s.a.ndim; i++)
+        shape[i - s.count + 1] = s.shape[i];
+    s.ndim = s.a.ndim;
+    s.a = view_reshape(c->r, s.a, s.ndim - s.count + 1, shape);
+    return s;
+}
+
+static struct tensor op_index(struct call *c, int part)
+{
+    const struct selection s = selection_of(c);
+
+    (void)part;
+    return c->r->failed ? s.a : select_rows(c, s.a, s.first, s.index);
 }
 
 static struct tensor op_gather(struct call *c, int part)
@@ -221,21 +265,6 @@ static struct tensor op_gather(struct call *c, int part)
             a = view_slice(c->r, a, i, 0, index.shape[i], 1);
     tensor_record(c->r, &a);
     return c->r->failed ? a : tensor_of(c->r, a.dtype, ckpt_gather(c->r->t, a.x, axis, index.x));
-}
-
-static struct tensor op_scatter_add(struct call *c, int part)
-{
-    struct tensor a = call_tensor(c, "self"), index = call_tensor(c, "index");
-    struct tensor source = call_tensor(c, "src");
-    const int axis = call_axis(c, "dim", &a);
-
-    (void)part;
-    tensor_record(c->r, &a);
-    tensor_record(c->r, &index);
-    tensor_record(c->r, &source);
-    return c->r->failed
-               ? a
-               : tensor_of(c->r, a.dtype, ckpt_scatter_add(c->r->t, a.x, axis, index.x, source.x));
 }
 
 /* ---- repetitions ----------------------------------------------------------------------------- */
@@ -404,7 +433,8 @@ static struct tensor op_diff(struct call *c, int part)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Ops of the last axis: the axis is moved there and the result back. */
+/* Ops of the last axis: the axis is moved there and the result back.  Whole numbers are sorted as
+ * floats, exact up to 2^24. */
 struct last {
     int axis, end;
     ckpt_tensor x;
@@ -415,6 +445,8 @@ static struct last to_last(struct call *c, const char *dim)
     struct tensor a = call_tensor(c, "self");
     struct last l = {.axis = call_axis(c, dim, &a), .end = a.ndim - 1};
 
+    if (!pt2_is_float(a.dtype))
+        a = math_cast(c->r, a, PT2_F32);
     tensor_record(c->r, &a);
     l.x = c->r->failed || l.axis == l.end ? a.x : ckpt_transpose(c->r->t, a.x, l.axis, l.end);
     return l;
@@ -422,7 +454,8 @@ static struct last to_last(struct call *c, const char *dim)
 
 static struct tensor from_last(struct call *c, struct last l, ckpt_tensor y)
 {
-    struct tensor a = tensor_of(c->r, c->dtype, y);
+    const int dtype = ckpt_desc_of(c->r->t, y).dtype == CKPT_F32 ? PT2_F32 : c->dtype;
+    struct tensor a = math_cast(c->r, tensor_of(c->r, dtype, y), c->dtype);
 
     return l.axis == l.end || c->r->failed ? a : view_swap(c->r, a, l.axis, l.end);
 }
@@ -473,7 +506,6 @@ const struct op ops_index[] = {
     OP("index.Tensor", op_index),
     OP("index_select.default", op_index_select),
     OP("gather.default", op_gather),
-    OP("scatter_add.default", op_scatter_add),
     OP("repeat.default", op_repeat),
     OP("repeat_interleave.self_int", op_repeat_interleave),
     OP("meshgrid.indexing", op_meshgrid),

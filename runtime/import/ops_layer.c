@@ -107,6 +107,45 @@ static struct tensor op_baddbmm(struct call *c, int part)
     return product_and(c, "batch1", "batch2");
 }
 
+/* ---- products of row groups ------------------------------------------------------------------ */
+
+/* Rows sorted by group, a matrix for each group, and the ends of the groups. */
+static struct tensor products(struct call *c, struct tensor x, struct tensor w)
+{
+    struct tensor offsets = math_cast(c->r, call_tensor(c, "offs"), PT2_I32);
+
+    x = math_cast(c->r, x, c->dtype);
+    w = math_cast(c->r, w, c->dtype);
+    if (x.ndim != 2 || w.ndim != 3)
+        recording_fail(c->r, CKPT_EFORMAT, "products of groups that are no rows");
+    tensor_record(c->r, &x);
+    tensor_record(c->r, &w);
+    tensor_record(c->r, &offsets);
+    if (c->r->failed)
+        return x;
+    const bool swapped = w.plain.id && w.order[0] == 0 && w.order[1] == 2;
+    return tensor_of(
+        c->r, c->dtype,
+        ckpt_grouped_matmul(c->r->t, x.x, swapped ? w.plain : w.x, offsets.x, swapped));
+}
+
+static struct tensor op_grouped_mm(struct call *c, int part)
+{
+    struct tensor x = call_tensor(c, "self"), w = call_tensor(c, "mat2");
+
+    (void)part;
+    if (call_has(c, "bias"))
+        recording_fail(c->r, CKPT_EFORMAT, "products of groups with a bias");
+    return call_has(c, "offs") ? products(c, x, w) : product(c, x, w);
+}
+
+/* The op of transformers. */
+static struct tensor op_grouped_mm_fallback(struct call *c, int part)
+{
+    (void)part;
+    return products(c, call_tensor(c, "input"), call_tensor(c, "weight"));
+}
+
 /* ---- einsum ---------------------------------------------------------------------------------- */
 
 /* The letters of two operands and the result, in three groups: of both operands and the result, of
@@ -300,10 +339,17 @@ static struct tensor op_feature_dropout(struct call *c, int part)
     }
 
 const struct op ops_layer[] = {
-    OP("linear.default", op_linear),   OP("matmul.default", op_matmul),
-    OP("mm.default", op_matmul),       OP("bmm.default", op_matmul),
-    OP("addmm.default", op_addmm),     OP("baddbmm.default", op_baddbmm),
-    OP("einsum.default", op_einsum),   OP("embedding.default", op_embedding),
-    OP("dropout.default", op_dropout), OP("feature_dropout.default", op_feature_dropout),
+    OP("linear.default", op_linear),
+    OP("matmul.default", op_matmul),
+    OP("mm.default", op_matmul),
+    OP("bmm.default", op_matmul),
+    OP("addmm.default", op_addmm),
+    OP("baddbmm.default", op_baddbmm),
+    OP("einsum.default", op_einsum),
+    OP("embedding.default", op_embedding),
+    OP("dropout.default", op_dropout),
+    OP("feature_dropout.default", op_feature_dropout),
+    OP("_grouped_mm.default", op_grouped_mm),
+    {"transformers.grouped_mm_fallback.default", op_grouped_mm_fallback, NULL, NULL, false},
     {NULL, NULL, NULL, NULL, false},
 };

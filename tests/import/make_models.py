@@ -115,6 +115,53 @@ class Settings(nn.Module):
         return tuple(out)
 
 
+class Written(nn.Module):
+    """Writes by index: of several axes, with and without accumulation, by masks; counts; groups of rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(8))
+        self.values = nn.Parameter(torch.randn(4, 8))
+        self.experts = nn.Parameter(torch.randn(3, 8, 4))
+
+    @staticmethod
+    def products(x, w, ends):
+        if x.dtype != torch.float64:  # grouped products have none
+            return F.grouped_mm(x, w, offs=ends)
+        begins = [0] + ends.tolist()
+        return torch.cat([x[b:e] @ w[i] for i, (b, e) in enumerate(zip(begins, begins[1:]))])
+
+    def forward(self, x, order, repeated, expert, column):
+        y = x * self.w
+        out = [y[torch.zeros(4, dtype=torch.int64), column]]
+        a = y.clone()
+        a[order] = a[order] + self.values  # every place once
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(order.shape[0])
+        out.append(a[inverse, 1:])
+        b = torch.zeros(4, 3, 8, dtype=x.dtype)
+        b[order, :, repeated] = self.values[:, :3]  # axes that are no neighbours
+        b[order, inverse % 3, 1] = y[:, 2]
+        b[torch.tensor([0, -1])] = 2.0
+        b[:, torch.tensor([2, 0])] = torch.tensor([7.0], dtype=x.dtype)
+        out.append(b * y[:, None])
+        c = y.index_put((repeated,), self.values, accumulate=True)
+        c[repeated] = 0.25  # all writers of a place agree
+        out.append(c.index_add(1, repeated, y[:, :4], alpha=0.5))
+        d = y.index_put((order[:, None], repeated[None]), self.values[:1, :4], accumulate=True)
+        d[x > 0.3] = 0.5
+        d[y.sum(1) > 0] = self.w
+        out.append(torch.zeros_like(d).scatter_(1, repeated[:, None], 1.5) * d)
+        e = torch.zeros(4, dtype=torch.int64).index_put((repeated,), order, accumulate=True)
+        counts = torch.histc(repeated.float() - 1, bins=5, min=-1, max=2)
+        out.append(self.w[:5] * counts + e.float().sum())
+        rank, place = torch.sort(expert.reshape(-1))
+        ends = torch.cumsum(torch.histc(rank.float(), bins=3, min=0, max=2), 0, dtype=torch.int32)
+        f = self.products(y[place // 2], self.experts, ends)
+        out.append(f @ self.experts[0].t() * y[place // 2])
+        return tuple(out)
+
+
 class Volume(nn.Module):
     """A 3-D segmentation network: strided and transposed convolutions, a skip, a loss for each voxel."""
 
@@ -314,6 +361,11 @@ vae("vae_hunyuan", "AutoencoderKLHunyuanVideo",
     dict(latent_channels=4, block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4), 1, 3, 9, 16, 16)
 
 
+@model("written", kept=True)
+def written():
+    return Written(), (floats(4, 8), torch.randperm(4), integers(4, 4), integers(3, 4, 2), integers(8, 4)), {}
+
+
 @model("settings", kept=True)
 def settings():
     return Settings(), (floats(4, 4, 4), integers(4, 4), integers(5, 4)), {}
@@ -368,6 +420,16 @@ language("qwen3_moe", "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok
 language("mixtral", "Mixtral", kept=True, num_local_experts=4, hidden_size=16, intermediate_size=16,
          num_hidden_layers=1)
 language("gpt_neox", "GPTNeoX")
+language("olmoe", "Olmoe", num_experts=4, num_experts_per_tok=2)
+language("qwen2_moe", "Qwen2Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+         shared_expert_intermediate_size=24)
+language("granitemoe", "GraniteMoe", num_local_experts=4, num_experts_per_tok=2)
+language("deepseek_v3", "DeepseekV3", n_routed_experts=8, num_experts_per_tok=2, n_group=4, topk_group=2,
+         moe_intermediate_size=16, first_k_dense_replace=1, q_lora_rank=12, kv_lora_rank=8, qk_rope_head_dim=4,
+         qk_nope_head_dim=8, v_head_dim=8, num_key_value_heads=4)
+language("jamba", "Jamba", num_experts=4, num_experts_per_tok=2, mamba_d_state=4, mamba_dt_rank=4,
+         use_mamba_kernels=False, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2)
+language("glm4_moe", "Glm4Moe", n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=8)
 
 T5 = dict(vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
 

@@ -31,6 +31,7 @@ struct session {
     ckpt *c;
     ckpt_import *m;
     ckpt_program *p;
+    const char *spoiled; /* an input whose first index is fed as 9 */
     float loss;
     float *gradient[MOST];
     int64_t numel[MOST];
@@ -155,6 +156,8 @@ static int feed(struct session *s, int i, const char *name)
     }
     CHECK(d.dtype == CKPT_I32 ? ckpt_file_read_i32(s->f, i, (int32_t *)(void *)x, e.numel)
                               : ckpt_file_read_f32(s->f, i, x, e.numel));
+    if (s->spoiled && !strcmp(s->spoiled, name))
+        ((int32_t *)(void *)x)[0] = 9;
     CHECK(ckpt_feed(s->p, name, x, e.numel * 4));
     free(x);
     return 0;
@@ -394,10 +397,7 @@ static double limit_of(const char *name, double own)
 /* Models that are refused, and what the sentence names. */
 static const char *refusal_of(const char *name)
 {
-    static const char *const refused[][2] = {{"gpt_oss", "grouped_mm"},
-                                             {"mixtral", "grouped_mm"},
-                                             {"qwen3_moe", "grouped_mm"},
-                                             {"mochi", "aten.nonzero.default"}};
+    static const char *const refused[][2] = {{"mochi", "aten.nonzero.default"}};
 
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (!strcmp(name, refused[i][0]))
@@ -420,6 +420,17 @@ static int check_refusal(const char *path, const char *name, const char *named)
     return !as_said;
 }
 
+/* One of several indices that is beyond its own axis, but not behind the last element. */
+static int check_spoiled(const struct session *s, const char *path)
+{
+    struct session other = {.name = s->name, .f = s->f, .spoiled = "column"};
+    const int rc = run(&other, path, CKPT_VRAM_NONE);
+    const bool named = rc && strstr(ckpt_error(other.c), "index -1 at place 0 is not in [0, 32)");
+
+    end(&other);
+    return !named;
+}
+
 static int check_model(const char *folder, const char *name)
 {
     char path[4200], reference[4200];
@@ -439,6 +450,8 @@ static int check_model(const char *folder, const char *name)
         const double limit = limit_of(name, own ? atof(own) : 0);
         const int differ = getenv("CKPT_TEST_ONE_BUDGET") ? 0 : compare_budgets(s, path);
         bad = !(r.loss <= limit && r.gradient <= limit && r.buffer <= 1e-5) || differ;
+        if (!strcmp(name, "written") && check_spoiled(s, path))
+            bad = printf("FAIL: written: an index beyond its axis was not reported\n") > 0;
         printf("%s: %s: loss %.1e, gradients %.1e (%s), PyTorch's own %s, buffers %.1e%s\n",
                bad ? "FAIL" : "ok", name, r.loss, r.gradient, r.worst, own, r.buffer,
                differ ? ", budgets differ" : "");
