@@ -9,6 +9,8 @@
  * both directions, and the files must be beside the index.  Files of torch.save (.bin, .pt, .pth,
  * .ckpt) are recognised by their bytes; the sentence says how to convert them.
  *
+ * A .npy file of NumPy opens as a file with one tensor, called as the file is without ".npy".
+ *
  * Checksums: files that libckpt writes have checksums in their metadata (ckpt.checksum...), unless
  * they were written to a pipe.  The header's checksum is compared when the file is opened, a
  * tensor's when all of it was read.  Files without checksums are read unchecked.
@@ -55,14 +57,16 @@ CKPT_API int ckpt_file_count(const ckpt_file *f);
 CKPT_API int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e);
 /* Returns the index of a name, or CKPT_ENAME. */
 CKPT_API int ckpt_file_find(const ckpt_file *f, const char *name);
-/* Reads entry i as fp32 (from F32, BF16, F16, F64) or as i32 (from I32, I64, U8, BOOL); n must be
+/* Reads entry i as fp32 (from F32, BF16, F16, F64) or as i32 (from I32, I64,
+ * the integers of 8 and 16 bits, BOOL); n must be
  * its number of elements.  Returns 0, CKPT_EINVAL, CKPT_EIO, CKPT_EFORMAT (dtype, checksum). */
 CKPT_API int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n);
 CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
 
-/* ckpt_file_read_f32 for n elements starting at element first, for tensors too large to read at
- * once. */
+/* The same for n elements starting at element first, for tensors too large to read at once; a
+ * checksum covers the whole tensor and is not compared. */
 CKPT_API int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n);
+CKPT_API int ckpt_file_read_part_i32(ckpt_file *f, int i, int64_t first, int32_t *dst, int64_t n);
 
 /* The text of a metadata entry, or NULL if there is none; models of several files have none.  Valid
  * until the file is closed. */

@@ -45,11 +45,17 @@ struct ckpt_import_value {
     const char *name; /* in the exported program */
     struct ckpt_desc desc;
     bool loss; /* an output: the model's own loss, the first float without axes */
+    /* Of each axis the dynamic dimension that it is ("s17"); "": a size that follows from some;
+     * NULL: one that is fixed. */
+    const char *dimension[CKPT_MAX_DIMS];
 };
 
 #define CKPT_IMPORT_VALUE_INIT                                                                     \
     {                                                                                              \
-        sizeof(struct ckpt_import_value), NULL, {CKPT_F32, 0, {0}, {0}, 0}, false                  \
+        sizeof(struct ckpt_import_value), NULL, {CKPT_F32, 0, {0}, {0}, 0}, false,                 \
+        {                                                                                          \
+            NULL                                                                                   \
+        }                                                                                          \
     }
 
 /* The numbers of tensors that the model takes and gives; -1 for NULL. */
@@ -60,9 +66,20 @@ CKPT_API int ckpt_import_output_count(const ckpt_import *m);
 CKPT_API int ckpt_import_input(const ckpt_import *m, int i, struct ckpt_import_value *value);
 CKPT_API int ckpt_import_output(const ckpt_import *m, int i, struct ckpt_import_value *value);
 
-/* Sets a dynamic dimension by its name in the exported program ("s17").  Returns 0, CKPT_ENAME,
- * CKPT_ESHAPE (not in the range of the dimension). */
+/* Sets a dynamic dimension by its name in the exported program ("s17"), or by an input and its axis
+ * ("ids.0").  Returns 0, CKPT_ENAME, CKPT_ESHAPE (not in the range of the dimension). */
 CKPT_API int ckpt_import_set_size(ckpt_import *m, const char *dimension, int64_t n);
+
+/*
+ * Whether the model is recorded in the mode of its export (true, at first), or as where its modules
+ * are evaluated: without dropout, and with the running statistics of batch norm.  For a program
+ * that measures what another one trains.  Returns 0, CKPT_EINVAL.
+ */
+CKPT_API int ckpt_import_set_training(ckpt_import *m, bool trains);
+
+/* The number of parameters and buffers that the archive has no values of, so that they are zeros
+ * until a file gives them; -1 for NULL. */
+CKPT_API int ckpt_import_missing(const ckpt_import *m);
 
 /*
  * Records the model.  inputs and outputs have as many elements as the counts above.  Inputs are
@@ -74,6 +91,16 @@ CKPT_API int ckpt_import_set_size(ckpt_import *m, const char *dimension, int64_t
  */
 CKPT_API void ckpt_import_record(ckpt_tape *t, ckpt_import *m, const ckpt_tensor *inputs,
                                  ckpt_tensor *outputs);
+
+/*
+ * Writes a copy of the archive with the present values of the parameters and buffers in the place
+ * of its own, for torch.export.load: the program, the names and all else stay.  The archive is read
+ * again from the path that was opened; an adapter (ckpt_lora) is only in it after
+ * ckpt_lora_merge().  With several ranks all call it, and rank 0 writes.  Returns 0; CKPT_EINVAL:
+ * the archive has no values that could be replaced; CKPT_EFORMAT: it is another one now; CKPT_ENAN:
+ * a value is not finite; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
+ */
+CKPT_API int ckpt_import_save(ckpt_import *m, const char *path);
 
 /* Each recording call stores the caller's source location: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT

@@ -246,7 +246,7 @@ static int open_temporary(char *name, size_t size, const char *path)
 {
     for (int i = 0; i < TRIES; i++) {
         snprintf(name, size, "%s.tmp-%ld-%d", path, (long)getpid(), i);
-        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd >= 0 && lock_new(fd))
             return fd;
         if (fd < 0 && errno != EEXIST)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "core/crc32.h"
 #include "state/safetensors.h"
 
 #define DIRECTORY_MAX ((uint64_t)256 << 20) /* bytes: two million members */
@@ -41,7 +42,8 @@ struct archive {
 struct entry {
     const uint8_t *name, *extra;
     uint32_t name_size, extra_size, comment_size;
-    uint32_t flags, method, disk;
+    uint32_t flags, method, disk, sum;
+    uint64_t at;                  /* of the entry in the file */
     uint64_t packed, size, local; /* bytes stored, bytes of the member, position of its header */
 };
 
@@ -210,6 +212,7 @@ static uint64_t take_entry(const uint8_t *p, uint64_t n, struct entry *e)
         return 0;
     *e = (struct entry){.flags = u16(p + 8),
                         .method = u16(p + 10),
+                        .sum = u32(p + 16),
                         .packed = u32(p + 20),
                         .size = u32(p + 24),
                         .name_size = u16(p + 28),
@@ -283,6 +286,9 @@ static int find_data(const struct archive *a, const struct entry *e, struct arch
         return bad_entry(a, e, "has no header where the list of members says");
     m->offset = e->local + LOCAL_SIZE + u16(local + 26) + u16(local + 28);
     m->size = e->size;
+    m->local = e->local;
+    m->entry = e->at;
+    m->sum = e->sum;
     if (!inside(m->offset, m->size, a->begin))
         return bad_entry(a, e, "would reach beyond the end of the file");
     return 0;
@@ -321,6 +327,7 @@ static int read_entries(struct archive *a, const struct directory *d, const uint
         if (!n)
             return file_bad(a->path, "is damaged: entry %llu of its list of members is none",
                             (unsigned long long)i);
+        e.at = d->begin + d->size - left;
         int rc = add_member(a, &e);
         if (rc)
             return rc;
@@ -511,6 +518,25 @@ int archive_read(const struct archive *a, const struct archive_member *m, uint64
     return read_file(a, m->offset + at, to, n);
 }
 
+uint64_t archive_size(const struct archive *a)
+{
+    return a->size;
+}
+
+int archive_read_file(const struct archive *a, uint64_t at, void *to, size_t n)
+{
+    return read_file(a, at, to, n);
+}
+
+int archive_check(const struct archive *a, const struct archive_member *m, uint32_t sum)
+{
+    if (!m->sum || m->sum == sum)
+        return 0;
+    return file_bad(a->path,
+                    "%s: is damaged: its bytes have the sum %08x, and %08x when they were written",
+                    m->name, (unsigned)sum, (unsigned)m->sum);
+}
+
 /* Parses n bytes; the sentence names the member. */
 static int parse(const struct archive *a, const char *name, const char *text, size_t n,
                  json_t **json)
@@ -544,6 +570,8 @@ int archive_json(const struct archive *a, const char *name, json_t **json)
         return error_set(CKPT_ENOMEM, "%s: %s: no memory for %llu bytes", a->path, name,
                          (unsigned long long)m->size);
     int rc = archive_read(a, m, 0, text, (size_t)m->size);
+    if (!rc)
+        rc = archive_check(a, m, crc32_add(0, text, (size_t)m->size));
     if (!rc)
         rc = parse(a, name, text, (size_t)m->size, json);
     free(text);

@@ -21,6 +21,8 @@
 struct archive_member {
     const char *name;      /* without the top folder; owned by the archive */
     uint64_t offset, size; /* of its data in the file, both inside it */
+    uint64_t local, entry; /* its header, and its entry in the list of members, in the file */
+    uint32_t sum;          /* of its data; 0: none was written */
 };
 
 struct archive;
@@ -35,6 +37,10 @@ void archive_close(struct archive *a);
 
 /* The path as it was opened, for sentences. */
 const char *archive_path(const struct archive *a);
+/* The bytes of the file. */
+uint64_t archive_size(const struct archive *a);
+/* Reads n bytes of the file, which must be in it. */
+int archive_read_file(const struct archive *a, uint64_t at, void *to, size_t n);
 
 /* NULL: there is no such member. */
 const struct archive_member *archive_find(const struct archive *a, const char *name);
@@ -48,6 +54,9 @@ int archive_program(const struct archive *a, char *name, size_t size);
  * may read at a time. */
 int archive_read(const struct archive *a, const struct archive_member *m, uint64_t at, void *to,
                  size_t n);
+
+/* Compares the sum of all bytes of a member (crc32.h) with the one in the archive. */
+int archive_check(const struct archive *a, const struct archive_member *m, uint32_t sum);
 
 /* Parses a member as JSON: an object, no key twice.  The caller owns it. */
 int archive_json(const struct archive *a, const char *name, json_t **json);

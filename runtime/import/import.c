@@ -10,6 +10,7 @@
 #include "import/math.h"
 #include "import/program_read.h"
 #include "import/run.h"
+#include "import/save.h"
 #include "import/symbols.h"
 #include "import/views.h"
 
@@ -18,6 +19,8 @@ struct ckpt_import {
     struct pt2_program program;
     struct symbols symbols;
     struct model_input *in; /* per input of the program */
+    int missing;            /* parameters without values in the archive */
+    bool evaluates;         /* recorded as where modules are evaluated */
 };
 
 /* ---- what is not supported ------------------------------------------------------------------- */
@@ -73,6 +76,16 @@ static int check_ops(const struct pt2_program *p)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
+/* Parameters and buffers that have no values in the archive. */
+static int count_missing(const ckpt_import *m, const struct weights *w)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->program.n_in; i++)
+        n += m->in[i].param.id && !weights_find(w, m->program.in[i].name)->has_values;
+    return n;
+}
+
 static int read_archive(ckpt_import *m, const struct archive *a)
 {
     char model[200], member[220];
@@ -94,6 +107,8 @@ static int read_archive(ckpt_import *m, const struct archive *a)
     m->in = rc ? NULL : heap_zeros(&m->program.heap, m->program.n_in, sizeof *m->in);
     if (!rc)
         rc = m->in ? model_inputs_make(m->c, &m->program, w, m->in) : CKPT_ENOMEM;
+    if (!rc)
+        m->missing = count_missing(m, w);
     weights_close(w);
     return rc;
 }
@@ -165,6 +180,11 @@ static int find_output(const struct pt2_program *p, int i)
     return -1 - n;
 }
 
+int ckpt_import_missing(const ckpt_import *m)
+{
+    return m ? m->missing : -1;
+}
+
 int ckpt_import_input_count(const ckpt_import *m)
 {
     return m ? -1 - find_input(&m->program, -1) : -1;
@@ -202,6 +222,8 @@ static int describe(const ckpt_import *m, int32_t value, bool loss, struct ckpt_
     for (int i = 0; i < v->tensor.ndim; i++)
         if (symbols_value(&m->symbols, &v->tensor.size[i], &known.desc.shape[i]))
             return CKPT_EINVAL;
+    for (int i = 0; i < v->tensor.ndim; i++)
+        known.dimension[i] = symbols_name(&m->symbols, &v->tensor.size[i]);
     desc_dense(&known.desc);
     return sized_write("struct ckpt_import_value", to, &known, sizeof known);
 }
@@ -235,8 +257,16 @@ int ckpt_import_set_size(ckpt_import *m, const char *dimension, int64_t n)
     ERRORS_TO(import_error(m));
     NOT_NULL(m);
     NOT_NULL(dimension);
-    const int rc = symbols_set(&m->symbols, dimension, n);
+    const int rc = symbols_set(&m->symbols, &m->program, dimension, n);
     return rc ? error_set(rc, "%s: %s", m->program.path, error_get()) : 0;
+}
+
+int ckpt_import_set_training(ckpt_import *m, bool trains)
+{
+    ERRORS_TO(import_error(m));
+    NOT_NULL(m);
+    m->evaluates = !trains;
+    return 0;
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */
@@ -365,6 +395,7 @@ void ckpt_import_record(ckpt_tape *t, ckpt_import *m, const ckpt_tensor *inputs,
         return;
     }
     r.path = m->program.path;
+    r.evaluates = m->evaluates;
     if (!r.failed && frame_make(&r, m->program.graph, &f)) {
         set_inputs(&r, m, &f, inputs);
         run_graph(&r, &f);
@@ -373,4 +404,12 @@ void ckpt_import_record(ckpt_tape *t, ckpt_import *m, const ckpt_tensor *inputs,
     }
     get_outputs(&r, m, &f, outputs);
     heap_free(&r.heap);
+}
+
+int ckpt_import_save(ckpt_import *m, const char *path)
+{
+    ERRORS_TO(import_error(m));
+    NOT_NULL(m);
+    NOT_NULL(path);
+    return import_save(m->c, &m->program, m->in, path);
 }

@@ -134,11 +134,19 @@ void variable_write(struct recording *r, struct variable *v, struct tensor now)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+/* The arguments by which modules in the mode of training differ from those that are evaluated. */
+static bool is_of_training(const char *name)
+{
+    return !strcmp(name, "train") || !strcmp(name, "training") || !strcmp(name, "dropout_p");
+}
+
 static struct pt2_arg find(struct call *c, const char *name)
 {
     const struct pt2_arg *a = pt2_arg_find(c->node, name);
     struct pt2_arg none = {.kind = ARG_NONE};
 
+    if (c->r->evaluates && is_of_training(name))
+        return (struct pt2_arg){.kind = ARG_INT, .i = 0};
     if (a)
         return *a;
     if (default_of(c->op->name, name, &none))

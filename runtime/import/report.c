@@ -183,25 +183,6 @@ void import_report_free(struct import_report *r)
 
 /* ---- dynamic dimensions ---------------------------------------------------------------------- */
 
-/* The size of INPUT.AXIS, or NULL. */
-static const struct pt2_size *find_size(const struct import_report *r, const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    const struct pt2_program *p = &r->program;
-    char *end = NULL;
-    long axis = dot && dot[1] >= '0' && dot[1] <= '9' ? strtol(dot + 1, &end, 10) : -1;
-
-    for (int i = 0; i < p->n_in && axis >= 0 && !*end; i++) {
-        if (p->in[i].kind != PT2_USER_INPUT || p->in[i].value < 0)
-            continue;
-        const struct pt2_value *v = &p->graph->value[p->in[i].value];
-        if (!strncmp(v->name, name, (size_t)(dot - name)) && !v->name[dot - name] &&
-            v->kind == PT2_TENSOR_VALUE && axis < v->tensor.ndim)
-            return &v->tensor.size[axis];
-    }
-    return NULL;
-}
-
 static int set_size(struct import_report *r, char *text)
 {
     char *equals = strchr(text, '='), *end = NULL;
@@ -210,8 +191,7 @@ static int set_size(struct import_report *r, char *text)
     if (!equals || end == equals + 1 || *end || n <= 0)
         return error_set(CKPT_EINVAL, "'%s' is not NAME=N, as in s17=8 or ids.0=8", text);
     *equals = '\0';
-    const struct pt2_size *size = find_size(r, text);
-    return size ? symbols_bind(&r->symbols, size, n) : symbols_set(&r->symbols, text, n);
+    return symbols_set(&r->symbols, &r->program, text, n);
 }
 
 int import_report_set_sizes(struct import_report *r, const char *text)

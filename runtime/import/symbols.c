@@ -198,17 +198,6 @@ static int set(struct symbol *of, int64_t n)
     return 0;
 }
 
-int symbols_set(struct symbols *s, const char *name, int64_t n)
-{
-    struct symbol *of = find(s, name, strlen(name));
-    char shown[100];
-
-    if (!of)
-        return error_set(CKPT_ENAME, "the program has no dynamic dimension '%s'",
-                         text_shown(name, shown, sizeof shown));
-    return set(of, n);
-}
-
 /* Mul(Integer(k), Symbol(...)) */
 static struct symbol *multiple(const struct symbols *s, const char *expr, int64_t *k)
 {
@@ -237,4 +226,43 @@ int symbols_bind(struct symbols *s, const struct pt2_size *size, int64_t n)
     if (!rc && have != n)
         rc = error_set(CKPT_ESHAPE, "a size is %lld and not %lld", (long long)have, (long long)n);
     return rc;
+}
+
+/* The size of INPUT.AXIS, or NULL. */
+static const struct pt2_size *find_size(const struct pt2_program *p, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    char *end = NULL;
+    long axis = dot && dot[1] >= '0' && dot[1] <= '9' ? strtol(dot + 1, &end, 10) : -1;
+
+    for (int i = 0; i < p->n_in && axis >= 0 && !*end; i++) {
+        if (p->in[i].kind != PT2_USER_INPUT || p->in[i].value < 0)
+            continue;
+        const struct pt2_value *v = &p->graph->value[p->in[i].value];
+        if (!strncmp(v->name, name, (size_t)(dot - name)) && !v->name[dot - name] &&
+            v->kind == PT2_TENSOR_VALUE && axis < v->tensor.ndim)
+            return &v->tensor.size[axis];
+    }
+    return NULL;
+}
+
+int symbols_set(struct symbols *s, const struct pt2_program *p, const char *name, int64_t n)
+{
+    const struct pt2_size *size = find_size(p, name);
+    struct symbol *of = find(s, name, strlen(name));
+    char shown[100];
+
+    if (size)
+        return symbols_bind(s, size, n);
+    if (!of)
+        return error_set(CKPT_ENAME, "the program has no dynamic dimension '%s'",
+                         text_shown(name, shown, sizeof shown));
+    return set(of, n);
+}
+
+const char *symbols_name(const struct symbols *s, const struct pt2_size *size)
+{
+    const struct symbol *of = size->expr ? lone_symbol(s, size->expr) : NULL;
+
+    return of ? of->name : size->expr ? "" : NULL;
 }

@@ -19,8 +19,12 @@ struct symbols {
 /* Those of the program, with their sizes at the export.  Returns 0 or CKPT_ENOMEM. */
 int symbols_read(struct symbols *s, struct pt2_program *p);
 
-/* Sets one by name; returns 0, CKPT_ENAME or CKPT_EINVAL with the sentence of the thread. */
-int symbols_set(struct symbols *s, const char *name, int64_t n);
+/* Sets one by its name, or by an input of the program and its axis ("ids.0").  Returns 0,
+ * CKPT_ENAME or CKPT_ESHAPE with the sentence of the thread. */
+int symbols_set(struct symbols *s, const struct pt2_program *p, const char *name, int64_t n);
+
+/* The name of the dimension that a size is; "" for an expression of some; NULL for a number. */
+const char *symbols_name(const struct symbols *s, const struct pt2_size *size);
 
 /* The value of a size.  Returns 0, or CKPT_EFORMAT and the sentence for an expression that cannot
  * be read or has no value. */

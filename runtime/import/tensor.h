@@ -40,6 +40,7 @@ struct recording {
     const struct pt2_node *node; /* that is recorded, or NULL */
     struct variable *pending;    /* results that nobody has read yet (node_call.h) */
     struct heap heap;
+    bool evaluates; /* dropout and batch norm as where modules are evaluated */
     bool failed;
 };
 

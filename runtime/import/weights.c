@@ -10,6 +10,7 @@
 #include "import/weights.h"
 #include <stdlib.h>
 #include <string.h>
+#include "core/crc32.h"
 
 #define CHUNK      65536 /* bytes that are converted at a time: a multiple of every element */
 #define NAME_SPACE 512
@@ -291,8 +292,7 @@ static int64_t run_of(const struct weight *x)
     return run;
 }
 
-/* The position in the storage of an element in row-major order. */
-static int64_t position(const struct weight *x, int64_t at)
+int64_t weight_position(const struct weight *x, int64_t at)
 {
     int64_t p = x->offset;
 
@@ -309,7 +309,7 @@ static int read_runs(const struct weights *w, const struct weight *x, int64_t fi
 
     while (n > 0) {
         int64_t part = min_i64(n, run - first % run);
-        int rc = archive_read(w->a, x->storage, (uint64_t)(position(x, first) * unit), to,
+        int rc = archive_read(w->a, x->storage, (uint64_t)(weight_position(x, first) * unit), to,
                               (size_t)(part * unit));
         if (rc)
             return rc;
@@ -327,8 +327,8 @@ static int pick(const struct weights *w, const struct weight *x, int64_t first, 
     int64_t unit = x->dtype->size, low = INT64_MAX, high = 0;
 
     for (int64_t i = first; i < first + n; i++) {
-        low = min_i64(low, position(x, i));
-        high = max_i64(high, position(x, i));
+        low = min_i64(low, weight_position(x, i));
+        high = max_i64(high, weight_position(x, i));
     }
     size_t bytes = (size_t)((high - low + 1) * unit);
     char *part = malloc(bytes);
@@ -336,8 +336,10 @@ static int pick(const struct weights *w, const struct weight *x, int64_t first, 
         return error_set(CKPT_ENOMEM, "%s: no memory for %zu bytes of tensor '%s'",
                          archive_path(w->a), bytes, x->name);
     int rc = archive_read(w->a, x->storage, (uint64_t)(low * unit), part, bytes);
+    if (!rc && bytes == x->storage->size)
+        rc = archive_check(w->a, x->storage, crc32_add(0, part, bytes));
     for (int64_t i = 0; i < n && !rc; i++)
-        memcpy(to + i * unit, part + (position(x, first + i) - low) * unit, (size_t)unit);
+        memcpy(to + i * unit, part + (weight_position(x, first + i) - low) * unit, (size_t)unit);
     free(part);
     return rc;
 }
@@ -369,12 +371,23 @@ static int read_raw(const struct weights *w, const struct weight *x, int64_t fir
     return reads_runs(x) ? read_runs(w, x, first, to, n, run_of(x)) : pick(w, x, first, to, n);
 }
 
+/* Whether n elements, read run by run, are all bytes of a storage in their order. */
+static bool is_storage(const struct weight *x, int64_t n)
+{
+    return run_of(x) == x->numel && n == x->numel &&
+           (uint64_t)(n * x->dtype->size) == x->storage->size;
+}
+
 int weights_read(const struct weights *w, const struct weight *x, int64_t first, void *to,
                  int64_t n)
 {
     int rc = check_range(w, x, first, n);
 
-    return rc || !n ? rc : read_raw(w, x, first, to, n);
+    if (!rc && n)
+        rc = read_raw(w, x, first, to, n);
+    if (!rc && n && is_storage(x, n))
+        rc = archive_check(w->a, x->storage, crc32_add(0, to, x->storage->size));
+    return rc;
 }
 
 /* Reads and converts to f32, or where that is NULL to i32.  Picked elements are read all at once,
@@ -384,6 +397,7 @@ static int read_converted(const struct weights *w, const struct weight *x, int64
 {
     int64_t part = reads_runs(x) ? min_i64(n, CHUNK / x->dtype->size) : n;
     char *chunk = malloc((size_t)(part * x->dtype->size) + 1);
+    uint32_t sum = 0;
     int rc = chunk ? 0
                    : error_set(CKPT_ENOMEM, "%s: no memory to read tensor '%s'", archive_path(w->a),
                                x->name);
@@ -391,6 +405,8 @@ static int read_converted(const struct weights *w, const struct weight *x, int64
     for (int64_t at = 0; at < n && !rc; at += part) {
         part = min_i64(part, n - at);
         rc = read_raw(w, x, first + at, chunk, part);
+        if (!rc && is_storage(x, n))
+            sum = crc32_add(sum, chunk, (size_t)(part * x->dtype->size));
         if (!rc && f32)
             x->dtype->to_f32(chunk, f32 + at, part);
         int64_t good = rc || f32 ? part : x->dtype->to_i32(chunk, i32 + at, part);
@@ -399,7 +415,7 @@ static int read_converted(const struct weights *w, const struct weight *x, int64
                      (long long)(first + at + good));
     }
     free(chunk);
-    return rc;
+    return rc || !is_storage(x, n) ? rc : archive_check(w->a, x->storage, sum);
 }
 
 int weights_read_f32(const struct weights *w, const struct weight *x, int64_t first, float *to,

@@ -36,6 +36,9 @@ void weights_close(struct weights *w);
 const struct weight *weights_find(const struct weights *w, const char *name);
 const struct weight *weights_at(const struct weights *w, int i);
 
+/* The position in the storage, in elements, of an element counted in row-major order. */
+int64_t weight_position(const struct weight *x, int64_t element);
+
 /* Whether both are the same elements in the same order: one parameter with two names.  Of tensors
  * without values it is not known, and false. */
 bool weights_same(const struct weight *a, const struct weight *b);
@@ -44,7 +47,7 @@ bool weights_same(const struct weight *a, const struct weight *b);
  * Reads elements [first, first + n), counted in row-major order of the sizes.  raw: as they are in
  * the file, n times dtype->size bytes; f32 and i32: converted, an integer that does not fit in 32
  * bits is an error.  Returns 0 or a code with the sentence of the thread; a tensor without values
- * is CKPT_EFORMAT.
+ * is CKPT_EFORMAT, and so is one whose storage was read whole and has another checksum.
  */
 int weights_read(const struct weights *w, const struct weight *x, int64_t first, void *to,
                  int64_t n);

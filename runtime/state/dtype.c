@@ -75,6 +75,33 @@ static int64_t u8_to_i32(const void *src, int32_t *dst, int64_t n)
     return n;
 }
 
+static int64_t i8_to_i32(const void *src, int32_t *dst, int64_t n)
+{
+    const int8_t *s = src;
+
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = s[i];
+    return n;
+}
+
+static int64_t i16_to_i32(const void *src, int32_t *dst, int64_t n)
+{
+    const int16_t *s = src;
+
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = s[i];
+    return n;
+}
+
+static int64_t u16_to_i32(const void *src, int32_t *dst, int64_t n)
+{
+    const uint16_t *s = src;
+
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = s[i];
+    return n;
+}
+
 static int64_t i32_to_i32(const void *src, int32_t *dst, int64_t n)
 {
     memcpy(dst, src, (size_t)n * sizeof(int32_t));
@@ -96,12 +123,12 @@ static int64_t i64_to_i32(const void *src, int32_t *dst, int64_t n)
 static const struct file_dtype dtypes[] = {
     {"BOOL", 1, NULL, u8_to_i32},
     {"U8", 1, NULL, u8_to_i32},
-    {"I8", 1, NULL, NULL},
+    {"I8", 1, NULL, i8_to_i32},
     {"F8_E5M2", 1, e5m2_to_f32, NULL},
     {"F8_E4M3", 1, e4m3_to_f32, NULL},
     {"F8_E8M0", 1, NULL, NULL},
-    {"I16", 2, NULL, NULL},
-    {"U16", 2, NULL, NULL},
+    {"I16", 2, NULL, i16_to_i32},
+    {"U16", 2, NULL, u16_to_i32},
     {"F16", 2, f16_to_f32, NULL},
     {"BF16", 2, bf16_to_f32, NULL},
     {"I32", 4, NULL, i32_to_i32},

@@ -93,6 +93,10 @@ int file_open_index(ckpt_file *f, const char *path, int fd, int64_t size);
 /* Appends the parts found in the directory f->path. */
 int file_open_directory(ckpt_file *f);
 
+/* Whether a file that starts so is a NumPy array; reads the header of one of `size` bytes. */
+bool file_is_npy(const char *bytes, int64_t n);
+int file_read_npy(struct file_part *p, int64_t size);
+
 /* Sets the sentence if the file starts like another known format; else returns 0. n: number of
  * bytes available, 16 at most. */
 int file_check_kind(const char *path, const char *bytes, int64_t n);

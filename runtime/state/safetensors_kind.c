@@ -26,7 +26,6 @@ static const struct {
     {"<html", 5, "is a page of HTML: what was downloaded is not the file"},
     {"\x89HDF", 4, "is an HDF5 file (.h5)"},
     {"GGUF", 4, "is a GGUF file"},
-    {"\x93NUMPY", 6, "is a NumPy array (.npy)"},
     {"\x1f\x8b", 2, "is compressed (gzip): unpack it first"},
 };
 

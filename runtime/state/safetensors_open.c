@@ -89,10 +89,11 @@ static int read_header(struct file_part *p, int64_t length, int64_t size)
     return rc;
 }
 
-/* Takes ownership of the descriptor. */
-static int add_part(ckpt_file *f, const char *path, int fd, uint64_t length, int64_t size)
+/* Takes ownership of the descriptor.  head: the first 16 bytes, as far as there are any. */
+static int add_part(ckpt_file *f, const char *path, int fd, const char *head, int64_t size)
 {
     struct file_part *parts = realloc(f->parts, (size_t)(f->n_parts + 1) * sizeof *parts);
+    uint64_t length;
 
     if (!parts) {
         close(fd);
@@ -103,6 +104,9 @@ static int add_part(ckpt_file *f, const char *path, int fd, uint64_t length, int
     *p = (struct file_part){.path = strdup(path), .fd = fd};
     if (!p->path)
         return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
+    if (file_is_npy(head, size))
+        return file_read_npy(p, size);
+    memcpy(&length, head, sizeof length);
     int rc = check_length(p, length, size);
     return rc ? rc : read_header(p, (int64_t)length, size);
 }
@@ -122,7 +126,7 @@ int file_open_parts(ckpt_file *f, const char *path, bool shard)
         rc = file_check_kind(path, head, min_i64(size, sizeof head));
     bool index = !shard && head[0] == '{' && length > (uint64_t)HEADER_MAX;
     if (!rc && !index)
-        return add_part(f, path, fd, length, size);
+        return add_part(f, path, fd, head, size);
     if (!rc)
         rc = file_open_index(f, path, fd, size);
     close(fd);

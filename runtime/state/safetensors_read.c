@@ -137,46 +137,63 @@ int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
     return rc ? rc : read_f32(&f->tensors[i], 0, dst, n);
 }
 
-int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
+static int check_part(const ckpt_file *f, int i, int64_t first, int64_t n, bool floats)
 {
-    NOT_NULL(f);
-    NOT_NULL(dst);
     int rc = check_index(f, i);
 
     if (!rc && (first < 0 || n < 0 || n > f->tensors[i].numel - first))
         rc = error_set(CKPT_EINVAL, "%s: tensor '%s' has %lld elements, not %lld from %lld on",
                        f->path, f->tensors[i].name, (long long)f->tensors[i].numel, (long long)n,
                        (long long)first);
-    if (!rc)
-        rc = check_read(f, i, f->tensors[i].numel, true);
+    return rc ? rc : check_read(f, i, f->tensors[i].numel, floats);
+}
+
+int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
+{
+    NOT_NULL(f);
+    NOT_NULL(dst);
+    int rc = check_part(f, i, first, n, true);
+
     return rc ? rc : read_f32(&f->tensors[i], first, dst, n);
+}
+
+static int read_i32(const struct file_tensor *e, int64_t first, int32_t *dst, int64_t n)
+{
+    struct reader r;
+    int64_t wrong = -1;
+    int rc = reader_begin(&r, e);
+
+    for (int64_t at = 0; at < n && !rc;) {
+        int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
+        rc = reader_next(&r, first + at, part);
+        int64_t good = rc || wrong >= 0 ? part : e->dtype->to_i32(r.chunk, dst + at, part);
+        if (good < part)
+            wrong = first + at + good;
+        at += part;
+    }
+    free(r.chunk);
+    if (!rc && n == e->numel)
+        rc = file_check_sum(e, checksum_end(&r.sum));
+    if (!rc && wrong >= 0)
+        rc = file_bad(e->part->path, "tensor '%s': element %lld does not fit in 32 bits", e->name,
+                      (long long)wrong);
+    return rc;
 }
 
 int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
 {
     NOT_NULL(f);
     NOT_NULL(dst);
-    struct reader r;
-    int64_t wrong = -1;
     int rc = check_read(f, i, n, false);
 
-    if (rc)
-        return rc;
-    const struct file_tensor *e = &f->tensors[i];
-    rc = reader_begin(&r, e);
-    for (int64_t at = 0; at < n && !rc;) {
-        int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = reader_next(&r, at, part);
-        int64_t good = rc || wrong >= 0 ? part : e->dtype->to_i32(r.chunk, dst + at, part);
-        if (good < part)
-            wrong = at + good;
-        at += part;
-    }
-    free(r.chunk);
-    if (!rc)
-        rc = file_check_sum(e, checksum_end(&r.sum));
-    if (!rc && wrong >= 0)
-        rc = file_bad(e->part->path, "tensor '%s': element %lld does not fit in 32 bits", e->name,
-                      (long long)wrong);
-    return rc;
+    return rc ? rc : read_i32(&f->tensors[i], 0, dst, n);
+}
+
+int ckpt_file_read_part_i32(ckpt_file *f, int i, int64_t first, int32_t *dst, int64_t n)
+{
+    NOT_NULL(f);
+    NOT_NULL(dst);
+    int rc = check_part(f, i, first, n, false);
+
+    return rc ? rc : read_i32(&f->tensors[i], first, dst, n);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "core/crc32.h"
 #include "import/weights.h"
 #include "import/zip.h"
 
@@ -100,6 +101,32 @@ static void zip64(void **state)
     z.data[at + 49] ^= 0x7f;
     z.data[at] = 'X';
     refused("no ZIP64 record");
+}
+
+/* A checksum in the list of members is compared; 0 is none. */
+static void checksums(void **state)
+{
+    struct archive *a;
+    json_t *json;
+    uint32_t sum = crc32_add(crc32_add(0, "12345", 5), "6789", 4);
+    int i = 0;
+
+    (void)state;
+    assert_int_equal(sum, 0xcbf43926);
+    zip_archive(&z, NULL, NULL);
+    while (memcmp(entry(i) + 46, "m/models/", 9) != 0)
+        i++;
+    for (int right = 0; right < 2; right++) {
+        memcpy(entry(i) + 16, &sum, sizeof sum);
+        assert_int_equal(archive_open(&a, write_zip()), 0);
+        const struct archive_member *m = archive_find(a, "models/model.json");
+        assert_int_equal(archive_json(a, "models/model.json", &json), right ? 0 : CKPT_EFORMAT);
+        if (!right)
+            assert_non_null(strstr(error_get(), "models/model.json: is damaged: its bytes"));
+        sum = crc32_add(0, z.data + m->offset, (size_t)m->size);
+        json_decref(json);
+        archive_close(a);
+    }
 }
 
 static void refusals(void **state)
@@ -329,9 +356,9 @@ static void bad_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members),     cmocka_unit_test(zip64),   cmocka_unit_test(refusals),
-        cmocka_unit_test(overlaps),    cmocka_unit_test(tensors), cmocka_unit_test(bad_tensors),
-        cmocka_unit_test(other_files),
+        cmocka_unit_test(members),     cmocka_unit_test(zip64),     cmocka_unit_test(refusals),
+        cmocka_unit_test(overlaps),    cmocka_unit_test(tensors),   cmocka_unit_test(bad_tensors),
+        cmocka_unit_test(other_files), cmocka_unit_test(checksums),
     };
     int fd = mkstemp(path);
 

@@ -52,6 +52,10 @@ int main(void)
     GIVES(CKPT_EINVAL, ckpt_import_output(model, 0, NULL));
     GIVES(CKPT_EINVAL, ckpt_import_set_size(NULL, "s0", 2));
     GIVES(CKPT_EINVAL, ckpt_import_set_size(model, NULL, 2));
+    GIVES(CKPT_EINVAL, ckpt_import_set_training(NULL, true));
+    GIVES(-1, ckpt_import_missing(NULL));
+    GIVES(CKPT_EINVAL, ckpt_import_save(NULL, path));
+    GIVES(CKPT_EINVAL, ckpt_import_save(model, NULL));
     GIVES(CKPT_EINVAL, ckpt_compile(c, record, NULL, NULL, 1, &p));
     GIVES(CKPT_EINVAL, ckpt_compile(c, record, model, NULL, 1, &p));
     ckpt_import_record(NULL, model, NULL, NULL);

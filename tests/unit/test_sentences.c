@@ -4,8 +4,8 @@
  * failure, not of one before, in the context that the call is on, else in the thread.
  * build-aux/lint checks that no call that returns an int is missing; these do not fail:
  * ckpt_version_number, ckpt_rank, ckpt_ranks, ckpt_param_count, ckpt_file_count,
- * ckpt_import_input_count, ckpt_import_output_count, ckpt_plan_in_full (but see test_null.c),
- * ckpt_gather_refusals (test_together.c).
+ * ckpt_import_input_count, ckpt_import_output_count, ckpt_import_missing, ckpt_plan_in_full (but
+ * see test_null.c), ckpt_gather_refusals (test_together.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,6 +207,7 @@ static void file_cases(void)
     FAILS(ckpt_file_entry(f, 9, &e));
     FAILS(ckpt_file_read_f32(f, 0, values, 3));
     FAILS(ckpt_file_read_part_f32(f, 0, 14, values, 3));
+    FAILS(ckpt_file_read_part_i32(f, 0, -1, (int32_t[1]){0}, 1));
     FAILS(ckpt_file_read_i32(f, 0, integers, 16));
     ckpt_file_close(f);
     if (ckpt_file_create(&w, "/nonexistent/directory/file"))
@@ -242,6 +243,8 @@ static void import_cases(void)
     FAILS(ckpt_import_input(m, 99, &v));
     FAILS(ckpt_import_output(m, 99, &v));
     FAILS(ckpt_import_set_size(m, "nosuch", 2));
+    FAILS(ckpt_import_set_training(NULL, true));
+    FAILS(ckpt_import_save(m, absent));
     ckpt_import_close(m);
 }
 
