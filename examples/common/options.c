@@ -182,10 +182,11 @@ int options_read(const struct option_reading *r, int argc, char **argv)
 /* --batch is free: only a step's samples over all ranks count, and the library compares them.  A
  * data path does not identify its contents, so a different path is only reported. */
 static const char *const tunes[] = {
-    "lr",        "warmup",    "schedule",  "final-lr",  "beta2",        "clip-norm", "weight-decay",
-    "ema-decay", "video",     "video-dir", "vae",       "text",         "features",  "tensors",
-    "lpips",     "size",      "data",      "tokenizer", "latents",      "videos",    "prompts",
-    "csv",       "text-drop", "buckets",   "images",    "text-encoder", "loss-chunk"};
+    "lr",           "warmup",       "schedule",   "final-lr",  "beta2",      "clip-norm",
+    "weight-decay", "ema-decay",    "video",      "video-dir", "vae",        "text",
+    "features",     "tensors",      "lpips",      "size",      "data",       "tokenizer",
+    "latents",      "videos",       "prompts",    "csv",       "text-drop",  "buckets",
+    "images",       "text-encoder", "loss-chunk", "shared",    "lr-factors", "decay-factors"};
 static const char *const is_free[] = {"batch",         "dump",
                                       "frames-2d",     "guidance",
                                       "help",          "keep",
@@ -212,7 +213,8 @@ static const char *const is_free[] = {"batch",         "dump",
                                       "negative",      "sample-prompts",
                                       "sample-text",   "solver",
                                       "text-encoder",  "guidance-schedule",
-                                      "batch-seconds", "lora-format"};
+                                      "batch-seconds", "lora-format",
+                                      "save-pt2"};
 /* Options that may differ between ranks. */
 static const char *const is_own[] = {"log", "output", "tensorboard", "help", "version"};
 

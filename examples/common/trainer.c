@@ -70,8 +70,8 @@ static int open_data(const struct trainer *t)
     int n = t->facts(t->run, fact);
     if (ckpt_agree(*t->context, fact, n))
         return say_fail("%s", ckpt_error(*t->context));
-    if (training_has_steps(t->train) && !varies(t) && *t->samples < t->train->samples &&
-        !ckpt_rank(*t->context))
+    if (training_has_steps(t->train) && !varies(t) && *t->samples &&
+        *t->samples < t->train->samples && !ckpt_rank(*t->context))
         printf("a step has %lld samples, and the data %lld: they repeat within a step\n",
                (long long)t->train->samples, (long long)*t->samples);
     return 0;

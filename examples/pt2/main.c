@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pt2-train: trains a model that PyTorch exported, inside a memory budget. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "../common/trainer.h"
+#include "run.h"
+
+/* ---- introduction ---------------------------------------------------------------------------- */
+
+/* "ids [batch, 16], mask [batch, 16]" */
+static void print_inputs(const struct pt2_run *r)
+{
+    for (int i = 0; i < r->n_feeds; i++) {
+        const struct pt2_feed *f = &r->feed[i];
+        say_print("%s%s %s [batch", i ? ", " : "inputs: ", f->name, f->whole ? "i32" : "fp32");
+        for (int k = 0; k < f->ndim; k++)
+            printf(", %lld", (long long)f->shape[k]);
+        printf("]%s", f->in ? "" : " (target)");
+    }
+    for (int i = 0; i < r->shared.n; i++)
+        say_print(", %s (shared)", r->shared.column[i].name);
+    printf("\n");
+}
+
+static void introduce(const void *run)
+{
+    const struct pt2_run *r = run;
+    const struct pt2_options *o = &r->options;
+    char trained[32], all[32], rows[32];
+
+    say_print("model: %s, %s trainable parameters of %s\n", o->model,
+              say_count(trained, r->trainable), say_count(all, r->parameters));
+    if (ckpt_rank(r->context))
+        return;
+    print_inputs(r);
+    if (r->data.n)
+        say_print("data: %s, %s samples in %d file%s, batches of %lld\n", o->data,
+                  say_count(rows, r->data.rows), r->data.n_files, r->data.n_files > 1 ? "s" : "",
+                  (long long)o->train.batch);
+    const int64_t rest = r->validation.n ? r->validation.rows % o->train.batch : 0;
+    if (rest)
+        printf("validation: the last %lld samples fill no batch and are left out\n",
+               (long long)rest);
+}
+
+static void describe(const void *run, FILE *f)
+{
+    const struct pt2_run *r = run;
+    const struct pt2_options *o = &r->options;
+
+    json_put_string(f, "model", o->model);
+    json_put_string(f, "loss_of", o->loss ? o->loss : "the model");
+    json_put_int(f, "parameters", r->parameters);
+    json_put_int(f, "trainable", r->trainable);
+    json_put_int(f, "lora_rank", o->rank);
+    json_put_string(f, "frozen", o->frozen);
+    json_put_string(f, "data", o->data);
+    json_put_int(f, "samples", r->data.rows);
+}
+
+/* ---- what trainer_main calls ----------------------------------------------------------------- */
+
+static int parse(void *run, int argc, char **argv)
+{
+    return pt2_options_parse(&((struct pt2_run *)run)->options, argc, argv);
+}
+
+static int tables(const void *run, struct option_table table[TRAINER_TABLES])
+{
+    table[0] = pt2_options_table(&((const struct pt2_run *)run)->options);
+    return 1;
+}
+
+static const char *file_only(const char *path)
+{
+    struct stat st;
+
+    return path && !stat(path, &st) && S_ISREG(st.st_mode) ? path : NULL;
+}
+
+/* Outputs must not be data of the next run. */
+static int check_pattern(const struct training_files *files, const char *option,
+                         const char *pattern)
+{
+    static const char *const inside[] = {"events.out.tfevents.1", NULL};
+    char all[4096];
+    struct stat st;
+
+    if (!pattern || file_only(pattern))
+        return 0;
+    const bool folder = !stat(pattern, &st) && S_ISDIR(st.st_mode);
+    snprintf(all, sizeof all, "%s%s", pattern, folder ? "/*.safetensors" : "");
+    return outputs_check_pattern(files, option, all, inside);
+}
+
+static int check_outputs(const void *run)
+{
+    const struct pt2_options *o = &((const struct pt2_run *)run)->options;
+    struct training_files files = pt2_files(o);
+    const struct ckpt_path more[] = {
+        {"--model", o->model, CKPT_PATH_INPUT, 0},
+        {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
+        {"--shared", file_only(o->shared), CKPT_PATH_INPUT, 0},
+        {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
+        {"--lora-merge", o->merge, CKPT_PATH_FILE, 0},
+        {"--save-pt2", o->save_pt2, CKPT_PATH_FILE, 0},
+    };
+
+    return outputs_check(&files, more, sizeof more / sizeof *more) ||
+                   check_pattern(&files, "--data", o->data) ||
+                   check_pattern(&files, "--val", o->validation)
+               ? -1
+               : 0;
+}
+
+static int prepare(void *run)
+{
+    return pt2_prepare(run);
+}
+
+/* The headers of the files were read before the context was there. */
+static int open_data(void *run)
+{
+    (void)run;
+    return 0;
+}
+
+static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
+{
+    const struct pt2_run *r = run;
+
+    fact[0] = (struct ckpt_fact){"number of samples", &r->data.rows, sizeof r->data.rows};
+    fact[1] = (struct ckpt_fact){"number of samples of --val", &r->validation.rows,
+                                 sizeof r->validation.rows};
+    return 2;
+}
+
+static int make_model(void *run)
+{
+    return pt2_make_model(run);
+}
+
+static int compile(void *run, bool trains)
+{
+    return pt2_compile(run, trains);
+}
+
+static int fits(void *run, bool trains)
+{
+    if (trains)
+        ckpt_plan_print(((struct pt2_run *)run)->training, stdout);
+    return 0;
+}
+
+static ckpt_program *program(const void *run)
+{
+    return ((const struct pt2_run *)run)->training;
+}
+
+/* Without training steps: the loss of the weights as they are. */
+static int finish(void *run, bool trained)
+{
+    struct pt2_run *r = run;
+    double loss;
+
+    if (!trained && r->measuring) {
+        if (pt2_measure(r, &loss))
+            return -1;
+        say_print("validation loss %.6f\n", loss);
+    }
+    return pt2_save(r);
+}
+
+static void close(void *run)
+{
+    struct pt2_run *r = run;
+
+    ckpt_import_close(r->model);
+    for (int i = 0; r->common && i < r->signature.n_in; i++)
+        free(r->common[i]);
+    free(r->common);
+    free(r->feed);
+    sample_order_close(&r->order);
+    dataset_close(&r->data);
+    dataset_close(&r->shared);
+    dataset_close(&r->validation);
+    signature_close(&r->signature);
+}
+
+int main(int argc, char **argv)
+{
+    static struct pt2_run r;
+    const struct trainer t = {TRAINER_RUN(r),
+                              .parse = parse,
+                              .tables = tables,
+                              .outputs = check_outputs,
+                              .before = prepare,
+                              .data = open_data,
+                              .facts = facts,
+                              .model = make_model,
+                              .introduce = introduce,
+                              .compile = compile,
+                              .fits = fits,
+                              .program = program,
+                              .counted = "samples of the data",
+                              .samples = &r.data.rows,
+                              .describe = describe,
+                              .open_steps = pt2_open_steps,
+                              .close_steps = pt2_close_steps,
+                              .finish = finish,
+                              .close = close};
+
+    return trainer_main(&t, argc, argv);
+}

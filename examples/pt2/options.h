@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of pt2-train: its own table beside the library's. */
+#ifndef PT2_OPTIONS_H
+#define PT2_OPTIONS_H
+
+#include "../common/outputs.h"
+
+struct pt2_options {
+    /* the model */
+    const char *model, *loss, *dim;
+    /* the data */
+    const char *data, *shared, *validation;
+    bool keep_order;
+    int64_t validation_every;
+    /* what is trained */
+    const char *freeze, *lr_factors, *decay_factors;
+    int64_t rank;
+    double alpha; /* below 0: the rank */
+    const char *targets, *frozen, *merge;
+    /* training */
+    struct training_options train;
+    const char *save_pt2;
+    bool help, version;
+    struct ckpt_options library;
+};
+
+/* The files that the options name. */
+struct training_files pt2_files(const struct pt2_options *o);
+
+/* Returns 0 to go on, 1 to exit (--help) and -1 after an error message. */
+int pt2_options_parse(struct pt2_options *o, int argc, char **argv);
+
+/* Checks the batch, once the archive has said what it can be. */
+int pt2_options_check_batch(const struct pt2_options *o);
+
+/* The program's own options. */
+struct option_table pt2_options_table(const struct pt2_options *o);
+
+#endif
