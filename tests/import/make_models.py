@@ -152,6 +152,9 @@ class Written(nn.Module):
         d[x > 0.3] = 0.5
         d[y.sum(1) > 0] = self.w
         out.append(torch.zeros_like(d).scatter_(1, repeated[:, None], 1.5) * d)
+        last = torch.zeros(4, dtype=torch.int64)
+        last[repeated] = order  # in order, as PyTorch does for so few
+        out.append(y * last[:, None])
         e = torch.zeros(4, dtype=torch.int64).index_put((repeated,), order, accumulate=True)
         counts = torch.histc(repeated.float() - 1, bins=5, min=-1, max=2)
         out.append(self.w[:5] * counts + e.float().sum())
