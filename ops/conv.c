@@ -7,6 +7,7 @@
  */
 #include <string.h>
 #include "call.h"
+#include "fake_quantize.h"
 #include "shapes/conv.h"
 #include "ops.h"
 #include "core/sized.h"
@@ -287,6 +288,7 @@ ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
     if (read_spec(t, "conv", spec, ckpt_desc_of(t, x).ndim - 2, &whole, &attr))
         return CKPT_NONE;
     memset(attr.more, 0, sizeof attr.more);
+    qat_round(t, QAT_CONV, &x, &w);
     return OPS_RECORD(t, &op_conv, &attr, x, w, b);
 }
 
@@ -327,6 +329,7 @@ ckpt_tensor ckpt_conv_transpose(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt
             attr.size[i] = transposed_size(&attr, i, n[i], kernel[i]);
         }
     }
+    qat_round(t, QAT_CONV_TRANSPOSE, &x, &w);
     ckpt_tensor y = OPS_RECORD(t, &op_conv_transpose, &attr, x, w);
     if (!b.id || !y.id)
         return y;

@@ -203,13 +203,16 @@ struct ckpt_options {
     bool unordered;
     const char *dump_tape; /* print the tape of each program after this pass on standard output, one
                               op a line; "list" is refused with the names of all; NULL: no */
+    const char *qat;       /* "int8": quantization-aware training, see ckpt_nn.h; NULL: none */
+    const char *qat_ranges; /* "average", "learned", "dynamic"; NULL: "average" */
+    const char *qat_skip;   /* weights that it leaves out, patterns between commas; NULL: none */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
             NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL,      \
-            NULL, NULL, false, NULL                                                                \
+            NULL, NULL, false, NULL, NULL, NULL, NULL                                              \
     }
 
 /*

@@ -57,9 +57,9 @@ CKPT_API int ckpt_file_count(const ckpt_file *f);
 CKPT_API int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e);
 /* Returns the index of a name, or CKPT_ENAME. */
 CKPT_API int ckpt_file_find(const ckpt_file *f, const char *name);
-/* Reads entry i as fp32 (from F32, BF16, F16, F64) or as i32 (from I32, I64,
- * the integers of 8 and 16 bits, BOOL); n must be
- * its number of elements.  Returns 0, CKPT_EINVAL, CKPT_EIO, CKPT_EFORMAT (dtype, checksum). */
+/* Reads entry i as fp32 (from F32, BF16, F16, F64, and codes of F8 or I8) or as i32 (from I32, I64,
+ * the integers of 8 and 16 bits, BOOL); n must be its number of elements.  Returns 0, CKPT_EINVAL,
+ * CKPT_EIO, CKPT_EFORMAT (dtype, checksum). */
 CKPT_API int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n);
 CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
 
@@ -161,6 +161,19 @@ CKPT_API int ckpt_save_params_aliased(ckpt *c, const char *path, enum ckpt_slot 
  * them twice.  The context does not change. */
 CKPT_API int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter filter,
                                      void *user);
+
+/*
+ * ckpt_save_params_aliased for a model trained with options.qat, as compressed-tensors stores
+ * "int-quantized" models: of each weight that a program of this context rounds, NAME.weight has the
+ * codes (I8) and NAME.weight_scale the scale of each row, fp32 [rows, 1, ...], or [1];
+ * NAME.input_scale [1] and NAME.input_zero_point (I8) [1] are of its operand, the latter with
+ * ranges "average", neither with "dynamic".  Weights are codes times scales.  Others are fp32;
+ * parameters of ranges are left out.  The metadata have the settings under "quantization_config",
+ * as they belong in the config.json of a model.  CKPT_EINVAL if nothing is rounded, or before the
+ * first step.  ckpt_load_params reads such a file: codes times scales.
+ */
+CKPT_API int ckpt_save_params_int8(ckpt *c, const char *path, enum ckpt_slot slot,
+                                   ckpt_param_filter filter, ckpt_name_alias alias, void *user);
 
 /*
  * ckpt_save_params_filtered with an entry in the file's metadata, text under key; key NULL: none.

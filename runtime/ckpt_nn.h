@@ -310,6 +310,42 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv 
 CKPT_API ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckpt_nn_conv *m,
                                                   ckpt_tensor x, const struct ckpt_conv_spec *spec);
 
+/* ---- training for 8-bit inference --------------------------------------------------------------
+ */
+
+/*
+ * options.qat "int8": quantization-aware training.  Linear layers and convolutions whose weight is
+ * trained read a weight and an operand that are rounded to 8-bit codes and back, as
+ * ckpt_fake_quantize() does: weights with a scale for each row, from its largest magnitude (for a
+ * transposed convolution one scale); operands by options.qat_ranges:
+ *
+ *   - "average": moving averages of the least and the largest element, one scale and zero point for
+ *     a layer.  A weight NAME.weight has a buffer NAME.input_range [2] for it.
+ *   - "learned": one scale, that of the first step plus what the optimizer adds: a buffer
+ *     NAME.input_scale_start [1] and a trained parameter NAME.input_scale_change [1].
+ *   - "dynamic": the largest magnitude of each row of a linear layer's operand, and of each sample
+ *     of a convolution's.
+ *
+ * The first two depend on what a micro-step has in it (ckpt_couple_samples); averages move once per
+ * step, by the mean over the micro-steps and ranks.  A program without an optimizer reads ranges
+ * and changes none; before the first step it uses those of its own operand.  Layers under
+ * ckpt_full_precision() and weights whose names match options.qat_skip, patterns of fnmatch(3)
+ * between commas, are not rounded.  Parameters of ranges are made with the weight, and loading
+ * weights does not miss them.  ckpt_save_params_int8() writes the codes.  With matmul "fp8", and
+ * with ckpt_lora(), it is CKPT_EINVAL.
+ */
+
+/*
+ * Fake quantization (Jacob et al. 2018): (q - zero) scale with q = x / scale + zero, rounded to
+ * nearest even and clamped to low ... high; x / scale is x times the fp32 number 1 / scale. scale
+ * and zero (CKPT_NONE: 0) are fp32 and broadcast to x.  The gradient of x passes where q was not
+ * clamped (a straight-through estimate); those of scale and zero are of the same formula (Esser et
+ * al. 2020).  The numbers of PyTorch's fake_quantize_per_tensor_affine and _per_channel_affine and,
+ * with a trained scale, of its learnable ones.
+ */
+CKPT_API ckpt_tensor ckpt_fake_quantize(ckpt_tape *t, ckpt_tensor x, ckpt_tensor scale,
+                                        ckpt_tensor zero, int low, int high);
+
 /* ---- what programs remember ------------------------------------------------------------------ */
 
 /*
@@ -349,6 +385,7 @@ CKPT_API ckpt_tensor ckpt_cache_append(ckpt_tape *t, ckpt_tensor cache, ckpt_ten
 #define ckpt_nn_apply_mlp(t, ...)            ckpt_nn_apply_mlp(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_mlp_add(t, ...)        ckpt_nn_apply_mlp_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_conv(t, ...)           ckpt_nn_apply_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_fake_quantize(t, ...)           ckpt_fake_quantize(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_cache_append(t, ...)            ckpt_cache_append(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_conv_transpose(t, ...) ckpt_nn_apply_conv_transpose(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_transformer_layer(t, ...)                                                    \

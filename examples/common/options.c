@@ -102,9 +102,9 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-static const char *const of_training[] = {"plan-in",   "plan-out",   "graph-out",  "machine-out",
-                                          "trace-out", "zero",       "shard-over", "check-ranks",
-                                          "state",     "activations"};
+static const char *const of_training[] = {
+    "plan-in",     "plan-out", "graph-out",   "machine-out", "trace-out",  "zero",    "shard-over",
+    "check-ranks", "state",    "activations", "qat",         "qat-ranges", "qat-skip"};
 
 static bool is_in(const char *const *list, size_t n, const char *name)
 {
@@ -214,7 +214,7 @@ static const char *const is_free[] = {"batch",         "dump",
                                       "sample-text",   "solver",
                                       "text-encoder",  "guidance-schedule",
                                       "batch-seconds", "lora-format",
-                                      "save-pt2"};
+                                      "save-pt2",      "save-int8"};
 /* Options that may differ between ranks. */
 static const char *const is_own[] = {"log", "output", "tensorboard", "help", "version"};
 

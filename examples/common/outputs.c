@@ -34,6 +34,7 @@ int outputs_asked(const struct training_files *t)
     const struct asked all[] = {
         {"--save", r->save},
         {"--save-ema", r->save_ema},
+        {"--save-int8", r->save_int8},
         {"--save-state", r->state.save},
         {"--log", r->log},
         {"--tensorboard", r->tensorboard},
@@ -45,12 +46,15 @@ int outputs_asked(const struct training_files *t)
         {"--graph-out", o->graph_out},
     };
     const struct asked average[] = {{"--save-ema", r->save_ema}};
+    const struct asked codes[] = {{"--save-int8", r->save_int8}};
     int n = sizeof all / sizeof *all;
 
     if (o->plan_only)
         return refuse_first(all, n - 2, "--plan-only ends before the first step");
     if (!r->steps && (!r->state.from || r->state.automatic) &&
         refuse_first(all, n, "--steps 0 trains nothing"))
+        return -1;
+    if (!o->qat && refuse_first(codes, 1, "without --qat int8 no weight is rounded"))
         return -1;
     return r->ema_decay > 0 ? 0
                             : refuse_first(average, 1, "with --ema-decay 0 there is no average");
@@ -72,6 +76,7 @@ static int list_files(const struct training_files *t, struct ckpt_path rows[MOST
         {"--load", file_only(r->load), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--save", r->save, CKPT_PATH_FILE, FAMILY_WEIGHTS},
         {"--save-ema", r->save_ema, CKPT_PATH_FILE, FAMILY_WEIGHTS},
+        {"--save-int8", r->save_int8, CKPT_PATH_FILE, FAMILY_WEIGHTS},
         {"--resume", r->state.automatic ? NULL : r->state.from, CKPT_PATH_INPUT, FAMILY_STATE},
         {"--save-state", r->state.save, CKPT_PATH_FILE, FAMILY_STATE},
         {"--log", r->log, CKPT_PATH_LOG, 0},

@@ -27,7 +27,7 @@ static int read_when(struct resume_options *o)
     return 0;
 }
 
-int resume_check(struct resume_options *o, const char *load, const char *const weights[2],
+int resume_check(struct resume_options *o, const char *load, const char *const weights[3],
                  const char *directory)
 {
     /* Saves that are kept are links to a file; a directory is replaced. */
@@ -38,7 +38,7 @@ int resume_check(struct resume_options *o, const char *load, const char *const w
 
     o->automatic = o->from && !strcmp(o->from, RESUME_AUTO);
     memcpy(o->weights, weights, sizeof o->weights);
-    if (asked && !o->save && !weights[0] && !weights[1])
+    if (asked && !o->save && !weights[0] && !weights[1] && !weights[2])
         return say_fail("--%s needs --save-state FILE, or --save FILE for the weights", asked);
     if (o->automatic && !o->save)
         return say_fail("--resume auto needs --save-state FILE");
@@ -67,7 +67,7 @@ static int begin_keeping(const struct resume_options *o, ckpt *c, int64_t step)
 {
     if (!keeps(o) || ckpt_rank(c))
         return 0;
-    const char *files[] = {o->save, o->weights[0], o->weights[1]};
+    const char *files[] = {o->save, o->weights[0], o->weights[1], o->weights[2]};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] && saves_check(files[i], step))
             return -1;
@@ -236,5 +236,8 @@ int resume_keep_weights(const struct resume_options *o, ckpt *c, int64_t step)
 {
     if (!keeps(o) || ckpt_rank(c))
         return 0;
-    return keep(o, o->weights[0], step) || keep(o, o->weights[1], step) ? -1 : 0;
+    for (size_t i = 0; i < sizeof o->weights / sizeof *o->weights; i++)
+        if (keep(o, o->weights[i], step))
+            return -1;
+    return 0;
 }

@@ -41,7 +41,8 @@ static const struct json_keys sparse[] = {
 
 const struct json_keys settings_scaled[] = {
     JSON_ONLY("quant_method", "fp8|fbgemm_fp8|compressed-tensors"),
-    JSON_ONLY("format", "float-quantized"), /* compressed-tensors packs others in integers */
+    /* compressed-tensors packs others in integers */
+    JSON_ONLY("format", "float-quantized|int-quantized"),
     JSON_ONLY("fmt", "e4m3|float8_e4m3fn"),
     JSON_ONLY("weight_block_size", "128"),
     JSON_ONLY("transform_config", ""),

@@ -27,7 +27,7 @@
     "begin_suppress_tokens forced_bos_token_id forced_eos_token_id remove_invalid_values prefix "  \
     "epsilon_cutoff eta_cutoff penalty_alpha max_time"
 
-/* quantization_config of weights in 8-bit floats with scales, which loading multiplies.
+/* quantization_config of weights in 8-bit floats or integers with scales, which loading multiplies.
  * Activations are not rounded here. */
 extern const struct json_keys settings_scaled[];
 

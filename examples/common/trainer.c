@@ -158,7 +158,7 @@ static void note_unsaved(const struct trainer *t)
 {
     const struct training_options *o = t->train;
 
-    if (!o->save && !o->save_ema && !o->state.save && !o->dump && !o->directory)
+    if (!o->save && !o->save_ema && !o->save_int8 && !o->state.save && !o->dump && !o->directory)
         say_print("nothing is saved at the end: give --save FILE for the weights, or --save-state "
                   "FILE to continue later\n");
 }

@@ -186,6 +186,14 @@ static int save_slot(const struct training *t, const char *path, enum ckpt_slot 
     return 0;
 }
 
+static int save_codes(const struct training *t, const char *path)
+{
+    if (path &&
+        ckpt_save_params_int8(t->context, path, CKPT_VALUE, t->saves, t->alias, t->saves_user))
+        return say_fail("%s", ckpt_error(t->context));
+    return 0;
+}
+
 /* Weights that were written after this step, by --save-every, are not written again. */
 static int save_weights(struct training *t)
 {
@@ -194,7 +202,7 @@ static int save_weights(struct training *t)
     if (t->written == t->ended)
         return 0;
     if (save_slot(t, o->save, CKPT_VALUE) || save_slot(t, o->save_ema, CKPT_EMA) ||
-        resume_keep_weights(&o->state, t->context, t->ended) ||
+        save_codes(t, o->save_int8) || resume_keep_weights(&o->state, t->context, t->ended) ||
         (o->directory && t->write_directory(t)))
         return -1;
     t->written = t->ended;
@@ -203,7 +211,9 @@ static int save_weights(struct training *t)
 
 static bool has_weights(const struct training *t)
 {
-    return t->options->save || t->options->save_ema || t->options->directory;
+    const struct training_options *o = t->options;
+
+    return o->save || o->save_ema || o->save_int8 || o->directory;
 }
 
 /* Waits for the submitted steps, then writes the state, and the weights if they are asked for. */
@@ -328,10 +338,11 @@ static int run_step(struct training *t)
 static int save_on_request(struct training *t)
 {
     const struct training_options *o = t->options;
-    const char *file = o->state.save ? o->state.save
-                       : o->save     ? o->save
-                       : o->save_ema ? o->save_ema
-                                     : o->directory;
+    const char *file = o->state.save  ? o->state.save
+                       : o->save      ? o->save
+                       : o->save_ema  ? o->save_ema
+                       : o->save_int8 ? o->save_int8
+                                      : o->directory;
 
     if (!file) {
         fprintf(stderr,
@@ -408,9 +419,11 @@ int training_fits(const struct training *t)
 {
     const struct training_options *o = t->options;
     int64_t state = o->state.save ? ckpt_state_bytes(t->context) : 0, weights = weights_bytes(t);
+    /* codes: at least */
     const struct output_size files[] = {{"--save-state", o->state.save, state},
                                         {"--save", o->save, weights},
-                                        {"--save-ema", o->save_ema, weights}};
+                                        {"--save-ema", o->save_ema, weights},
+                                        {"--save-int8", o->save_int8, weights / 4}};
 
     if (state < 0)
         return say_fail("%s", ckpt_error(t->context));
@@ -467,5 +480,7 @@ int training_save(struct training *t, int rc)
         say_print("%s: %s\n", what, o->directory);
     if (o->save_ema)
         say_print("moving average of the %s: %s\n", what, o->save_ema);
+    if (o->save_int8)
+        say_print("codes of the %s: %s\n", what, o->save_int8);
     return rc;
 }

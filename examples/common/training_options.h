@@ -8,7 +8,7 @@
 
 /* Values that a preset may fill in start as 0 (batch) or -1 (where 0 has a meaning). */
 struct training_options {
-    const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer, *log, *dump;
+    const char *load, *save, *save_ema, *save_int8, *grad_dtype, *schedule, *optimizer, *log, *dump;
     const char
         *directory; /* for the weights in another format, of programs that have such an option */
     const char *time_limit;
@@ -41,6 +41,8 @@ struct training_options {
         ROW("save", STRING, train.save, "FILE", "write the weights at the end"),                   \
         ROW("save-ema", STRING, train.save_ema, "FILE",                                            \
             "write the moving average of the weights at the end"),                                 \
+        ROW("save-int8", STRING, train.save_int8, "FILE",                                          \
+            "write the weights as the codes and scales of --qat at the end"),                      \
         RESUME_ROWS(train.state)
 #define BATCH_ROW(what, usual)                                                                     \
     CKPT_OPTION_GROUP("Training"),                                                                 \

@@ -112,6 +112,8 @@ static int reverse_unary(struct expr *d, const struct expr_node *n, int a, int y
         return expr_where(d, expr_binary(d, EXPR_LT, zero, a), g, scaled(d, n->p, g));
     case EXPR_BF16:
         return g;
+    case EXPR_ROUND:
+        return n->p != 0.f ? g : -1;
     case EXPR_EXP:
         return times(d, g, y);
     case EXPR_EXPM1:
@@ -147,7 +149,7 @@ static int reverse_unary(struct expr *d, const struct expr_node *n, int a, int y
     case EXPR_SILU:
         return expr_binary(d, EXPR_SILU_DX, g, a);
     default:
-        return -1; /* sign, floor, round, integer, not */
+        return -1; /* sign, floor, integer, not */
     }
 }
 

@@ -90,7 +90,7 @@ enum {
     X(SIN, sin, 1, 24)                                                                             \
     X(COS, cos, 1, 24)                                                                             \
     X(FLOOR, floor, 1, 1)                                                                          \
-    X(ROUND, round, 1, 1)                                                                          \
+    X(ROUND, round, 1, 1) /* p 1: its gradient is that of x, else none */                          \
     X(NOT, not, 1, 1)                                                                              \
     X(RELU, relu, 1, 1)                                                                            \
     X(GELU, gelu, 1, 24)                                                                           \

@@ -10,6 +10,9 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     NOT_NULL(c);
     NOT_NULL(variants);
     NOT_NULL(out);
+    const int unused = c->params.failed.code ? 0 : qat_check_skip(c);
+    if (unused)
+        return unused;
     return programs_compile(&c->programs, n, variants, optimizer, batch, out, variant);
 }
 

@@ -68,6 +68,8 @@ static int check_options(const struct ckpt_options *o)
         strcmp(o->activations, "8bit"))
         return error_set(CKPT_EINVAL, "--activations %s: there are 'bf16' and '8bit'",
                          o->activations);
+    if (qat_check(o))
+        return CKPT_EINVAL;
     if (o->deterministic && o->unordered)
         return error_set(CKPT_EINVAL, "--deterministic and --unordered exclude each other: give "
                                       "--unordered alone, or neither for the same bits every time");

@@ -42,6 +42,13 @@ struct ckpt {
     struct note_list notes; /* of ckpt_state_note */
 };
 
+/* Quantization-aware training (qat.c): checks the options; marks parameter i, which was just made,
+ * and makes those of its range; checks that each pattern of --qat-skip is that of a parameter.
+ * Returns 0 or a code, with its sentence. */
+int qat_check(const struct ckpt_options *o);
+int qat_mark(ckpt *c, int32_t i);
+int qat_check_skip(const ckpt *c);
+
 /* The context's error; NULL without a context: the thread's error. */
 static inline struct error *context_error(const ckpt *c)
 {

@@ -94,7 +94,8 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
         return param_fail(c, CKPT_ENOMEM, name, "no memory");
     }
     c->params.data[c->params.n++] = p;
-    return params_handle(&c->params, c->params.n - 1);
+    const ckpt_tensor x = params_handle(&c->params, c->params.n - 1);
+    return qat_mark(c, c->params.n - 1) ? CKPT_NONE : x;
 }
 
 ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,

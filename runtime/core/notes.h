@@ -15,6 +15,9 @@
 /* Name of the note of the dtype of saved activations; without it they are bf16. */
 #define NOTE_ACTIVATIONS "ckpt.activations"
 
+/* Name of the note of --qat, its ranges and what it leaves out; without it nothing is rounded. */
+#define NOTE_QAT "ckpt.qat"
+
 /* Prefix of the names of notes about the optimizer of a training program; without one it is AdamW
  * without groups, clip_value and ema_warmup, whose other settings have notes of their own. */
 #define NOTE_OPTIMIZER "ckpt.optimizer of program"

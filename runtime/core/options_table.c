@@ -63,6 +63,16 @@ static const struct ckpt_option library_table[] = {
     ROW("activations", STRING, activations, "DTYPE",
         "activations of bf16 models kept for the backward pass: bf16; 8bit: 8-bit codes with a "
         "scale per 128 values, where gradients tolerate it (default bf16)"),
+    ROW("qat", STRING, qat, "DTYPE",
+        "quantization-aware training: linear layers and convolutions read weights and operands "
+        "rounded to this dtype, and gradients pass the rounding: int8 (default: no)"),
+    ROW("qat-ranges", STRING, qat_ranges, "HOW",
+        "ranges of the operands of --qat: average: moving averages of the least and the largest "
+        "element; learned: a scale that is trained; dynamic: of each row, or sample of a "
+        "convolution (default average)"),
+    ROW("qat-skip", STRING, qat_skip, "PATTERN",
+        "names of weights that --qat does not round, such as 'head.*'; several patterns are "
+        "separated by commas (default: none)"),
     ROW("unordered", FLAG, unordered, NULL,
         "allow GPU kernels that add in no fixed order where they are faster (gradients of long "
         "attention): the last bits of results then differ from run to run and between budgets"),

@@ -21,6 +21,10 @@ enum {
     SLOT_COUNT
 };
 
+/* How the range of a layer's operand is found (--qat-ranges); QAT_NONE: its weight is not rounded.
+ */
+enum qat_ranges { QAT_NONE, QAT_AVERAGE, QAT_LEARNED, QAT_DYNAMIC };
+
 /* How its values are kept and trained: decided by options and by the calls of the train room,
  * before the first program is compiled. */
 struct param_training {
@@ -32,6 +36,12 @@ struct param_training {
         float alpha, scale;
     } lora;
     bool adapter; /* it is a LoRA parameter itself */
+    struct {
+        enum qat_ranges ranges; /* layers round it, and what it multiplies (ops/fake_quantize.c) */
+        int32_t range, learned; /* parameters: a buffer, and the trained part of a scale; or 0 */
+        bool used, whole;       /* a program rounds it; with one scale, not one for each row */
+        bool is_range;          /* it is such a parameter itself */
+    } qat;
 };
 
 /* Where its values lie: decided by the memory and the ranks of a context. */

@@ -79,6 +79,8 @@ int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t opt
     snprintf(samples, sizeof samples, "%lld", (long long)batch);
     const struct comm_term terms[] = {
         {.name = "--seed", .value = (uint64_t)o->seed},
+        {.name = "--qat",
+         .value = o->qat ? hash_text(o->qat_ranges ? o->qat_ranges : "average") : 0},
         {.name = "model", .value = layout_signature(job->sharing.layout)},
         {.name = "--zero", .value = (uint64_t)job->sharing.zero},
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},

@@ -109,6 +109,16 @@ static int check_modes(const struct ckpt_program *p)
     return 0;
 }
 
+/* Which weights the layers of a tape round: files of codes have these. */
+static void note_rounded(struct params *ps, const ckpt_tape *t)
+{
+    for (int32_t i = 0; i < t->n_params; i++)
+        if (t->rounded[i].weight) {
+            ps->data[i].training.qat.used = true;
+            ps->data[i].training.qat.whole = t->rounded[i].whole;
+        }
+}
+
 /* A tape for micro-steps of this size, with nothing recorded. */
 static int open_tape(struct ckpt_program *p, int64_t micro, ckpt_tape **t)
 {
@@ -191,6 +201,7 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
                          "the recorder made a parameter: make parameters before compiling");
     if (t->error.code)
         return fail_with(ps, t->error.code, t->error.text);
+    note_rounded(ps->params, t);
     int rc = opt ? check_modes(p) : 0;
     return opt && !rc ? check_kinds(p) : rc;
 }

@@ -116,6 +116,17 @@ static int add_optimizer(struct note_list *l, const struct ckpt_program *p, int 
     return rc;
 }
 
+static int add_rounding(struct note_list *l, const struct ckpt_options *o)
+{
+    char *text;
+    if (asprintf(&text, "%s, ranges %s%s%s", o->qat, o->qat_ranges ? o->qat_ranges : "average",
+                 o->qat_skip ? ", without " : "", o->qat_skip ? o->qat_skip : "") < 0)
+        return CKPT_ENOMEM;
+    int rc = note_set(l, NOTE_QAT, text);
+    free(text);
+    return rc;
+}
+
 int programs_list_notes(const struct programs *ps, struct note_list *l)
 {
     int rc = add(l, "ckpt.dtypes", ps, NULL, -1), at = programs_count_training(ps);
@@ -128,6 +139,8 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
         rc = note_set(l, NOTE_MATMUL, matmul_dtype_name(ps->matmul));
     if (!rc && ps->int8)
         rc = note_set(l, NOTE_ACTIVATIONS, "8bit");
+    if (!rc && ps->options->qat)
+        rc = add_rounding(l, ps->options);
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
         rc = add(l, settings[i].name, ps, NULL, i);
     for (const struct ckpt_program *p = ps->first; p && !rc; p = p->next) {

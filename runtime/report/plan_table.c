@@ -224,6 +224,21 @@ static void print_products(const ckpt_program *p, FILE *f)
                 fp8, all, matmul_dtype_name(p->programs->matmul));
 }
 
+/* Weights whose layers round operands (--qat), of those that have two axes and are trained. */
+static void print_rounded(const ckpt_program *p, FILE *f)
+{
+    const struct params *ps = p->programs->params;
+    const struct ckpt_options *o = p->programs->options;
+    int rounded = 0, all = 0;
+    for (int32_t i = 0; i < p->tape->n_params; i++) {
+        rounded += p->tape->rounded[i].weight != 0;
+        all += ps->data[i].trainable && ps->data[i].desc.ndim > 1;
+    }
+    if (o->qat)
+        fprintf(f, "  %-24s %12s  %d of %d weights and what they multiply (--qat, ranges %s)\n",
+                "rounded", o->qat, rounded, all, o->qat_ranges ? o->qat_ranges : "average");
+}
+
 /* Ops without a gradient rule through which a parameter reaches the loss: its gradient lacks that
  * part. */
 static void print_constants(const ckpt_tape *t, FILE *f)
@@ -283,6 +298,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_costs(p->graph, &p->programs->machine, f);
     print_algorithms(d, f);
     print_products(p, f);
+    print_rounded(p, f);
     print_constants(p->tape, f);
     if (p->programs->int8 && p->trains)
         saved_print(p->tape, f);

@@ -66,6 +66,14 @@ static void f64_to_f32(const void *src, float *dst, int64_t n)
         dst[i] = (float)s[i];
 }
 
+static void i8_to_f32(const void *src, float *dst, int64_t n)
+{
+    const int8_t *s = src;
+
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = s[i];
+}
+
 static int64_t u8_to_i32(const void *src, int32_t *dst, int64_t n)
 {
     const uint8_t *s = src;
@@ -123,7 +131,7 @@ static int64_t i64_to_i32(const void *src, int32_t *dst, int64_t n)
 static const struct file_dtype dtypes[] = {
     {"BOOL", 1, NULL, u8_to_i32},
     {"U8", 1, NULL, u8_to_i32},
-    {"I8", 1, NULL, i8_to_i32},
+    {"I8", 1, i8_to_f32, i8_to_i32},
     {"F8_E5M2", 1, e5m2_to_f32, NULL},
     {"F8_E4M3", 1, e4m3_to_f32, NULL},
     {"F8_E8M0", 1, NULL, NULL},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scales of 8-bit weights: files of quantized models have codes in NAME and, beside it, what they
- * are multiplied by.  Names of scales, after NAME: "_scale" (compressed-tensors, FBGEMM) and
+ * Scales of 8-bit weights: files of quantized models have codes in NAME (float8 or I8) and, beside
+ * it, what they are multiplied by.  Names of scales, after NAME: "_scale" (compressed-tensors,
+ * FBGEMM) and
  * "_scale_inv" (DeepSeek, which multiplies by it all the same); "scale_weight" in place of
  * "weight".  There is one for the tensor, one for each row, or one for each block of 128 x 128.
  */
@@ -12,9 +13,14 @@
 
 enum { SCALE_BLOCK = 128 };
 
-static bool is_float8(const struct file_tensor *e)
+static bool has_codes(const struct file_tensor *e)
 {
-    return !strncmp(e->dtype->name, "F8_E", 4) && e->dtype->to_f32;
+    return file_is_int8(e) || (!strncmp(e->dtype->name, "F8_E", 4) && e->dtype->to_f32);
+}
+
+bool file_is_int8(const struct file_tensor *e)
+{
+    return !strcmp(e->dtype->name, "I8");
 }
 
 int file_find_scale(const ckpt_file *f, int entry)
@@ -25,7 +31,7 @@ int file_find_scale(const ckpt_file *f, int entry)
     char name[512];
     int found = -1;
 
-    if (!is_float8(e))
+    if (!has_codes(e))
         return -1;
     for (int i = 0; i < 2 && found < 0; i++)
         if (snprintf(name, sizeof name, "%s%s", e->name, endings[i]) < (int)sizeof name)

@@ -54,9 +54,9 @@ static int check_fit(const struct load *l, const struct param *p, int entry)
     if (ndim != (same ? d.ndim : trim_ones(d.ndim, d.shape)) ||
         memcmp(e->shape, d.shape, (size_t)ndim * sizeof(e->shape[0])))
         return file_shape_unfit(e->part->path, e, &d);
-    if (!e->dtype->to_f32)
-        return file_bad(e->part->path, "tensor '%s' is %s and cannot be read as fp32", e->name,
-                        e->dtype->name);
+    if (!e->dtype->to_f32 || (file_is_int8(e) && file_find_scale(l->f, entry) < 0))
+        return file_bad(e->part->path, "tensor '%s' is %s%s and cannot be read as fp32", e->name,
+                        e->dtype->name, e->dtype->to_f32 ? " without scales" : "");
     return 0;
 }
 
@@ -78,6 +78,22 @@ static int find_entry(const struct load *l, const char *name)
     return entry;
 }
 
+/* The scale and zero point of the operand of a layer whose weight is in codes: kernels of integers
+ * need them, values of weights do not. */
+static void use_input_scales(const struct load *l, int entry)
+{
+    static const char *const names[] = {"input_scale", "input_zero_point"};
+    const char *weight = l->f->tensors[entry].name, *dot = strrchr(weight, '.');
+    char name[512];
+
+    for (int i = 0; i < 2 && dot; i++) {
+        snprintf(name, sizeof name, "%.*s.%s", (int)(dot - weight), weight, names[i]);
+        const int found = ckpt_file_find(l->f, name);
+        if (found >= 0)
+            l->used[found] = true;
+    }
+}
+
 /* Finds and validates the entry of every parameter; *largest is the largest number of elements. */
 static int match_parameters(struct load *l, int64_t *largest)
 {
@@ -91,6 +107,7 @@ static int match_parameters(struct load *l, int64_t *largest)
         int scale = rc ? -1 : file_find_scale(l->f, l->entry[i]);
         if (scale >= 0) {
             l->used[scale] = true;
+            use_input_scales(l, l->entry[i]);
             rc = file_check_scale(&l->f->tensors[l->entry[i]], &l->f->tensors[scale]);
         }
         if (rc)
@@ -101,13 +118,19 @@ static int match_parameters(struct load *l, int64_t *largest)
     return 0;
 }
 
+/* Whether a file need not have it: caches are in none, and ranges may begin anew. */
+static bool is_optional(const struct param *p)
+{
+    return p->cache || p->training.qat.is_range;
+}
+
 static int report_unmatched(const struct load *l)
 {
     int unmatched = 0;
 
     for (int i = 0; i < l->n_params; i++) {
         struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
-        if (l->entry[i] >= 0 || l->c->params.data[i].cache)
+        if (l->entry[i] >= 0 || is_optional(&l->c->params.data[i]))
             continue;
         unmatched++;
         ckpt_param_info(l->c, ckpt_param_at(l->c, i), &p);
@@ -124,11 +147,11 @@ static int report_unmatched(const struct load *l)
     return unmatched;
 }
 
-/* Does the file contain every parameter?  Caches are not stored in files. */
+/* Does the file contain every parameter that it must have? */
 static bool has_all_params(const struct load *l)
 {
     for (int i = 0; i < l->n_params; i++)
-        if (l->entry[i] < 0 && !l->c->params.data[i].cache)
+        if (l->entry[i] < 0 && !is_optional(&l->c->params.data[i]))
             return false;
     return true;
 }
@@ -141,7 +164,7 @@ static bool matches_any(const struct load *l)
     for (int i = 0; i < l->n_params; i++) {
         if (l->entry[i] >= 0)
             return true;
-        wanted |= !l->c->params.data[i].cache;
+        wanted |= !is_optional(&l->c->params.data[i]);
     }
     return !wanted;
 }

@@ -45,6 +45,8 @@ static const char *or_default(const char *name, const char *text)
 
     if (!text && !strcmp(name, NOTE_STATE))
         return "fp32";
+    if (!text && !strcmp(name, NOTE_QAT))
+        return "no rounding";
     if (!text && !strncmp(name, NOTE_OPTIMIZER, strlen(NOTE_OPTIMIZER)))
         return "plain adamw";
     for (size_t i = 0; !text && i < sizeof modes / sizeof *modes; i++)

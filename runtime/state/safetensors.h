@@ -75,8 +75,10 @@ int file_bad(const char *path, const char *fmt, ...) CKPT_PRINTF(2, 3);
 /* Reads n bytes at an offset.  Returns 0 or CKPT_EIO. */
 int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset);
 
-/* The entry of the scales of an 8-bit weight, or -1; whether their shape is known; multiplies the
+/* Whether a tensor has integers of 8 bits, which are codes of a weight if it has scales.  The entry
+ * of the scales of an 8-bit weight, or -1; whether their shape is known; multiplies the
  * weight's values by them.  The last two return 0 or an error. */
+bool file_is_int8(const struct file_tensor *e);
 int file_find_scale(const ckpt_file *f, int entry);
 int file_check_scale(const struct file_tensor *e, const struct file_tensor *scale);
 int file_apply_scale(ckpt_file *f, int entry, int scale, float *values);
@@ -125,14 +127,16 @@ int file_shape_unfit(const char *path, const struct file_tensor *e, const struct
 /* Writes all bytes of one tensor to dst.  Returns 0, or a code with its sentence set. */
 typedef int (*tensor_source)(void *user, void *dst, int64_t bytes);
 
-/* Like ckpt_file_add, but the bytes are requested when the file is written. */
-int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
-                    const int64_t *shape, tensor_source source, void *user);
+/* Like ckpt_file_add, but the bytes are requested when the file is written.  int8: the file says
+ * that they are integers of 8 bits; dtype is another one of one byte. */
+int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, bool int8,
+                    int ndim, const int64_t *shape, tensor_source source, void *user);
 
 /* One tensor of a file that is being written. */
 struct pending {
     char *name;
     enum ckpt_dtype dtype;
+    bool int8; /* see file_add_source */
     int ndim;
     int64_t shape[CKPT_MAX_DIMS];
     int64_t bytes;

@@ -95,11 +95,15 @@ int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, 
     return add(w, &e, shape);
 }
 
-int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
-                    const int64_t *shape, tensor_source source, void *user)
+int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, bool int8,
+                    int ndim, const int64_t *shape, tensor_source source, void *user)
 {
-    struct pending e = {
-        .name = (char *)name, .dtype = dtype, .ndim = ndim, .source = source, .user = user};
+    struct pending e = {.name = (char *)name,
+                        .dtype = dtype,
+                        .int8 = int8,
+                        .ndim = ndim,
+                        .source = source,
+                        .user = user};
 
     return add(w, &e, shape);
 }

@@ -20,6 +20,12 @@ static int gather(const struct save_item *s, float *dst, int64_t n)
 {
     int rc = ckpt_param_get(s->c, s->param, s->slot, dst, n);
 
+    float more = 0.f;
+
+    if (!rc && s->more.id)
+        rc = ckpt_param_get(s->c, s->more, CKPT_VALUE, &more, 1);
+    if (!rc && s->more.id)
+        dst[0] += more;
     return !rc && s->merged ? lora_add(s->c, s->param, dst) : rc;
 }
 
@@ -41,6 +47,8 @@ static int get(const struct save_item *s, float *dst, int64_t n)
 static struct ckpt_desc desc_of(const struct save_item *s)
 {
     const struct param *p = params_at(&s->c->params, s->param);
+    if (s->form)
+        return save_int8_desc(s);
     struct ckpt_desc d =
         s->as_stored ? values_state_desc(p, s->slot) : values_file_desc(p, s->slot);
 
@@ -105,10 +113,14 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     struct ckpt_desc d = values_file_desc(p, s->slot);
     int64_t n = desc_numel(&d);
 
-    if (dtype_of(s) == CKPT_F32)
+    if (!s->form && dtype_of(s) == CKPT_F32)
         return read_values(s, dst, n);
     float *values = malloc((size_t)n * sizeof *values);
-    int rc = values ? read_compact(s, values, n, dst, bytes) : fail_memory(p);
+    int rc = !values   ? fail_memory(p)
+             : s->form ? read_values(s, values, n)
+                       : read_compact(s, values, n, dst, bytes);
+    if (!rc && s->form)
+        rc = save_int8_read(s, values, n, dst);
     free(values);
     return rc;
 }
@@ -132,7 +144,8 @@ static int add_item(ckpt_file_writer *w, struct save_item *s)
 
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to write it", w->path);
-    int rc = file_add_source(w, name, d.dtype, d.ndim, d.shape, read_slot, s);
+    const bool int8 = s->form == SAVE_CODES || s->form == SAVE_INPUT_ZERO;
+    int rc = file_add_source(w, name, d.dtype, int8, d.ndim, d.shape, read_slot, s);
     free(name);
     return rc;
 }

@@ -23,6 +23,9 @@
 #include "context/context.h"
 #include "state/safetensors.h"
 
+/* What is written of the values: they, or what --qat makes of them (save_int8.c). */
+enum save_form { SAVE_VALUES, SAVE_CODES, SAVE_SCALES, SAVE_INPUT_SCALE, SAVE_INPUT_ZERO };
+
 /* A slot of a parameter to save; its name in the file is the prefix and the parameter's name, or
  * `alias`. */
 struct save_item {
@@ -30,10 +33,21 @@ struct save_item {
     ckpt_tensor param;
     enum ckpt_slot slot;
     const char *prefix;
-    char *alias; /* owned by the caller; NULL: the parameter's name */
+    char *alias;    /* owned by the caller; NULL: the parameter's name */
     bool as_stored; /* keep bf16 and codes (as words); else everything is fp32 */
     bool merged;    /* with the adapter's product added */
+    enum save_form form;
+    ckpt_tensor more; /* of one element, added to the values; CKPT_NONE: none */
 };
+
+/* For a weight whose layers round it: makes the item one of codes, and the n - 1 items after it
+ * those of scales and of the operand's range.  Returns n, 4 at most, or CKPT_ENOMEM. */
+int save_int8_items(struct save_item *items, const struct param *p);
+/* dtype and shape in the file of such an item, and its bytes from values in the order of files. */
+struct ckpt_desc save_int8_desc(const struct save_item *s);
+int save_int8_read(const struct save_item *s, float *values, int64_t n, void *dst);
+/* compressed-tensors' quantization_config for the items, malloc'ed; NULL: no memory. */
+char *save_int8_config(const struct save_item *items, int n);
 
 /* Bytes of the values in the file. */
 int64_t save_item_bytes(const struct save_item *s);

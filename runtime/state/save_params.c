@@ -28,6 +28,7 @@ struct selection {
     void *user;
     const struct file_note *note; /* NULL: none */
     bool merged;
+    bool int8; /* weights that --qat rounds as codes */
 };
 
 static int add_alias(struct save_item *s, const struct selection *by, const char *name)
@@ -49,7 +50,8 @@ static int select_items(ckpt *c, const struct selection *by, struct save_item *i
     for (int i = 0; i < all && !rc; i++) {
         ckpt_tensor param = ckpt_param_at(c, i);
         const struct param *p = params_at(&c->params, param);
-        bool left_out = p->cache || (by->merged && p->training.adapter);
+        bool left_out = p->cache || (by->merged && p->training.adapter) ||
+                        (by->int8 && p->training.qat.is_range);
         if (left_out || (by->choose && !by->choose(by->user, p->name)))
             continue;
         items[n] = (struct save_item){.c = c,
@@ -57,7 +59,10 @@ static int select_items(ckpt *c, const struct selection *by, struct save_item *i
                                       .slot = kept_or_value(c, p, by->slot),
                                       .prefix = "",
                                       .merged = by->merged};
-        rc = add_alias(&items[n++], by, p->name);
+        rc = add_alias(&items[n], by, p->name);
+        int made = !rc && by->int8 && p->training.qat.used ? save_int8_items(&items[n], p) : 1;
+        rc = made < 0 ? made : rc;
+        n += made < 0 ? 0 : made;
     }
     return rc ? rc : n;
 }
@@ -86,12 +91,16 @@ static int write_items(ckpt *c, const char *path, struct save_item *items, int n
 
 static int save_selected(ckpt *c, const char *path, const struct selection *by)
 {
-    int all = ckpt_param_count(c);
+    int all = 4 * ckpt_param_count(c);
     struct save_item *items = calloc((size_t)all + 1, sizeof *items);
     int n = items ? select_items(c, by, items) : CKPT_ENOMEM;
+    char *config = n > 0 && by->int8 ? save_int8_config(items, n) : NULL;
+    const struct file_note settings = {"quantization_config", config};
+    const bool failed = n < 0 || (by->int8 && !config);
     int rc =
-        n < 0 ? ranks_give_up(&c->ranks, error_set(CKPT_ENOMEM, "%s: no memory to write it", path))
-              : write_items(c, path, items, n, by->note);
+        failed ? ranks_give_up(&c->ranks, error_set(CKPT_ENOMEM, "%s: no memory to write it", path))
+               : write_items(c, path, items, n, config ? &settings : by->note);
+    free(config);
 
     for (int i = 0; items && i < all; i++)
         free(items[i].alias);
@@ -117,6 +126,26 @@ int ckpt_save_params_aliased(ckpt *c, const char *path, enum ckpt_slot slot,
     NOT_NULL(path);
     return save_selected(
         c, path, &(struct selection){.slot = slot, .choose = choose, .alias = alias, .user = user});
+}
+
+int ckpt_save_params_int8(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_param_filter choose,
+                          ckpt_name_alias alias, void *user)
+{
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(path);
+    bool any = false;
+    for (int32_t i = 0; i < c->params.n; i++)
+        any |= c->params.data[i].training.qat.used;
+    if (!any)
+        return error_set(CKPT_EINVAL,
+                         "%s: no program rounds a weight of this context: open it with --qat int8, "
+                         "and compile a program first",
+                         path);
+    return save_selected(
+        c, path,
+        &(struct selection){
+            .slot = slot, .choose = choose, .alias = alias, .user = user, .int8 = true});
 }
 
 int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filter choose, void *user)

@@ -19,13 +19,14 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     t->slots = calloc(n, sizeof *t->slots);
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
     t->param_next = calloc(n, sizeof *t->param_next);
+    t->rounded = calloc(n, sizeof *t->rounded);
     size_t buckets = (size_t)max_i64(1, env->params->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
     t->first_reader = calloc(buckets, sizeof *t->first_reader);
     int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0) |
              uses_reserve(&t->uses, 0, 0, 0);
     char *none = strdup("");
-    if (rc || !t->slots || !t->param_gradient || !t->param_next || !t->buckets ||
+    if (rc || !t->slots || !t->param_gradient || !t->param_next || !t->rounded || !t->buckets ||
         !t->first_reader || !none) {
         free(none);
         tape_free(t);
@@ -82,6 +83,7 @@ void tape_free(ckpt_tape *t)
     free(t->slots);
     free(t->param_gradient);
     free(t->param_next);
+    free(t->rounded);
     free(t->buckets);
     free(t->first_reader);
     counting_free(t->counting);

@@ -163,6 +163,13 @@ struct buffer_mean {
     float momentum;
 };
 
+/* What layers have recorded of a weight that they round (ops/fake_quantize.c). */
+struct rounded {
+    int32_t weight;   /* the tensor of the rounded weight, or 0 */
+    int32_t range[2]; /* those of the range of what it multiplies, or 0 */
+    bool whole;       /* one scale for the weight, else one for each row */
+};
+
 /* A count: a tensor of one value on the tape of the counts, and the feed that gets its mean over
  * the micro-steps. */
 struct host_count {
@@ -230,6 +237,7 @@ struct ckpt_tape {
     int32_t (*slots)[SLOT_COUNT]; /* per parameter of env: the tensors of its slots here, or 0 */
     int32_t *param_gradient;      /* per parameter: the tensor of its summed gradient, or 0 */
     int32_t *param_next;          /* per buffer: the tensor of its next value, or 0 */
+    struct rounded *rounded;      /* per parameter */
     struct {
         struct buffer_mean *data;
         int64_t capacity;

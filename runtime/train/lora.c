@@ -74,6 +74,8 @@ static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
         return "it needs a pattern and a prefix";
     if (s->rank < 1 || s->rank > INT32_MAX || !isfinite(s->alpha))
         return "rank must be 1 or more, and alpha finite";
+    if (c->options.qat)
+        return "--qat rounds weights that are trained, and below adapters none is: leave one out";
     if (c->programs.first)
         return "add adapters before a program is compiled";
     for (int32_t i = 0; i < c->params.n; i++) {

@@ -221,6 +221,7 @@ static void file_cases(void)
     FAILS(ckpt_save_params_filtered(context, absent, CKPT_VALUE, NULL, NULL));
     FAILS(ckpt_save_params_aliased(context, absent, CKPT_VALUE, NULL, NULL, NULL));
     FAILS(ckpt_save_params_merged(context, absent, NULL, NULL));
+    FAILS(ckpt_save_params_int8(context, absent, CKPT_VALUE, NULL, NULL, NULL));
     FAILS(ckpt_save_params_noted(context, good, CKPT_VALUE, NULL, NULL, "format", "mine"));
     FAILS(ckpt_save_state(context, absent));
     FAILS(ckpt_save_state(other, good));
