@@ -6,31 +6,7 @@
 #include "../common/names.h"
 #include "../common/trainer.h"
 #include "ckpt_optim.h"
-#include "run.h"
-
-enum { NAME = 512 };
-
-static struct ckpt_param_info param_at(const struct pt2_run *r, int i)
-{
-    struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
-
-    ckpt_param_info(r->context, ckpt_param_at(r->context, i), &p);
-    return p;
-}
-
-/* A pattern that the name alone matches. */
-static const char *exactly(const char *name, char to[NAME])
-{
-    size_t n = 0;
-
-    for (; *name && n < NAME - 2; name++) {
-        if (strchr("*?[]\\", *name))
-            to[n++] = '\\';
-        to[n++] = *name;
-    }
-    to[n] = 0;
-    return to;
-}
+#include "patterns.h"
 
 static bool ends_in(const char *name, const char *end)
 {
@@ -39,28 +15,12 @@ static bool ends_in(const char *name, const char *end)
     return n > m && !strcmp(name + n - m, end);
 }
 
-/* ---- lists of patterns ----------------------------------------------------------------------- */
-
-/* Calls visit for each part of a list with commas, until it does not return 0. */
-static int each_part(const char *option, const char *list, void *user,
-                     int (*visit)(void *user, char *part))
-{
-    char *copy = strdup(list), *at = NULL;
-    int rc = copy ? 0 : say_fail("no memory for %s", option), n = 0;
-
-    for (char *part = rc ? NULL : strtok_r(copy, ",", &at); part && !rc;
-         part = strtok_r(NULL, ",", &at), n++)
-        rc = visit(user, part);
-    free(copy);
-    return !rc && !n ? say_fail("%s: give names or patterns", option) : rc;
-}
-
 /* ---- adapters and codes ---------------------------------------------------------------------- */
 
 /* "q_proj" is every layer whose name ends so; a pattern is one of whole names. */
 static bool is_layer(const struct ckpt_param_info *p, const char *target)
 {
-    char layer[NAME], inside[NAME];
+    char layer[PT2_NAME], inside[PT2_NAME];
 
     if (p->desc.ndim != 2 || !ends_in(p->name, ".weight") || ckpt_lora_only(NULL, p->name))
         return false;
@@ -73,9 +33,9 @@ static int add_adapter(struct pt2_run *r, const char *weight)
 {
     const struct pt2_options *o = &r->options;
     struct ckpt_lora lora = CKPT_LORA_INIT;
-    char pattern[NAME];
+    char pattern[PT2_NAME];
 
-    lora.pattern = exactly(weight, pattern);
+    lora.pattern = pt2_exactly(weight, pattern);
     lora.rank = o->rank;
     lora.alpha = (float)(o->alpha < 0 ? (double)o->rank : o->alpha);
     return ckpt_lora(r->context, &lora) < 0 ? say_fail("--lora-targets: %s", ckpt_error(r->context))
@@ -89,7 +49,7 @@ static int add_target(void *run, char *target)
     int n = 0;
 
     for (int i = 0; i < all; i++) {
-        const struct ckpt_param_info p = param_at(r, i);
+        const struct ckpt_param_info p = pt2_param_at(r, i);
         if (!is_layer(&p, target))
             continue;
         if (add_adapter(r, p.name))
@@ -105,15 +65,15 @@ static int add_target(void *run, char *target)
 static int quantize(struct pt2_run *r)
 {
     const struct pt2_options *o = &r->options;
-    char pattern[NAME];
+    char pattern[PT2_NAME];
     int n = 0;
 
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        const struct ckpt_param_info p = param_at(r, i);
+        const struct ckpt_param_info p = pt2_param_at(r, i);
         if (p.trainable || p.desc.ndim != 2 || p.numel < 4096 || p.numel % 64 ||
             !ends_in(p.name, "weight"))
             continue;
-        if (ckpt_quantize_frozen(r->context, exactly(p.name, pattern), o->frozen) < 0)
+        if (ckpt_quantize_frozen(r->context, pt2_exactly(p.name, pattern), o->frozen) < 0)
             return say_fail("--frozen %s: %s", o->frozen, ckpt_error(r->context));
         n++;
     }
@@ -181,6 +141,26 @@ static int load(struct pt2_run *r)
     return check_loaded(r, &u);
 }
 
+static int check_trained(const struct pt2_run *r)
+{
+    const struct pt2_options *o = &r->options;
+    bool has_bf16 = false;
+
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        const struct ckpt_param_info p = pt2_param_at(r, i);
+        has_bf16 = has_bf16 || (p.trainable && p.desc.dtype == CKPT_BF16);
+    }
+    if (!r->trainable)
+        return say_fail("%s: no parameter is trained: export it without requires_grad_(False), or "
+                        "train adapters with --lora-rank",
+                        o->model);
+    return has_bf16 || strcmp(o->train.grad_dtype, "bf16")
+               ? 0
+               : say_fail("--grad-dtype bf16 would change nothing: no trained weight of %s is "
+                          "bf16; leave it out",
+                          o->model);
+}
+
 int pt2_make_model(struct pt2_run *r)
 {
     const struct pt2_options *o = &r->options;
@@ -190,18 +170,14 @@ int pt2_make_model(struct pt2_run *r)
     if (signature_apply(&r->signature, r->context, r->model))
         return -1;
     for (int i = 0; i < ckpt_param_count(r->context); i++)
-        r->parameters += param_at(r, i).numel;
-    if (o->rank && each_part("--lora-targets", o->targets, r, add_target))
+        r->parameters += pt2_param_at(r, i).numel;
+    if (o->rank && pt2_each_part("--lora-targets", o->targets, r, add_target))
         return -1;
     /* Before the load, so that the host holds frozen weights only in codes. */
     if (strcmp(o->frozen, "model") && quantize(r))
         return -1;
     r->trainable = trainer_count(r->context);
-    if (!r->trainable)
-        return say_fail("%s: no parameter is trained: export it without requires_grad_(False), or "
-                        "train adapters with --lora-rank",
-                        o->model);
-    return load(r);
+    return check_trained(r) ? -1 : load(r);
 }
 
 /* B of an adapter starts as zeros. */
@@ -224,7 +200,7 @@ int pt2_check_adapters(const struct pt2_run *r)
     struct names idle = {.n = 0};
 
     for (int i = 0; i < ckpt_param_count(r->context) && r->options.rank; i++) {
-        const struct ckpt_param_info p = param_at(r, i);
+        const struct ckpt_param_info p = pt2_param_at(r, i);
         bool zero = false;
         if (!ends_in(p.name, ".lora_B.weight"))
             continue;
@@ -238,140 +214,6 @@ int pt2_check_adapters(const struct pt2_run *r)
                      "adapters that learn nothing: no layer multiplies "
                      "by their weight as it is");
     return 0;
-}
-
-/* ---- the optimizer --------------------------------------------------------------------------- */
-
-struct grouping {
-    const struct pt2_run *r;
-    const char *option;
-    struct ckpt_optimizer_group *group; /* per parameter */
-    bool *changed;
-    void (*set)(struct ckpt_optimizer_group *g, double factor);
-};
-
-static void set_frozen(struct ckpt_optimizer_group *g, double factor)
-{
-    (void)factor;
-    g->frozen = true;
-}
-
-static void set_rate(struct ckpt_optimizer_group *g, double factor)
-{
-    g->lr_factor = (float)factor;
-}
-
-/* Replaced by the decay itself when all factors are known. */
-static void set_decay(struct ckpt_optimizer_group *g, double factor)
-{
-    g->weight_decay = (float)factor;
-}
-
-/* PATTERN, or PATTERN=FACTOR. */
-static int group_pattern(void *user, char *part)
-{
-    const struct grouping *a = user;
-    const bool has_factor = a->set != set_frozen;
-    char *equals = has_factor ? strrchr(part, '=') : NULL, *end = NULL;
-    const double factor = equals ? strtod(equals + 1, &end) : 0;
-    int n = 0;
-
-    if (has_factor && (!equals || end == equals + 1 || *end || !(factor >= 0 && factor < 1e30)))
-        return say_fail("%s %s: is not PATTERN=FACTOR, as in 'head.*=10'", a->option, part);
-    if (equals)
-        *equals = 0;
-    for (int i = 0; i < ckpt_param_count(a->r->context); i++) {
-        const struct ckpt_param_info p = param_at(a->r, i);
-        if (!p.trainable || fnmatch(part, p.name, 0))
-            continue;
-        a->set(&a->group[i], factor);
-        a->changed[i] = true;
-        n++;
-    }
-    return n ? 0
-             : say_fail("%s %s: no trained parameter has such a name; ckpt import %s --report "
-                        "lists them",
-                        a->option, part, a->r->options.model);
-}
-
-static int group_parameters(struct grouping *a)
-{
-    const struct pt2_options *o = &a->r->options;
-    const struct {
-        const char *option, *list;
-        void (*set)(struct ckpt_optimizer_group *g, double factor);
-    } all[] = {{"--freeze", o->freeze, set_frozen},
-               {"--lr-factors", o->lr_factors, set_rate},
-               {"--decay-factors", o->decay_factors, set_decay}};
-
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        a->option = all[i].option;
-        a->set = all[i].set;
-        if (all[i].list && each_part(all[i].option, all[i].list, a, group_pattern))
-            return -1;
-    }
-    return 0;
-}
-
-static int add_groups(const struct grouping *a, ckpt_optimizer *optimizer)
-{
-    char pattern[NAME];
-    int64_t trained = 0;
-
-    for (int i = 0; i < ckpt_param_count(a->r->context); i++) {
-        const struct ckpt_param_info p = param_at(a->r, i);
-        trained += p.trainable && !a->group[i].frozen;
-        if (!a->changed[i])
-            continue;
-        a->group[i].weight_decay *= (float)a->r->options.train.weight_decay;
-        if (ckpt_optimizer_group(optimizer, exactly(p.name, pattern), &a->group[i]))
-            return say_fail("%s", ckpt_error(a->r->context));
-    }
-    return trained ? 0
-                   : say_fail("--freeze %s: no parameter is left to train", a->r->options.freeze);
-}
-
-/* Matrices and kernels decay, biases and weights of norms do not. */
-static ckpt_optimizer *make_optimizer(const struct grouping *a)
-{
-    const struct training_options *t = &a->r->options.train;
-    struct ckpt_optimizer_group rest = CKPT_OPTIMIZER_GROUP_INIT;
-    struct ckpt_adamw s = training_adamw(t);
-    ckpt_optimizer *all = optimizer_make(a->r->context, t->optimizer, &s);
-    bool has_rest = false;
-
-    for (int i = 0; i < ckpt_param_count(a->r->context); i++) {
-        const struct ckpt_param_info p = param_at(a->r, i);
-        a->group[i] = (struct ckpt_optimizer_group)CKPT_OPTIMIZER_GROUP_INIT;
-        a->group[i].weight_decay = p.desc.ndim > 1 ? 1 : 0;
-        has_rest = has_rest || (p.trainable && p.desc.ndim <= 1);
-    }
-    rest.max_ndim = 1;
-    rest.weight_decay = 0;
-    if (has_rest && ckpt_optimizer_group(all, "*", &rest)) {
-        say_fail("%s", ckpt_error(a->r->context));
-        return NULL;
-    }
-    return all;
-}
-
-ckpt_optimizer *pt2_optimizer(const struct pt2_run *r)
-{
-    const size_t n = (size_t)ckpt_param_count(r->context) + 1;
-    struct grouping a = {.r = r};
-    ckpt_optimizer *all = NULL;
-
-    a.group = calloc(n, sizeof *a.group);
-    a.changed = calloc(n, sizeof *a.changed);
-    if (!a.group || !a.changed)
-        say_fail("no memory for the groups of parameters");
-    else
-        all = make_optimizer(&a);
-    if (all && (group_parameters(&a) || add_groups(&a, all)))
-        all = NULL;
-    free(a.group);
-    free(a.changed);
-    return all;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

@@ -220,6 +220,7 @@ wrong "a loss has none: give KIND:1,TARGET" --data "$work/gpt2" --loss 1
 wrong "is called so" --data "$work/gpt2" --lora-rank 2 --lora-targets q_proj
 wrong "no trained parameter has such a name" --data "$work/gpt2" --freeze 'encoder.*'
 wrong "no parameter is left to train" --data "$work/gpt2" --freeze '*'
+wrong "--grad-dtype bf16 would change nothing" --data "$work/gpt2" --grad-dtype bf16
 wrong "no large matrix is untrained" --data "$work/gpt2" --frozen nf4
 wrong "has no parameter of this model" --data "$work/gpt2" --load "$work/norms.safetensors"
 wrong "--val .*has 4 samples, and a batch has 8" --data "$work/gpt2" --batch 8 --val "$work/gpt2/part-000.safetensors"
