@@ -51,12 +51,12 @@ static void compare_gain(const struct range_max *l, int64_t *plain)
 
 static void compare(const struct range_max *l, int64_t *plain)
 {
-    int64_t most = INT64_MIN;
+    int32_t peak = 0;
     for (int32_t k = 0; k < l->n; k++) {
         assert_int_equal(range_max_at(l, k), plain[k]);
-        most = max_i64(most, plain[k]);
+        peak = plain[k] > plain[peak] ? k : peak;
     }
-    assert_int_equal(range_max_most(l), most);
+    assert_int_equal(range_max_peak(l), peak);
     assert_int_equal(l->excess, excess_of(plain, l->n, l->target));
     compare_gain(l, plain);
     for (int i = 0; i < 20; i++) {

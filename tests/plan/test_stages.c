@@ -149,7 +149,7 @@ static void run(struct fixture *f, struct graph *g)
     assert_int_equal(simulate(f->sim, f->retention, &s), 0);
     assert_int_equal(stages_load(f->x, s), 0);
     assert_int_equal(stages_peak(f->x), s->load);
-    stages_aim(f->x, s->load / 2);
+    range_max_aim(&f->x->top, s->load / 2);
     walk(f);
     /* The final schedule, loaded again, is the same. */
     compare(f);

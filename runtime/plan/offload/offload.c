@@ -233,24 +233,14 @@ static int descend(struct offloader *x, struct step reach, int patterns)
     return rc;
 }
 
-static struct step full_reach(const struct offloader *x)
+/* Step sizes, this many times smaller in the second half of the patterns. */
+static struct step reach(const struct offloader *x, int times)
 {
-    double bytes = (double)x->device / 6;
     struct step r = {.options = x->frontier->n / COARSE / 2 + 1};
     for (int i = 0; i < AMOUNTS; i++)
-        r.amounts[i] = bytes;
-    r.amounts[AMOUNT_HOSTED] = x->hosted.meanwhile / 2;
-    return r;
-}
-
-/* Step sizes for the second half of the patterns. */
-static struct step small_reach(const struct offloader *x)
-{
-    const int times = SMALLER * SMALLER;
-    struct step r = full_reach(x);
-    for (int i = 0; i < AMOUNTS; i++)
-        r.amounts[i] /= times;
-    r.options = r.options / times + 1;
+        r.amounts[i] = (double)x->device / 6 / times;
+    r.amounts[AMOUNT_HOSTED] = x->hosted.meanwhile / 2 / times;
+    r.options = times > 1 ? r.options / times + 1 : r.options;
     return r;
 }
 
@@ -295,11 +285,11 @@ static int search_points(struct offloader *x)
         }
     for (int k = 0; k < 2 && !rc; k++) {
         x->best = best[k];
-        rc = descend(x, full_reach(x), PATTERNS / 2);
+        rc = descend(x, reach(x, 1), PATTERNS / 2);
         best[k] = x->best;
     }
     x->best = best[best[1].seconds < best[0].seconds];
-    return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
+    return rc ? rc : descend(x, reach(x, SMALLER * SMALLER), PATTERNS / 2);
 }
 
 /* Searches again after the limit changed: the previous best point is close to the new one. */
@@ -311,7 +301,7 @@ static int search_again(struct offloader *x)
     int rc = try_point(x, &at, &better);
     if (!rc && !is_found(x))
         return search_points(x);
-    return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
+    return rc ? rc : descend(x, reach(x, SMALLER * SMALLER), PATTERNS / 2);
 }
 
 /* Selects for a point of fewest bytes; the bytes that it needs.  With 0 as the limit everything

@@ -87,12 +87,15 @@ void range_max_aim(struct range_max *l, int64_t target)
         find_above(l, part);
 }
 
-int64_t range_max_most(const struct range_max *l)
+int32_t range_max_peak(const struct range_max *l)
 {
-    int64_t most = INT64_MIN;
-    for (int32_t part = 0; part < parts_of(l->n); part++)
-        most = max_i64(most, l->most[part]);
-    return most;
+    int32_t part = 0;
+    for (int32_t i = 1; i < parts_of(l->n); i++)
+        part = l->most[i] > l->most[part] ? i : part;
+    int32_t k = part * RANGE_MAX_PART;
+    while (range_max_at(l, k) < l->most[part])
+        k++;
+    return k;
 }
 
 /* Adds to some steps of one part; recomputes its maximum only if one of them may have had it. */

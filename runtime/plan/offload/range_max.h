@@ -26,8 +26,8 @@ struct range_max {
 int range_max_new(struct range_max *l, int32_t n, struct pool *m);
 void range_max_set(struct range_max *l, const int64_t *bytes);
 void range_max_aim(struct range_max *l, int64_t target);
-/* The maximum over all steps. */
-int64_t range_max_most(const struct range_max *l);
+/* The first step with the maximum over all steps. */
+int32_t range_max_peak(const struct range_max *l);
 
 static inline int64_t range_max_at(const struct range_max *l, int32_t k)
 {

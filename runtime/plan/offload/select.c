@@ -19,25 +19,21 @@ static void change(int64_t *list, int32_t from, int32_t to, int64_t bytes)
 
 static bool is_away(const struct idle_gap *a, int32_t step)
 {
-    if (a->wraps)
-        return step > a->out_step || step < a->use_step;
-    return step > a->out_step && step < a->use_step;
+    bool left = step > a->out_step, back = step >= a->use_step;
+    return a->wraps ? left || !back : left && !back;
 }
 
 static void count_gap(const struct transfer *x, const struct idle_gap *a, int64_t *list)
 {
-    if (a->wraps) {
-        change(list, a->out_step + 1, x->p->n_steps, -a->bytes);
+    change(list, a->out_step + 1, a->wraps ? x->p->n_steps : a->use_step, -a->bytes);
+    if (a->wraps)
         change(list, 0, a->use_step, -a->bytes);
-    } else {
-        change(list, a->out_step + 1, a->use_step, -a->bytes);
-    }
 }
 
-/* Sets the bytes that each step needs, and returns the step that needs most. */
-static int32_t count_needed(struct transfer *x)
+/* Sets the bytes that each step needs. */
+static void count_needed(struct transfer *x)
 {
-    int32_t n = x->p->n_steps, peak = 0;
+    int32_t n = x->p->n_steps;
     int64_t now = 0;
     memset(x->needed, 0, ((size_t)n + 1) * sizeof(*x->needed));
     for (int32_t i = 0; i < x->n; i++)
@@ -47,10 +43,18 @@ static int32_t count_needed(struct transfer *x)
     for (int32_t k = 0; k < n; k++) {
         now += x->needed[k];
         x->needed[k] = x->whole[k] + now;
-        if (x->needed[k] > x->needed[peak])
-            peak = k;
     }
-    return peak;
+    range_max_set(&x->committed, x->needed);
+    x->counted = true;
+}
+
+/* A gap that was taken since needs no bytes. */
+static void leave(struct transfer *x, const struct idle_gap *a)
+{
+    range_max_add(&x->committed, a->out_step + 1, a->wraps ? x->p->n_steps : a->use_step,
+                  -a->bytes);
+    if (a->wraps)
+        range_max_add(&x->committed, 0, a->use_step, -a->bytes);
 }
 
 /* Takes gap i and the needed gaps of its storage; false if the tiers have no room left. */
@@ -68,9 +72,13 @@ static bool take(struct transfer *x, int32_t i, int64_t *room)
     if (!backing && a->bytes > *room)
         return false;
     *room -= backing ? 0 : a->bytes;
-    for (int32_t j = from; j < to; j++)
-        x->list[j].taken |= x->list[j].needed;
-    a->taken = true;
+    for (int32_t j = from; j < to; j++) {
+        if (x->list[j].taken || (j != i && !x->list[j].needed))
+            continue;
+        x->list[j].taken = true;
+        if (x->counted)
+            leave(x, &x->list[j]);
+    }
     return true;
 }
 
@@ -117,7 +125,7 @@ static bool relieve_by(struct transfer *x, const struct ranking *r, int32_t step
 
 static bool relieve(struct transfer *x, int32_t step, int64_t device, int64_t *room)
 {
-    int64_t over = x->needed[step] - device;
+    int64_t over = range_max_at(&x->committed, step) - device;
     bool any = relieve_by(x, &x->activations, step, &over, room);
     any |= relieve_by(x, &x->states, step, &over, room);
     return relieve_by(x, &x->weights, step, &over, room) || any;
@@ -129,6 +137,7 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
                                              x->b->tier_base[TIER_NVME]);
     int64_t room = all;
     int32_t peak;
+    x->counted = false;
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
     room = hosted_choose(x, amounts[AMOUNT_HOSTED], room);
@@ -137,9 +146,12 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
     take_amount(x, &x->states, false, amounts[AMOUNT_FIRST], &room);
     take_amount(x, &x->states, true, amounts[AMOUNT_LAST], &room);
     take_amount(x, &x->weights, false, amounts[AMOUNT_VALUES], &room);
+    count_needed(x);
     do
-        peak = count_needed(x);
-    while (x->needed[peak] > device && relieve(x, peak, device, &room));
+        peak = range_max_peak(&x->committed);
+    while (range_max_at(&x->committed, peak) > device && relieve(x, peak, device, &room));
+    for (int32_t k = 0; k < x->p->n_steps; k++)
+        x->needed[k] = range_max_at(&x->committed, k);
     x->used = all - room;
     return x->needed[peak];
 }

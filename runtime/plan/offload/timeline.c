@@ -326,12 +326,6 @@ static void wait_collectives(struct timeline *f, int32_t times)
     f->now += waits;
 }
 
-static void end_body(struct timeline *f)
-{
-    wait_collectives(f, f->x->g->n_micro);
-    f->body = f->now;
-}
-
 /* Begins a step in which the copies outs[head ..] of the previous step are still under way. */
 static void start_line(struct timeline *f, struct line *l, int32_t head)
 {
@@ -378,8 +372,10 @@ static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], 
             return;
         }
         simulate_step(f, k);
-        if (k == x->p->n_body - 1)
-            end_body(f);
+        if (k == x->p->n_body - 1) {
+            wait_collectives(f, x->g->n_micro);
+            f->body = f->now;
+        }
     }
     wait_collectives(f, 1);
     for (int t = 0; t < TIER_COUNT && f->drains; t++)
@@ -415,6 +411,7 @@ static double needed_at(const struct transfer *x, int32_t k)
 static void postpone(struct transfer *x, const struct ranking *ins, double margin)
 {
     double until = INFINITY;
+    int32_t step = x->p->n_steps - 1;
     for (int32_t i = ins->n - 1; i >= 0; i--) {
         struct idle_gap *a = &x->list[ins->items[i]];
         struct offload_times *k = &a->offload;
@@ -423,8 +420,9 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
         if (end > k->in_end) {
             k->in_end = end;
             k->in_start = end - length;
-            while (k->in_step < a->use_step && x->free[k->in_step + 1] <= k->in_start)
-                k->in_step++;
+            while (x->free[step] > k->in_start)
+                step--;
+            k->in_step = step < a->use_step ? step : a->use_step;
         }
         until = k->in_start;
     }

@@ -82,6 +82,7 @@ struct transfer {
     struct ranking cleans;           /* taken gaps without a copy out */
     struct ranking held;             /* of these: those that a collective still read at out_step */
     struct ranking ins[TIER_COUNT];  /* taken gaps in the order of the queue in */
+    bool counted;                    /* committed has the bytes that the taken gaps leave */
     bool *gone;                      /* per idle gap: its copy out is complete */
     int64_t tier[TIER_COUNT];        /* bytes that taken gaps add to the tiers */
     double *length, *rest; /* per step: seconds on the device; the same from this step to the end */

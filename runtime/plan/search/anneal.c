@@ -201,7 +201,7 @@ static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
     int rc = 0;
     if (a->anew || o->seconds < schedule_seconds(f->p, a->x->ticks))
         rc = load(a, o);
-    stages_aim(a->x, target);
+    range_max_aim(&a->x->top, target);
     a->cheapest = ticks / (a->anew ? 1 : 2) / (double)max_i64(all->load - o->load, 1);
     a->hottest = heat * a->ticks * (a->anew ? 2 : 1);
     return rc ? rc : anneal(a, work);
@@ -258,7 +258,7 @@ static int run_smallest(struct annealer *a, int64_t work)
     for (int k = 0; k < SMALLER && !rc && f->options.data[0].load < before; k++) {
         before = f->options.data[0].load;
         rc = load(a, &f->options.data[0]);
-        stages_aim(a->x, before - before / BELOW);
+        range_max_aim(&a->x->top, before - before / BELOW);
         a->cheapest = all * 64 / (double)(before + 1);
         a->hottest = all / 4;
         if (!rc)

@@ -71,14 +71,9 @@ void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t)
 
 /* ---- as a whole ----------------------------------------------------------------------------- */
 
-void stages_aim(struct stages *x, int64_t target)
-{
-    range_max_aim(&x->top, target);
-}
-
 int64_t stages_peak(const struct stages *x)
 {
-    return range_max_most(&x->top);
+    return range_max_at(&x->top, range_max_peak(&x->top));
 }
 
 bool stages_playable(const struct stages *x)

@@ -49,7 +49,6 @@ int stages_new(const struct program *p, struct stages **x);
 void stages_free(struct stages *x);
 /* Loads a simulated schedule. */
 int stages_load(struct stages *x, const struct schedule *s);
-void stages_aim(struct stages *x, int64_t target);
 int64_t stages_peak(const struct stages *x);
 /* Whether it is short enough to be simulated. */
 bool stages_playable(const struct stages *x);
