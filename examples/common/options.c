@@ -114,7 +114,9 @@ static bool is_in(const char *const *list, size_t n, const char *name)
     return false;
 }
 
-const struct ckpt_option *options_of_library(bool trains)
+/* The library options that a program supports.  A program that does not train has no options about
+ * plan files or about sharing between ranks. */
+static const struct ckpt_option *options_of_library(bool trains)
 {
     enum { MOST = 64 };
     static struct ckpt_option rows[MOST];

@@ -84,10 +84,6 @@ int option_clip(const char *clip, const char *input, bool plan_only, bool has_in
 int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
                     struct ckpt_schedule *schedule);
 
-/* The library options that a program supports, for its --help.  A program that does not train has
- * no options about plan files or about sharing between ranks. */
-const struct ckpt_option *options_of_library(bool trains);
-
 /* Refuses to run alone where a launcher started several processes, each of which would write the
  * same files.  Returns 0, or -1 after an error message. */
 int options_alone(const struct ckpt_options *library);

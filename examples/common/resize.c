@@ -12,8 +12,8 @@ static int64_t middle(int64_t more, bool image)
     return image ? (int64_t)lrint((double)more / 2) : more / 2;
 }
 
-struct picture_part picture_part_of(const struct picture_size *s, int64_t width, int64_t height,
-                                    bool image)
+static struct picture_part part_of(const struct picture_size *s, int64_t width, int64_t height,
+                                   bool image)
 {
     double down = (double)s->height / (double)height, across = (double)s->width / (double)width;
     struct picture_part p = {.width = s->width, .height = s->height};
@@ -240,7 +240,7 @@ static int make(struct resize *r, const struct pixels *from, const struct pictur
                 bool image)
 {
     resize_free(r);
-    struct picture_part p = picture_part_of(to, from->width, from->height, image);
+    struct picture_part p = part_of(to, from->width, from->height, image);
     if (make_axis(&r->across, from->width, p.width, p.left, to->width, image) ||
         make_axis(&r->down, from->height, p.height, p.top, to->height, image))
         return -1;

@@ -32,8 +32,6 @@ struct picture_size {
 struct picture_part {
     int64_t width, height, left, top; /* scaled size; offset of the crop */
 };
-struct picture_part picture_part_of(const struct picture_size *s, int64_t width, int64_t height,
-                                    bool image);
 
 /* Weights for one pair of sizes, recomputed when the sizes change; initialize with {0}. */
 struct resize {

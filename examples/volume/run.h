@@ -20,11 +20,6 @@ struct volume_run {
     struct run_log log;
 };
 
-/* Cross entropy plus 1 - Dice of scores [N, D, H, W, C] and labels i32 [N, D, H, W].  Dice
- * (Milletari et al. 2016) is computed from probabilities, (2 sum p g + 1e-5) / (sum (p + g) +
- * 1e-5), and averaged over the samples and the classes except the background. */
-ckpt_tensor volume_loss(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor labels, int64_t classes);
-
 /* Compiles the training program.  Returns 0, or -1 after an error message. */
 int volume_compile(struct volume_run *r);
 /* Callbacks of struct trainer, which describes them. */

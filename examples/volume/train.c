@@ -10,7 +10,11 @@
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-ckpt_tensor volume_loss(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor labels, int64_t classes)
+/* Cross entropy plus 1 - Dice of scores [N, D, H, W, C] and labels i32 [N, D, H, W].  Dice
+ * (Milletari et al. 2016) is computed from probabilities, (2 sum p g + 1e-5) / (sum (p + g) +
+ * 1e-5), and averaged over the samples and the classes except the background. */
+static ckpt_tensor volume_loss(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor labels,
+                               int64_t classes)
 {
     enum { VOXELS = 1u << 1 | 1u << 2 | 1u << 3, ALL = 31 };
     ckpt_tensor p = ckpt_softmax(t, scores, 4), g = ckpt_one_hot(t, labels, classes, CKPT_F32);

@@ -227,7 +227,7 @@ static void test_possible(void **state)
     for (int64_t epoch = 0; epoch < EPOCHS_TRIED; epoch++)
         for (int64_t i = 0; i < ROWS; i++)
             if (buckets_assign(&data.d.buckets, &data.d.size[i], i, 1, 5, epoch, &b)) {
-                const struct stdit_shape *s = shape_of(&data.d, &b);
+                const struct stdit_shape *s = stdit_shape_of(&data.d, &b);
                 assert_non_null(s);
                 found[s - data.d.shape] = true;
             }

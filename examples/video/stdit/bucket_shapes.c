@@ -122,6 +122,14 @@ static int make_shapes(struct stdit_data *d, const struct stdit_vae *v, const st
     return 0;
 }
 
+const struct stdit_shape *stdit_shape_of(const struct stdit_data *d, const struct bucket *b)
+{
+    for (int i = 0; i < d->n_shapes; i++)
+        if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
+            return &d->shape[i];
+    return NULL;
+}
+
 struct fit {
     const struct count *count;
     bool fits;

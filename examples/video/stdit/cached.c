@@ -85,14 +85,6 @@ static int one_shape(struct stdit_data *d, const struct stdit_options *o)
     return 0;
 }
 
-static const struct stdit_shape *shape_of(const struct stdit_data *d, const struct bucket *b)
-{
-    for (int i = 0; i < d->n_shapes; i++)
-        if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
-            return &d->shape[i];
-    return NULL;
-}
-
 /* Clips keep the buckets of the first epoch, for which they were encoded. */
 static int assign(struct stdit_data *d, const struct stdit_options *o)
 {
@@ -103,7 +95,7 @@ static int assign(struct stdit_data *d, const struct stdit_options *o)
         const struct stdit_shape *s = NULL;
         struct bucket *own = &d->own[i];
         if (buckets_assign(&d->buckets, &d->size[i], i, o->stride, seed, 0, own))
-            s = shape_of(d, own);
+            s = stdit_shape_of(d, own);
         bool has = cache_has(r, CACHE_LATENTS);
         if (has && (!s || !fits(d, s, r)))
             return refuse_shape(d, o, i);
@@ -118,7 +110,7 @@ static int check_shapes(const struct stdit_data *d, const struct stdit_options *
 {
     for (int64_t i = 0; i < d->rows; i++) {
         bool bad = d->own[i].row >= 0 && d->cache.row[i].note.bad;
-        const struct stdit_shape *s = bad ? shape_of(d, &d->own[i]) : NULL;
+        const struct stdit_shape *s = bad ? stdit_shape_of(d, &d->own[i]) : NULL;
         int64_t row = 0;
         while (s && row < d->rows && !fits(d, s, &d->cache.row[row]))
             row++;

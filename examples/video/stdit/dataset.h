@@ -92,6 +92,8 @@ int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_
  * whole batch.  The sizes of the rows are known.  Shapes with the most tokens per step come
  * first. */
 int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o);
+/* The shape of a bucket, or NULL if the run has none of it. */
+const struct stdit_shape *stdit_shape_of(const struct stdit_data *d, const struct bucket *b);
 /* "144p 17 0.56": size, frames and ratio. */
 void stdit_bucket_name(const struct buckets *table, const struct bucket *b,
                        char name[STDIT_BUCKET_NAME]);

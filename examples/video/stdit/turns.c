@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The clips of each step: see turns.h. */
 #include <stdlib.h>
-#include <string.h>
 #include "turns.h"
 
 enum { EPOCHS = 100 /* consecutive epochs without a batch for all ranks before an error */ };
 
 /* ---- epochs --------------------------------------------------------------------------------- */
-
-static const struct stdit_shape *shape_of(const struct stdit_data *d, const struct bucket *b)
-{
-    for (int i = 0; i < d->n_shapes; i++)
-        if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
-            return &d->shape[i];
-    return NULL;
-}
 
 static void end_epoch(struct stdit_turns *t)
 {
@@ -36,7 +27,7 @@ static int begin_epoch(struct stdit_turns *t, int64_t epoch)
     if (!t->shape)
         return say_fail("no memory for the buckets of an epoch");
     for (int i = 0; i < t->order.n; i++)
-        t->shape[i] = shape_of(d, &t->order.list[i].bucket);
+        t->shape[i] = stdit_shape_of(d, &t->order.list[i].bucket);
     return 0;
 }
 
