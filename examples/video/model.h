@@ -73,7 +73,7 @@ struct video_drawing {
 struct video_model {
     const char *published; /* its name in messages and the texts of --help */
     const char *train_usage, *sample_usage;
-    const char *out;               /* default directory for clips */
+    const char *programs, *out;    /* begin of their names; default directory for clips */
     int64_t frames, height, width; /* of a clip, where neither data nor options say them */
     enum text_family text;
     const struct autoencoder *autoencoder;

@@ -67,7 +67,7 @@ static const struct ckpt_option table[] = {
     VIDEO_LORA_ROWS,
     ROW("lora-format", STRING, lora_format, "KIND",
         "names of adapters in --save: diffusers, peft (with adapter_config.json beside) or "
-        "original, of the first code of CogVideoX (default diffusers)"),
+        "original, of the model's own code (default diffusers)"),
     ROW("frozen", STRING, frozen, "FORMAT",
         "with --lora-rank, storage of the large frozen weights: bf16 (as --dtype), int8 (8-bit "
         "codes) or nf4 (4-bit codes) (default bf16)"),
@@ -97,7 +97,9 @@ static const struct ckpt_option table[] = {
     ROW("vae", STRING, vae, "DIR",
         "autoencoder of --images and of sampled clips (default: the vae of --model, if it has "
         "one)"),
-    ROW("output", STRING, out, "DIR", "directory for sampled clips (default cogvideo-out)"),
+    ROW("output", STRING, out, "DIR",
+        "directory for sampled clips "
+        "(default: the model's, as cogvideo-out)"),
     CKPT_OPTION_ALIAS("out", "output"),
     HELP_ROWS,
     {0},
@@ -202,7 +204,8 @@ static int check_sampling(struct video_options *o)
                         "with text-encode and give --sample-text",
                         o->prompt ? "" : "s");
     if (n && !o->train.steps && !o->train.state.from)
-        return say_fail("--steps 0 trains nothing; cogvideo-sample samples clips");
+        return say_fail("--steps 0 trains nothing; %s-sample samples clips",
+                        o->net.model->programs);
     if (n && o->net.sizes.has_image != (o->image != NULL))
         return say_fail(o->image
                             ? "--sample-image is for I2V models"

@@ -77,9 +77,8 @@ struct video_options {
         ROW("random", FLAG, random, NULL,                                                          \
             "start from random weights: --model DIR needs only config.json"),                      \
         RANGE("snr-shift", FLOAT, snr_shift, "X",                                                  \
-              "shift of the noise levels: 3 for CogVideoX-2B, 1 for the others (default: from "    \
-              "scheduler_config.json)",                                                            \
-              1e-6, OPTION_REAL),                                                                  \
+              "shift of the noise levels (default: from scheduler_config.json)", 1e-6,             \
+              OPTION_REAL),                                                                        \
         DTYPE_ROW
 #define VIDEO_LORA_ROWS                                                                            \
     RANGE("lora-alpha", FLOAT, alpha, "X",                                                         \

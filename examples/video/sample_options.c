@@ -37,7 +37,8 @@ static const struct ckpt_option table[] = {
     RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 65536),
     RANGE("steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
     ROW("out", STRING, out, "DIR",
-        "directory for latents (default cogvideo-out; with --output: not written)"),
+        "directory for latents (default: the model's, as cogvideo-out; with --output: not "
+        "written)"),
     ROW("output", STRING, output, "FILE",
         "video to write, for several clips NAME-00001-of-00003.mp4 and so on, or a directory for "
         "pictures (default: none)"),
@@ -47,6 +48,7 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
+/* --load is of adapters or of whole weights: what the file has decides (o->lora.n). */
 static int check(struct video_options *o)
 {
     bool prompts = o->prompt || o->sample_prompts;

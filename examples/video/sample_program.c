@@ -134,7 +134,8 @@ static void keep_latents(struct job *j, int64_t clip)
         snprintf(path, sizeof path, "%s.latents.safetensors", video);
         if (video_sampler_write(s, s->drawn + clip * video_sampler_clip(s), path))
             return;
-        say_note("%s: the latents of a clip that was not decoded, for cogvideo-decode", path);
+        say_note("%s: the latents of a clip that was not decoded, for %s-decode", path,
+                 j->run.options.net.model->programs);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include "../../text/reader.h"
 #include "../coder.h"
+#include "../model.h"
 #include "../stdit/run.h"
 #include "cache.h"
 
@@ -21,8 +22,7 @@ struct encode_options {
 /* How the clips of an autoencoder are cut, read and encoded.  Functions that return int return 0,
  * or -1 after an error message. */
 struct encode_family {
-    enum text_family text;
-    int64_t tokens; /* of a caption, with which its models were trained */
+    const struct video_model *model;                /* that trains on its latents; NULL: STDiT */
     const char *(*name)(const struct encode *e);    /* "family" in the setup of a cache */
     const char *(*weights)(const struct encode *e); /* their file or directory */
     /* Opens the videos, and sets the shapes of their clips. */
@@ -37,6 +37,9 @@ struct encode_family {
     int (*clip)(struct encode *e, const struct stdit_shape *s, const struct loader_clip *c,
                 float *z);
 };
+
+/* How its model reads captions. */
+enum text_family encode_text_family(const struct encode_family *f);
 
 /* Open-Sora's autoencoder, on clips as stdit-train cuts them; and those of the coder (coder.h), on
  * whole videos. */

@@ -3,7 +3,7 @@
  * so the same latents, as in the program that writes a file of latents for each video. */
 #include <stdlib.h>
 #include <string.h>
-#include "../cogvideo/vae.h"
+#include "../cogvideo/family.h"
 #include "../latents.h"
 #include "../../common/clip.h"
 #include "../../common/memory.h"
@@ -14,15 +14,16 @@ static int open_data(struct encode *e)
     struct stdit_options *o = &e->options.stdit;
     struct stdit_data *d = &e->data;
     struct video_coder *k = &e->coder;
-    int64_t frames = o->frames ? o->frames : 49, height = o->height ? o->height : 480,
-            width = o->width ? o->width : 720;
+    const struct video_model *m = e->family->model;
+    int64_t frames = o->frames ? o->frames : m->frames, height = o->height ? o->height : m->height,
+            width = o->width ? o->width : m->width;
 
     k->options = (struct video_coder_options)VIDEO_CODER_INIT;
     k->options.model = e->options.model;
     k->options.dtype = o->dtype;
     k->options.library = o->library;
     d->videos = (struct videos){.whole = true, .stride = 1};
-    if (video_coder_config(k, &cogvideo_autoencoder, false) || stdit_data_shapes(d, 1) ||
+    if (video_coder_config(k, m->autoencoder, false) || stdit_data_shapes(d, 1) ||
         videos_any(&d->videos, o->video_dir, 0))
         return -1;
     int64_t factor = k->sizes.factor;
@@ -76,6 +77,8 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
     return 1;
 }
 
+/* A posterior is sampled with noise that follows from the seed and the name that the file of
+ * latents would have: the position in a cache does not change it. */
 static int encode_clip(struct encode *e, const struct stdit_shape *s, const struct loader_clip *c,
                        float *z)
 {
@@ -113,8 +116,7 @@ static ckpt_program *program(const struct encode *e)
     return e->coder.program;
 }
 
-const struct encode_family encode_coder = {.text = TEXT_COGVIDEOX,
-                                           .tokens = 226,
+const struct encode_family encode_coder = {.model = &cogvideo_model,
                                            .name = name,
                                            .weights = weights,
                                            .data = open_data,

@@ -55,9 +55,7 @@ static int encode_clip(struct encode *e, const struct stdit_shape *s, const stru
     return stdit_vae_encode(&e->data.vae, &s->clips, c->sample, c->rgb, z);
 }
 
-const struct encode_family encode_opensora = {.text = TEXT_OPENSORA,
-                                              .tokens = 300,
-                                              .name = name,
+const struct encode_family encode_opensora = {.name = name,
                                               .weights = weights,
                                               .data = open_data,
                                               .open = open_coder,

@@ -29,8 +29,8 @@ static const struct ckpt_option table[] = {
     ROW("vae", STRING, stdit.vae, "FILE",
         "weights of the autoencoder of Open-Sora (safetensors), or a directory with them"),
     ROW("model", STRING, model, "DIR",
-        "CogVideoX model directory of diffusers, with vae/, in place of --vae: latents for "
-        "cogvideo-train (default: none)"),
+        "model directory of diffusers, with vae/, in place of --vae: latents for that model, "
+        "CogVideoX (default: none)"),
     ROW("vae-model", STRING, stdit.vae_model, "NAME",
         "preset of the autoencoder of --vae: tiny or v1.2 (default v1.2)"),
     ROW("text-encoder", STRING, stdit.text_encoder, "DIR",
@@ -47,8 +47,7 @@ static const struct ckpt_option table[] = {
         "size to which clips are resized (default 64x40; with --model 720x480)"),
     RANGE("frames", INT, stdit.frames, "N",
           "frames of a clip (default 17, or those of the longest video if that has fewer; with "
-          "--model "
-          "49)",
+          "--model 49)",
           1, 65536),
     RANGE("stride", INT, stdit.stride, "N",
           "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
@@ -139,7 +138,8 @@ static int check(struct encode_options *o)
             "--size, --frames and --clips: leave them out, the table of --buckets has them");
     if (loader_check(&s->loader))
         return -1;
-    option_take(&s->text_tokens, (o->model ? &encode_coder : &encode_opensora)->tokens, 0);
+    const struct encode_family *family = o->model ? &encode_coder : &encode_opensora;
+    option_take(&s->text_tokens, text_reading(encode_text_family(family)).length, 0);
     return option_dtype("dtype", s->dtype) || option_dtype("stored", o->stored) ||
                    stdit_check_size(s) || outputs_untrained(&s->library) || check_files(o)
                ? -1

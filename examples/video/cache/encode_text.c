@@ -5,6 +5,11 @@
 #include "ckpt_tools.h"
 #include "encode.h"
 
+enum text_family encode_text_family(const struct encode_family *f)
+{
+    return f->model ? f->model->text : TEXT_OPENSORA;
+}
+
 static const char *caption_of(void *user, int64_t row)
 {
     const struct encode *e = user;
@@ -39,7 +44,7 @@ int encode_text(struct encode *e)
                              .encoder = o->text_encoder,
                              .tokenizer = o->tokenizer,
                              .from = o->video_dir,
-                             .family = e->family->text,
+                             .family = encode_text_family(e->family),
                              .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
                              .length = o->text_tokens,
                              .caption = caption_of,

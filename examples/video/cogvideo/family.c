@@ -176,6 +176,7 @@ const struct video_model cogvideo_model = {
                     "a meadow\" --vram 12G --output rabbit.mp4\n"
                     "  cogvideo-sample --model CogVideoX-5b --load lora.safetensors --prompts "
                     "prompts.txt --output clips.mp4\n",
+    .programs = "cogvideo",
     .out = "cogvideo-out",
     .frames = 49,
     .height = 480,
