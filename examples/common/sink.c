@@ -32,6 +32,8 @@ static void raw_sink_close(struct sink *s)
 
 static const struct sink_ops raw_sink_ops = {raw_put, raw_finish, raw_sink_close};
 
+/* A line with the sizes, then the bytes of all frames.  Without compression, so that tests compare
+ * bytes; the file gets its name when it is complete. */
 static int open_raw_sink(struct sink *s)
 {
     if (ckpt_replace_open(&s->file, s->path))
@@ -100,6 +102,8 @@ int sink_open(struct sink *s, const char *path)
     return ending && !strcmp(ending, ".rgb") ? open_raw_sink(s) : sink_open_video(s);
 }
 
+/* Opens a small clip and drops it: a format that cannot be written is refused before the slow part
+ * of a run, not after it. */
 int sink_check(const char *path)
 {
     struct sink s = {.width = 16, .height = 16, .frames = 1, .fps = 8};

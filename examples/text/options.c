@@ -57,6 +57,7 @@ static int check_files(const struct text_options *o)
     return outputs_take(&o->library, all, sizeof all / sizeof *all);
 }
 
+/* A plan reads and writes no files, so it needs no names of them. */
 static int check(struct text_options *o)
 {
     if (!o->model)

@@ -56,6 +56,7 @@ struct training_files volume_files(const struct volume_options *o)
     return (struct training_files){.library = &o->library, .train = &o->train};
 }
 
+/* Each level but the first halves the patch, and the way back doubles it to the same size. */
 static int check_patch(struct volume_options *o)
 {
     int64_t *size[] = {&o->draw.size[0], &o->draw.size[1], &o->draw.size[2]};

@@ -20,6 +20,8 @@ int64_t windows_bytes(const int64_t size[3], const int64_t window[3], int64_t cl
     return (window[0] * area * (classes + 1) + places) * (int64_t)sizeof(float);
 }
 
+/* A Gaussian whose deviation is an eighth of the window: the model sees the surroundings of the
+ * centre on all sides, so it counts most.  At least 1e-3, so that no sum of weights is 0. */
 static void fill_weights(struct windows *w, bool gaussian)
 {
     const int64_t *n = w->window;
@@ -35,6 +37,8 @@ static void fill_weights(struct windows *w, bool gaussian)
     }
 }
 
+/* A volume smaller than a window is padded to one on both sides.  A larger one is not padded: its
+ * last window ends where it ends, and overlaps more (begin). */
 static void place(struct windows *w, int axis, double overlap)
 {
     int64_t size = w->size[axis], window = w->window[axis], padded = larger(size, window);
@@ -131,6 +135,8 @@ static void add_row(struct windows *w, int64_t place, const float *weight, const
     }
 }
 
+/* Windows come in the order of their first slice, so what lies before it is complete: sums are kept
+ * for the slices of one window only, in a ring. */
 int windows_add(struct windows *w, int64_t i, const float *scores, windows_slice finished,
                 void *user)
 {

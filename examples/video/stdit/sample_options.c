@@ -132,6 +132,7 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
     const struct option_reading reading = OPTION_READING(o, table, usage, false);
 
     *o = (struct stdit_options)STDIT_OPTIONS_INIT;
+    /* As Open-Sora 1.2 samples.  NaN, below 0: not given. */
     o->fps = 24;
     o->sample_steps = 30;
     o->aes = o->flow = NAN;

@@ -65,6 +65,7 @@ static int check(const struct vae_config *c)
     return check_widths("temporal-widths", c, &c->temporal);
 }
 
+/* 0: not given, so the preset's value stays. */
 static void take(int64_t *value, int64_t given)
 {
     if (given)
