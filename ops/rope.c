@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rotary embedding of interleaved pairs (Su et al. 2021) from a table of cosines and sines.  A
- * rotation is orthogonal, so the gradient is the inverse rotation.
+ * Rotary embedding of pairs (Su et al. 2021) from a table of cosines and sines.  Pairs are adjacent
+ * elements, or those at one place of the two halves of a row.  A rotation is orthogonal, so the
+ * gradient is the inverse rotation.
  */
 #include "ops.h"
 #include "rope.h"
@@ -60,8 +61,19 @@ static void rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 OPS_DEF(rope, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = rope_shape,
         .grad = rope_grad, .cost = rope_cost);
 
+static ckpt_tensor record_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis,
+                               bool halves)
+{
+    struct rope_attr attr = {.axis = axis, .halves = halves};
+    return OPS_RECORD(t, &op_rope, &attr, ops_dense_rows(t, x), ckpt_contiguous(t, table));
+}
+
 ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)
 {
-    struct rope_attr attr = {.axis = axis};
-    return OPS_RECORD(t, &op_rope, &attr, ops_dense_rows(t, x), ckpt_contiguous(t, table));
+    return record_rope(t, x, table, axis, false);
+}
+
+ckpt_tensor ckpt_rope_halves(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)
+{
+    return record_rope(t, x, table, axis, true);
 }

@@ -12,6 +12,7 @@ extern "C" {
 struct rope_attr {
     int32_t axis;
     int32_t inverse; /* 1: rotate by the negative angles */
+    int32_t halves;  /* 1: pair k is elements k and k + D/2; 0: 2k and 2k + 1 */
 };
 
 /* Of an RMS norm with the embedding. */

@@ -169,6 +169,9 @@ CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tenso
  * fp32 [shape[axis], D/2, 2] holds (cos, sin).
  */
 CKPT_API ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
+/* ckpt_rope() of the pairs x[..., k], x[..., k + D/2]: the two halves of a head, as models of
+ * transformers have them. */
+CKPT_API ckpt_tensor ckpt_rope_halves(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
 
 /* rope(rms_norm(x, w, eps), table, axis) in one pass.  The normalised value is rounded to the dtype
  * of x, as in ckpt_rms_norm; its product with w is not rounded before the rotation. */
@@ -616,6 +619,7 @@ CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor m
 #define ckpt_layer_norm_modulate(t, ...)  ckpt_layer_norm_modulate(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_gated_residual(t, ...)       ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_rope(t, ...)                 ckpt_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rope_halves(t, ...)          ckpt_rope_halves(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_rms_norm_rope(t, ...)        ckpt_rms_norm_rope(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_attention(t, ...)            ckpt_attention(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_cross_attention(t, ...)      ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)

@@ -203,6 +203,26 @@ static ckpt_tensor record_rope(ckpt_tape *t, const ckpt_tensor *in, const struct
     return ckpt_rope(t, in[0], in[1], c->attr.axis);
 }
 
+/* Each row as [D/2, 2] with its axes exchanged, or as [2, D/2]. */
+static ckpt_tensor exchange(ckpt_tape *t, ckpt_tensor x, bool pairs)
+{
+    const struct ckpt_desc d = ckpt_desc_of(t, x);
+    const int n = d.ndim;
+    int64_t shape[CKPT_MAX_DIMS + 1];
+    memcpy(shape, d.shape, sizeof d.shape);
+    shape[n - 1] = pairs ? d.shape[n - 1] / 2 : 2;
+    shape[n] = d.shape[n - 1] / shape[n - 1];
+    x = ckpt_transpose(t, ckpt_reshape(t, x, n + 1, shape), n - 1, n);
+    return ckpt_reshape(t, x, n, d.shape);
+}
+
+/* Pairs in halves are turned as adjacent ones are. */
+static ckpt_tensor record_rope_halves(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    ckpt_tensor y = ckpt_rope_halves(t, exchange(t, in[0], true), in[1], c->attr.axis);
+    return exchange(t, y, false);
+}
+
 /* From the large trials on: the heads of the real model, or rows for a warp each. */
 static void draw_rms_norm_rope(struct op_case *c, struct rng *r, int trial)
 {
@@ -463,6 +483,7 @@ static const struct op_row rows[] = {
      ref_layer_norm_modulate},
     {"gated_residual", draw_gated_residual, record_gated_residual, ref_gated_residual},
     {"rope", draw_rope, record_rope, ref_rope},
+    {"rope of halves", draw_rope, record_rope_halves, ref_rope},
     {"rms_norm_rope", draw_rms_norm_rope, record_rms_norm_rope, ref_rms_norm_rope},
     {"attention", draw_attention, record_attention, ref_attention},
     {"attention (middling)", draw_middling_attention, record_attention, ref_attention},

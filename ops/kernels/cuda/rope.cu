@@ -41,20 +41,49 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* One thread per pair. */
+/* A thread rotates a piece of the first half of a row with that of the second; n: pieces of a
+ * half. */
+template <typename T>
 static __global__ void __launch_bounds__(256)
-    rope_pairs(const __grid_constant__ struct rows r, int64_t pairs, bool half, float sign)
+    rope_halves(const __grid_constant__ struct rows r, int64_t n, float sign)
 {
-    int64_t all = r.count * pairs, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    constexpr int N = piece<T>::n;
+    int64_t all = r.count * n, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i < all; i += (int64_t)gridDim.x * blockDim.x) {
-        int64_t row = quotient(i, pairs), j = 2 * (i - row * pairs);
+        int64_t row = quotient(i, n);
+        int at = (int)(i - row * n);
         char *to[3];
         rows_seek(r, row, to);
-        const float *table = reinterpret_cast<const float *>(to[2]) + j;
-        float a = row_get(to[0], j, half), b = row_get(to[0], j + 1, half);
+        piece<T> a = piece_load<T>(to[0], at), b = piece_load<T>(to[0], at + (int)n);
+        float table[2 * N], low[N], high[N];
+        floats_load(table, reinterpret_cast<const float *>(to[2]) + (int64_t)at * 2 * N);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            float cosine = table[2 * j], sine = sign * table[2 * j + 1];
+            low[j] = a.at(j) * cosine - b.at(j) * sine;
+            high[j] = b.at(j) * cosine + a.at(j) * sine;
+        }
+        piece_store<T>(to[1], at, low);
+        piece_store<T>(to[1], at + (int)n, high);
+    }
+}
+
+/* One thread per pair, whose elements are 1 or half a row apart. */
+static __global__ void __launch_bounds__(256)
+    rope_pairs(const __grid_constant__ struct rows r, int64_t pairs, bool half, float sign,
+               bool halves)
+{
+    const int64_t apart = halves ? pairs : 1;
+    int64_t all = r.count * pairs, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (; i < all; i += (int64_t)gridDim.x * blockDim.x) {
+        int64_t row = quotient(i, pairs), k = i - row * pairs, j = halves ? k : 2 * k;
+        char *to[3];
+        rows_seek(r, row, to);
+        const float *table = reinterpret_cast<const float *>(to[2]) + 2 * k;
+        float a = row_get(to[0], j, half), b = row_get(to[0], j + apart, half);
         float cosine = table[0], sine = sign * table[1];
         row_put(to[1], j, a * cosine - b * sine, half);
-        row_put(to[1], j + 1, b * cosine + a * sine, half);
+        row_put(to[1], j + apart, b * cosine + a * sine, half);
     }
 }
 
@@ -77,6 +106,13 @@ static void launch_rows(const struct rows &r, int64_t n, float sign, cudaStream_
         launch_pieces<T, 1>(r, n, sign, stream);
 }
 
+template <typename T>
+static void launch_halves(const struct rows &r, int64_t c, float sign, cudaStream_t stream)
+{
+    const int64_t n = c / 2 / piece<T>::n;
+    rope_halves<T><<<grid_for(r.count * n, 256), 256, 0, stream>>>(r, n, sign);
+}
+
 int cuda_rope(const struct ckpt_kernel_args *a)
 {
     const struct rope_attr *attr = (const struct rope_attr *)a->attr;
@@ -89,10 +125,15 @@ int cuda_rope(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->out[0]);
     rows_operand(&r, &table);
     rows_finish(&r);
-    bool half = view_half(x), pieces = rows_in_pieces(&r, r.n, c, half);
+    bool half = view_half(x), pieces = rows_in_pieces(&r, r.n, attr->halves ? c / 2 : c, half);
     int64_t n = c / (pieces ? half ? 8 : 4 : 2);
     if (!pieces)
-        rope_pairs<<<grid_for(r.count * n, 256), 256, 0, stream_of(a)>>>(r, n, half, sign);
+        rope_pairs<<<grid_for(r.count * n, 256), 256, 0, stream_of(a)>>>(r, n, half, sign,
+                                                                         attr->halves);
+    else if (attr->halves && half)
+        launch_halves<bf16>(r, c, sign, stream_of(a));
+    else if (attr->halves)
+        launch_halves<float>(r, c, sign, stream_of(a));
     else if (half)
         launch_rows<bf16>(r, n, sign, stream_of(a));
     else
