@@ -50,6 +50,8 @@ const struct pass passes[] = {
     /* The step: what it computes is complete after these. */
     {"counts", was_recorded_twice, pass_counts, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
      "gradients divide by the counts that the forward pass divides by"},
+    {"unused", trains, pass_unused, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
+     "what has no reader needs no gradient"},
     {"differentiate", trains, pass_differentiate, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS,
      TAPE_GRADIENTS, 0, "each op recorded so far has its gradient rule; fused ops have none"},
     {"outputs", trains, pass_outputs, NO_REWRITE, TAPE_GRADIENTS, 0, 0,

@@ -62,6 +62,9 @@ int passes_run(const struct compilation *c);
  */
 int pass_counts(const struct compilation *c);
 
+/* Removes ops whose results nothing reads (unused.c). */
+int pass_unused(const struct compilation *c);
+
 /* Appends the reverse of all ops that the loss depends on; sets param_gradient and t->loss. */
 int pass_differentiate(const struct compilation *c);
 

@@ -15,14 +15,14 @@
 #include "passes/passes.h"
 #include "recorders.h"
 
-/* y = (x v + x)^2 for a random x, and its gradient. */
+/* y = (x v + x)^2 for a random x. */
 struct recorded {
     struct param data[1];
     struct params params;
     ckpt_tape *t;
 };
 
-static void record(struct recorded *r)
+static struct compilation record_forward(struct recorded *r)
 {
     static char name[] = "v";
     const int64_t shape[] = {4, 8}, square[] = {8, 8};
@@ -38,8 +38,14 @@ static void record(struct recorded *r)
     assert_int_equal(tape_new(&r->t, &env, 4, 1), 0);
     ckpt_tensor x = ckpt_randn(r->t, CKPT_F32, 2, shape);
     ckpt_tensor y = ckpt_add(r->t, ckpt_linear(r->t, x, (ckpt_tensor){.id = -1}, CKPT_NONE), x);
-    const struct compilation c = {.tape = r->t,
-                                  .loss = ckpt_sum(r->t, ckpt_mul(r->t, y, y), CKPT_ALL_AXES)};
+    return (struct compilation){.tape = r->t,
+                                .loss = ckpt_sum(r->t, ckpt_mul(r->t, y, y), CKPT_ALL_AXES)};
+}
+
+/* The same and its gradient. */
+static void record(struct recorded *r)
+{
+    const struct compilation c = record_forward(r);
     assert_int_equal(pass_differentiate(&c), 0);
     assert_int_equal(passes_verify(r->t, "differentiate"), 0);
 }
@@ -67,6 +73,29 @@ static void test_valid(void **state)
     assert_int_equal(passes_verify(r.t, "fuse"), 0);
     assert_int_equal(pass_pair(&c), 0);
     assert_int_equal(passes_verify(r.t, "pair"), 0);
+    tape_free(r.t);
+}
+
+/* Of a chain that nothing reads nothing stays; an output stays, and what it is made of. */
+static void test_unused(void **state)
+{
+    struct recorded r;
+    int removed = 0;
+    (void)state;
+    const struct compilation c = record_forward(&r);
+    const int32_t before = r.t->n_ops;
+    ckpt_tensor x = ckpt_exp(r.t, ckpt_transpose(r.t, (ckpt_tensor){.id = -1}, 0, 1));
+    ckpt_output(r.t, "kept", ckpt_tanh(r.t, (ckpt_tensor){.id = -1}));
+    ckpt_sum(r.t, ckpt_mul(r.t, x, x), 1);
+    assert_int_equal(pass_unused(&c), 0);
+    assert_int_equal(passes_verify(r.t, "unused"), 0);
+    for (int32_t i = 0; i < r.t->n_ops; i++) {
+        removed += r.t->ops.data[i].def == &tape_removed;
+        assert_true(i >= before || r.t->ops.data[i].def != &tape_removed);
+    }
+    assert_int_equal(removed, 4);
+    assert_int_equal(pass_differentiate(&c), 0);
+    assert_int_equal(passes_verify(r.t, "differentiate"), 0);
     tape_free(r.t);
 }
 
@@ -175,8 +204,8 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_valid), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_dump),  cmocka_unit_test(test_names),
+        cmocka_unit_test(test_table),  cmocka_unit_test(test_valid), cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_faults), cmocka_unit_test(test_dump),  cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
