@@ -12,6 +12,9 @@ extern const struct op ops_math[], ops_view[], ops_make[], ops_index[], ops_scat
  * one. The result has the shape of the addend, or of the layer. */
 ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend);
 
+/* Records a sum of floats that is a part of a transformer block: false if it is none. */
+bool record_block(struct call *c, struct tensor *y);
+
 /* The row of "aten.add.Tensor", or NULL. */
 const struct op *op_find(const char *name);
 

@@ -5,13 +5,23 @@
 #include "import/ops.h"
 #include "import/views.h"
 
+/* Rows of addmm in the shape they had before they became a matrix. */
+static ckpt_tensor rows_of(struct call *c)
+{
+    struct tensor a = math_cast(c->r, call_tensor(c, "mat1"), c->dtype);
+
+    tensor_record(c->r, &a);
+    const struct ckpt_desc d = ckpt_desc_of(c->r->t, a.whole);
+    return a.whole.id && d.ndim > 0 && d.shape[d.ndim - 1] == a.shape[a.ndim - 1] ? a.whole : a.x;
+}
+
 ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend)
 {
     struct call c = *layer;
     ckpt_tape *t = c.r->t;
     const bool matrices = !strcmp(c.op->name, "aten.addmm.default");
     struct tensor w = math_cast(c.r, call_tensor(&c, matrices ? "mat2" : "weight"), c.dtype);
-    ckpt_tensor x = call_operand(&c, matrices ? "mat1" : "input", c.dtype);
+    ckpt_tensor x = matrices ? rows_of(&c) : call_operand(&c, "input", c.dtype);
     ckpt_tensor b = call_operand(&c, matrices ? "self" : "bias", c.dtype);
 
     tensor_record(c.r, &w);
@@ -33,9 +43,17 @@ ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend)
 static struct tensor op_linear(struct call *c, int part)
 {
     ckpt_tensor y = record_layer(c, CKPT_NONE);
+    int64_t shape[TENSOR_AXES];
 
     (void)part;
-    return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0) : tensor_of(c->r, c->dtype, y);
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    struct tensor a = tensor_of(c->r, c->dtype, y);
+    if (a.ndim == c->facts->ndim)
+        return a;
+    shape[0] = tensor_numel(&a) / a.shape[a.ndim - 1]; /* of addmm a matrix */
+    shape[1] = a.shape[a.ndim - 1];
+    return view_reshape(c->r, a, 2, shape);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

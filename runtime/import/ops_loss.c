@@ -35,15 +35,15 @@ static struct tensor classes_last(struct call *c, struct tensor a)
 /* The linear layer whose results are the logits, one row for each label; or NULL. */
 static const struct call *last_layer(struct call *c, const struct tensor *label)
 {
-    struct variable *logits = pattern_plain(call_variable(c, "self"));
+    struct variable *self = call_variable(c, "self"), *logits = pattern_plain(self);
     const struct call *layer = pattern_call(logits, "aten.linear.default");
 
     if (!layer || c->r->failed)
         return NULL;
-    const struct tensor *x = variable_read(c->r, call_variable(c, "self"));
-    const struct tensor *y = variable_read(c->r, logits);
-    return x->ndim == 2 && y->ndim > 0 && label->ndim == 1 && !x->constant &&
-                   x->shape[1] == y->shape[y->ndim - 1]
+    /* Nothing is read: that would record the logits of all rows. */
+    const struct pt2_tensor *x = self->facts, *y = logits->facts;
+    return x->ndim == 2 && y->ndim > 0 && label->ndim == 1 && !x->size[1].expr &&
+                   !y->size[y->ndim - 1].expr && x->size[1].n == y->size[y->ndim - 1].n
                ? layer
                : NULL;
 }

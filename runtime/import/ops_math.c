@@ -371,6 +371,9 @@ static struct tensor op_add(struct call *c, int part)
         return add_layer(c, &s);
     if (pt2_is_float(c->dtype) && pattern_modulation(c, &m))
         return modulate(c, &m);
+    struct tensor block;
+    if (pt2_is_float(c->dtype) && record_block(c, &block))
+        return block;
     return sum(c, "self", "other", BINARY_ADD);
 }
 

@@ -122,7 +122,7 @@ bool pattern_rms_norm(struct call *c, struct rms_norm *to)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-static bool same_facts(const struct pt2_tensor *a, const struct pt2_tensor *b)
+bool pattern_same_facts(const struct pt2_tensor *a, const struct pt2_tensor *b)
 {
     bool same = a->ndim == b->ndim && a->dtype == b->dtype;
 
@@ -131,8 +131,7 @@ static bool same_facts(const struct pt2_tensor *a, const struct pt2_tensor *b)
     return same;
 }
 
-/* Nobody has read it, and one node will. */
-static bool is_free(const struct variable *v)
+bool pattern_is_free(const struct variable *v)
 {
     return !v->parent && v->uses == 1 && v->seen == 0;
 }
@@ -149,7 +148,7 @@ static struct variable *before_dropout(struct variable *v)
     const struct call *dropout = pattern_call(v, "aten.dropout.default");
     struct variable *from = pattern_step(v, "aten.dropout.default", "input");
 
-    if (!from || !is_free(v))
+    if (!from || !pattern_is_free(v))
         return v;
     struct call c = *dropout;
     return call_double(&c, "p") == 0 ? from : v;
@@ -163,16 +162,16 @@ static const struct call *free_matrices(struct variable *v)
     const bool plain = bias && bias->facts->ndim == 1 && !pt2_arg_find(y->call->node, "alpha") &&
                        !pt2_arg_find(y->call->node, "beta");
 
-    return plain && is_free_view(v) && is_free(y) ? y->call : NULL;
+    return plain && is_free_view(v) && pattern_is_free(y) ? y->call : NULL;
 }
 
 static const struct call *free_layer(struct variable *v, const struct pt2_tensor *facts)
 {
     v = before_dropout(v);
     const struct call *layer = pattern_call(v, "aten.linear.default");
-    if (!same_facts(v->facts, facts))
+    if (!pattern_same_facts(v->facts, facts))
         return NULL;
-    return layer && is_free(v) ? layer : free_matrices(v);
+    return layer && pattern_is_free(v) ? layer : free_matrices(v);
 }
 
 static bool is_plain_sum(struct call *c)
@@ -186,7 +185,7 @@ bool pattern_layer_sum(struct call *c, struct layer_sum *to)
 
     for (int k = 0; k < 2 && is_plain_sum(c); k++) {
         const struct call *layer = operand[k] ? free_layer(operand[k], c->facts) : NULL;
-        if (!layer || !operand[1 - k] || !same_facts(operand[1 - k]->facts, c->facts))
+        if (!layer || !operand[1 - k] || !pattern_same_facts(operand[1 - k]->facts, c->facts))
             continue;
         *to = (struct layer_sum){.layer = layer, .rest = operand[1 - k]};
         return true;
@@ -215,7 +214,7 @@ static const struct call *bare_norm(struct variable *v)
     const struct call *norm = pattern_call(v, "aten.layer_norm.default");
     int64_t shape[2];
 
-    if (!norm || !is_free(v))
+    if (!norm || !pattern_is_free(v))
         return NULL;
     struct call c = *norm;
     const bool bare = !call_has(&c, "weight") && !call_has(&c, "bias");
@@ -223,7 +222,7 @@ static const struct call *bare_norm(struct variable *v)
 }
 
 /* [.., 1 or the size, .., D] of the dtype of the result. */
-static bool modulates(const struct variable *v, const struct pt2_tensor *facts)
+bool pattern_modulates(const struct variable *v, const struct pt2_tensor *facts)
 {
     const struct pt2_tensor *f = v->facts;
     bool fits = f->ndim == facts->ndim && f->dtype == facts->dtype && f->ndim > 1;
@@ -233,19 +232,28 @@ static bool modulates(const struct variable *v, const struct pt2_tensor *facts)
     return fits;
 }
 
+bool pattern_is_smaller(const struct pt2_tensor *a, const struct pt2_tensor *b)
+{
+    bool smaller = false;
+
+    for (int i = 0; i < a->ndim && i < b->ndim; i++)
+        smaller |= a->size[i].n < b->size[i].n;
+    return smaller;
+}
+
 bool pattern_modulation(struct call *c, struct modulation *to)
 {
     struct variable *product = call_variable(c, "self"), *shift = call_variable(c, "other");
     static const char *const sides[] = {"self", "other"};
 
-    if (!product || !shift || !is_plain_sum(c) || !is_free(product))
+    if (!product || !shift || !is_plain_sum(c) || !pattern_is_free(product))
         return false;
     for (int k = 0; k < 2; k++) {
         struct variable *norm = pattern_step(product, "aten.mul.Tensor", sides[k]);
         struct variable *scale = above_one(pattern_step(product, "aten.mul.Tensor", sides[1 - k]));
         to->norm = norm ? bare_norm(norm) : NULL;
-        if (!to->norm || !scale || to->norm->dtype != c->dtype || !modulates(scale, c->facts) ||
-            !modulates(shift, c->facts))
+        if (!to->norm || !scale || to->norm->dtype != c->dtype ||
+            !pattern_modulates(scale, c->facts) || !pattern_modulates(shift, c->facts))
             continue;
         to->scale = scale;
         to->shift = shift;

@@ -10,7 +10,9 @@
  *     linear layer, cross entropy      GPT-2, Llama: logits of a chunk of rows at a time
  *     linear layer, residual           every transformer
  *     GELU written out with tanh       GPT-2
- *     layer norm, scale, shift         diffusion transformers (CogVideoX, Wan, Flux)
+ *     layer norm, scale, shift         diffusion transformers (Wan, Flux; CogVideoX with weights)
+ *     residual with a gate             CogVideoX, Flux, PixArt (ops_blocks.c)
+ *     rotary embedding of two halves   Llama, Qwen, Mistral (ops_blocks.c)
  */
 #ifndef CKPT_IMPORT_PATTERNS_H
 #define CKPT_IMPORT_PATTERNS_H
@@ -49,5 +51,14 @@ struct modulation {
     struct variable *scale, *shift;
 };
 bool pattern_modulation(struct call *c, struct modulation *to);
+
+/* Equal shapes and dtypes. */
+bool pattern_same_facts(const struct pt2_tensor *a, const struct pt2_tensor *b);
+/* Nobody has read it, and one node will. */
+bool pattern_is_free(const struct variable *v);
+/* Whether v is [.., 1 or the size, .., D] of the dtype of the result; and whether an axis of a is
+ * smaller than that of b. */
+bool pattern_modulates(const struct variable *v, const struct pt2_tensor *facts);
+bool pattern_is_smaller(const struct pt2_tensor *a, const struct pt2_tensor *b);
 
 #endif

@@ -29,6 +29,7 @@ struct tensor {
     /* On the tape: x is `plain` with its axes in this order; id 0: it is no permutation. */
     ckpt_tensor plain;
     int order[TENSOR_AXES];
+    ckpt_tensor whole; /* On the tape: x is `whole` with another shape; id 0: it is not. */
     const struct tensor *imaginary; /* of complex numbers, of which this is the real part */
 };
 
@@ -38,6 +39,7 @@ struct recording {
     struct recorded *constants;  /* that are on the tape */
     const char *path;            /* of the archive */
     const struct pt2_node *node; /* that is recorded, or NULL */
+    struct rope_table *ropes;    /* that were made (ops_blocks.c) */
     struct variable *pending;    /* results that nobody has read yet (node_call.h) */
     struct heap heap;
     bool evaluates; /* dropout and batch norm as where modules are evaluated */

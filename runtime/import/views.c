@@ -97,6 +97,21 @@ static struct tensor reshape_constant(struct recording *r, struct tensor a, int 
     return v;
 }
 
+/* Of a tensor that has lost its shape for a product of matrices and gets it back, the first. */
+static struct tensor reshape_recorded(struct recording *r, const struct tensor *a, int ndim,
+                                      const int64_t *shape)
+{
+    const ckpt_tensor whole = a->whole.id ? a->whole : a->x;
+    const struct ckpt_desc d = ckpt_desc_of(r->t, whole);
+
+    if (d.ndim == ndim && !memcmp(d.shape, shape, (size_t)ndim * sizeof *shape))
+        return tensor_of(r, a->dtype, whole);
+    struct tensor y = tensor_of(r, a->dtype, ckpt_reshape(r->t, a->x, ndim, shape));
+    const bool rows = ndim > 0 && d.ndim > 0 && d.shape[d.ndim - 1] == shape[ndim - 1];
+    y.whole = rows ? whole : a->x; /* the first with these rows */
+    return y;
+}
+
 struct tensor view_reshape(struct recording *r, struct tensor a, int ndim, const int64_t *shape)
 {
     const int64_t n = ndim > TENSOR_AXES ? -1 : count(ndim, shape);
@@ -109,7 +124,7 @@ struct tensor view_reshape(struct recording *r, struct tensor a, int ndim, const
     if (a.ndim == ndim && !memcmp(a.shape, shape, (size_t)ndim * sizeof *shape))
         return a;
     if (!a.constant && !r->failed)
-        return tensor_of(r, a.dtype, ckpt_reshape(r->t, a.x, ndim, shape));
+        return reshape_recorded(r, &a, ndim, shape);
     return reshape_constant(r, a, ndim, shape);
 }
 
@@ -161,10 +176,33 @@ struct tensor view_unsqueeze(struct recording *r, struct tensor a, int axis)
     return v;
 }
 
+/* Views of a permuted tensor are taken before it is permuted, so that the gradients of its parts
+ * lie as the tensor does. */
+static struct tensor squeeze_plain(struct recording *r, const struct tensor *a, int axis)
+{
+    const int gone = a->order[axis];
+    int order[TENSOR_AXES], n = 0;
+
+    for (int i = 0; i < a->ndim; i++)
+        if (i != axis)
+            order[n++] = a->order[i] - (a->order[i] > gone);
+    return view_permute(r, tensor_of(r, a->dtype, ckpt_squeeze(r->t, a->plain, gone)), order);
+}
+
+static struct tensor slice_plain(struct recording *r, const struct tensor *a, int axis,
+                                 int64_t begin, int64_t end)
+{
+    ckpt_tensor x = ckpt_slice(r->t, a->plain, a->order[axis], begin, end);
+
+    return view_permute(r, tensor_of(r, a->dtype, x), a->order);
+}
+
 struct tensor view_squeeze(struct recording *r, struct tensor a, int axis)
 {
     struct tensor v = a;
 
+    if (!a.constant && !r->failed && a.plain.id)
+        return squeeze_plain(r, &a, axis);
     if (!a.constant && !r->failed)
         return tensor_of(r, a.dtype, ckpt_squeeze(r->t, a.x, axis));
     v.x = CKPT_NONE;
@@ -217,6 +255,8 @@ struct tensor view_slice(struct recording *r, struct tensor a, int axis, int64_t
     }
     if (n == a.shape[axis] && step == 1)
         return a;
+    if (!a.constant && !r->failed && a.plain.id && step == 1)
+        return slice_plain(r, &a, axis, begin, end);
     if (!a.constant && !r->failed)
         return tensor_of(r, a.dtype,
                          step == 1 ? ckpt_slice(r->t, a.x, axis, begin, end)
