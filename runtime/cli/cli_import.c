@@ -6,7 +6,7 @@
 #include "cli/import_graph.h"
 
 struct import_options {
-    const char *file, *graph_out, *dim, *machine;
+    const char *file, *graph_out, *c_out, *dim, *machine;
     bool report, help;
 };
 
@@ -16,6 +16,9 @@ static const struct ckpt_option import_table[] = {
     ROW("report", FLAG, report, NULL, "list every parameter and every op, not only their numbers"),
     ROW("graph-out", STRING, graph_out, "FILE",
         "write the graph of a training step with AdamW, for ckpt plan"),
+    ROW("c-out", STRING, c_out, "FILE.c",
+        "write the recorder of the training step as C that compiles against ckpt.h and records the "
+        "same tape; large constants go into FILE.safetensors"),
     ROW("dim", STRING, dim, "NAME=N",
         "sizes of dynamic dimensions, joined by commas: s17=8, or by an input and its axis, "
         "ids.0=8 "
@@ -209,7 +212,8 @@ static int run(const struct import_options *o, struct import_report *r)
     int missing = print_missing(r);
     if (missing)
         return cli_fail("%s: cannot be trained: %d ops are not supported", o->file, missing);
-    return o->graph_out ? import_graph_write(r, o->machine, NULL, o->graph_out) : 0;
+    int rc = o->graph_out ? import_graph_write(r, o->machine, NULL, o->graph_out) : 0;
+    return !rc && o->c_out ? import_source_write(r, o->c_out) : rc;
 }
 
 int cli_import(int argc, char **argv)
@@ -230,8 +234,9 @@ int cli_import(int argc, char **argv)
         return cli_usage("the archive is missing: ckpt import FILE.pt2 [option]...");
     if (o.machine && !o.graph_out)
         return cli_usage("--machine is for --graph-out");
-    const struct ckpt_path paths[] = {{"--graph-out", o.graph_out, CKPT_PATH_FILE, 0}};
-    rc = cli_check_paths(paths, 1);
+    const struct ckpt_path paths[] = {{"--graph-out", o.graph_out, CKPT_PATH_FILE, 0},
+                                      {"--c-out", o.c_out, CKPT_PATH_FILE, 0}};
+    rc = cli_check_paths(paths, 2);
     if (!rc)
         rc = run(&o, &r);
     import_report_free(&r);

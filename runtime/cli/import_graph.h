@@ -13,5 +13,10 @@
  */
 int import_graph_write(const struct import_report *r, const char *machine, const char *ranks,
                        const char *path);
+/*
+ * The same step as C source, with its large constants beside it in FILE.safetensors for FILE.c.
+ * Values of constants are those of the archive.
+ */
+int import_source_write(const struct import_report *r, const char *path);
 
 #endif

@@ -11,6 +11,7 @@
 #define CKPT_IMPORT_TENSOR_H
 
 #include "import/heap.h"
+#include "import/calls.h"
 #include "import/program.h"
 
 enum { TENSOR_AXES = CKPT_MAX_DIMS };

@@ -1,0 +1,69 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ckpt import --c-out: what it writes compiles without a warning, records the tape that the importer
+# records, and its losses have the same bits.  Arguments: other archives than those of the tests.
+set -eu
+srcdir=${srcdir:-.}
+models=$srcdir/tests/import/models
+command -v gzip >/dev/null || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+# value NAME: what the build takes for a flag.
+value() {
+    printf 'print-value: ; @echo "$(%s)"\n' "$1" >"$work/value.mk"
+    MAKEFLAGS= make -s -f Makefile -f "$work/value.mk" print-value
+}
+
+# Numbers of tensors and storages in the order in which they stand, and no source lines.
+plain() {
+    awk '!/^tape after/ {
+        sub(/^ *[0-9]+ /, ""); gsub(/ \([^ ()]*:[0-9]+(-[0-9]+)?\)/, "")
+        line = ""
+        while (match($0, /[%@][0-9]+/)) {
+            id = substr($0, RSTART, RLENGTH)
+            if (!(id in seen)) seen[id] = ++n[substr(id, 1, 1)]
+            line = line substr($0, 1, RSTART) seen[id]
+            $0 = substr($0, RSTART + RLENGTH)
+        }
+        print line $0
+    }' "$1"
+}
+
+cc=$(value CC)
+flags="$(value CFLAGS) $(value SANITIZER_FLAGS)"
+
+check() {
+    name=$(basename "$1" .pt2)
+    ./ckpt import "$1" --c-out "$work/$name.c" >"$work/said" 2>&1 || fail "$name: $(tail -1 "$work/said")"
+    printf '#include "%s"\n#include "source_driver.h"\n' "$work/$name.c" >"$work/driver.c"
+    # shellcheck disable=SC2086
+    $cc -std=gnu11 $flags -O0 -Wall -Wextra -Werror "-I$srcdir/runtime" \
+        "-I$srcdir/tests/import" "$work/driver.c" -o "$work/driver" -L.libs "-Wl,-rpath,$PWD/.libs" \
+        -lckpt -lm || fail "$name.c does not compile"
+    for from in archive recorder; do
+        "$work/driver" $from "$1" "$work/$name.safetensors" >"$work/$from" ||
+            fail "$name: no step of the $from"
+        plain "$work/$from" >"$work/$from.plain"
+    done
+    diff "$work/archive.plain" "$work/recorder.plain" >"$work/diff" ||
+        fail "$name: another tape: $(head -20 "$work/diff")"
+    echo "ok: $name: $(wc -l <"$work/$name.c") lines, $(grep -c = "$work/recorder") ops," \
+        "$(tail -1 "$work/recorder")"
+}
+
+for archive; do
+    check "$archive"
+done
+[ $# -eq 0 ] || exit 0
+./ckpt import "$srcdir/tests/fuzz/corpus/archive/small.pt2" --c-out "$work/small.c" >"$work/said"
+grep -q '{batch, 2}' "$work/small.c" || fail "small.c has no batch"
+for name in probe dynamic settings gpt2 cogvideo norms; do
+    gzip -dc "$models/$name.pt2.gz" >"$work/$name.pt2"
+    check "$work/$name.pt2"
+done
+grep -q 'for (int child' "$work/gpt2.c" || fail "gpt2.c has no loop over its layers"
