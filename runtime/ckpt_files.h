@@ -165,9 +165,9 @@ CKPT_API int ckpt_save_params_merged(ckpt *c, const char *path, ckpt_param_filte
 /*
  * ckpt_save_params_aliased for a model trained with options.qat, as compressed-tensors stores
  * "int-quantized" models: of each weight that a program of this context rounds, NAME.weight has the
- * codes (I8) and NAME.weight_scale the scale of each row, fp32 [rows, 1, ...], or [1];
- * NAME.input_scale [1] and NAME.input_zero_point (I8) [1] are of its operand, the latter with
- * ranges "average", neither with "dynamic".  Weights are codes times scales.  Others are fp32;
+ * codes (I8) and NAME.weight_scale the scale of each row, fp32, with sizes of 1 for the other axes,
+ * or [1]; NAME.input_scale [1] and NAME.input_zero_point (I8) [1] are of its operand, the latter
+ * with ranges "average", neither with "dynamic".  Weights are codes times scales.  Others are fp32;
  * parameters of ranges are left out.  The metadata have the settings under "quantization_config",
  * as they belong in the config.json of a model.  CKPT_EINVAL if nothing is rounded, or before the
  * first step.  ckpt_load_params reads such a file: codes times scales.

@@ -4,7 +4,8 @@
  * it, what they are multiplied by.  Names of scales, after NAME: "_scale" (compressed-tensors,
  * FBGEMM) and
  * "_scale_inv" (DeepSeek, which multiplies by it all the same); "scale_weight" in place of
- * "weight".  There is one for the tensor, one for each row, or one for each block of 128 x 128.
+ * "weight".  There is one for the tensor, one for each row or column, or one for each block of 128
+ * x 128.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,13 @@ static int64_t blocks(int64_t n)
     return (n + SCALE_BLOCK - 1) / SCALE_BLOCK;
 }
 
+/* Files of weights [in, out], as GPT-2's, have a scale for each column. */
+static bool is_of_columns(const struct file_tensor *e, const struct file_tensor *scale)
+{
+    return e->ndim == 2 && scale->ndim == 2 && scale->shape[0] == 1 && e->shape[0] > 1 &&
+           scale->shape[1] == e->shape[1];
+}
+
 int file_check_scale(const struct file_tensor *e, const struct file_tensor *scale)
 {
     int64_t rows = e->ndim ? e->shape[0] : 1;
@@ -57,8 +65,8 @@ int file_check_scale(const struct file_tensor *e, const struct file_tensor *scal
     if (!scale->dtype->to_f32)
         return file_bad(e->part->path, "scale '%s' is %s and cannot be read as fp32", scale->name,
                         scale->dtype->name);
-    if (scale->numel == 1 || (scale->numel == rows && scale->ndim && scale->shape[0] == rows) ||
-        by_block)
+    if (scale->numel == 1 || is_of_columns(e, scale) ||
+        (scale->numel == rows && scale->ndim && scale->shape[0] == rows) || by_block)
         return 0;
     return file_bad(e->part->path,
                     "'%s' has %lld scales for the %lld rows of '%s'; known are one, one for each "
@@ -86,6 +94,8 @@ int file_apply_scale(ckpt_file *f, int entry, int scale, float *values)
         float *row = values + i * columns;
         if (s->numel == 1)
             scale_row(row, columns, by, columns);
+        else if (is_of_columns(e, s))
+            scale_row(row, columns, by, 1);
         else if (s->numel == rows)
             scale_row(row, columns, by + i, columns);
         else

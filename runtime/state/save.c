@@ -117,7 +117,7 @@ static int read_slot(void *user, void *dst, int64_t bytes)
         return read_values(s, dst, n);
     float *values = malloc((size_t)n * sizeof *values);
     int rc = !values   ? fail_memory(p)
-             : s->form ? read_values(s, values, n)
+             : s->form ? get(s, values, n)
                        : read_compact(s, values, n, dst, bytes);
     if (!rc && s->form)
         rc = save_int8_read(s, values, n, dst);

@@ -43,7 +43,7 @@ struct save_item {
 /* For a weight whose layers round it: makes the item one of codes, and the n - 1 items after it
  * those of scales and of the operand's range.  Returns n, 4 at most, or CKPT_ENOMEM. */
 int save_int8_items(struct save_item *items, const struct param *p);
-/* dtype and shape in the file of such an item, and its bytes from values in the order of files. */
+/* dtype and shape in the file of such an item, and its bytes from the values, which change. */
 struct ckpt_desc save_int8_desc(const struct save_item *s);
 int save_int8_read(const struct save_item *s, float *values, int64_t n, void *dst);
 /* compressed-tensors' quantization_config for the items, malloc'ed; NULL: no memory. */

@@ -68,6 +68,15 @@ int save_int8_items(struct save_item *items, const struct param *p)
     return n;
 }
 
+/* The axis of a file's tensor that is the first one of the parameter. */
+static int row_axis(const struct param *p)
+{
+    int axis = 0;
+    while (p->reordered && !p->file_view.ndim && p->file_axes[axis])
+        axis++;
+    return axis;
+}
+
 struct ckpt_desc save_int8_desc(const struct save_item *s)
 {
     const struct param *p = params_at(&s->c->params, s->param);
@@ -75,8 +84,8 @@ struct ckpt_desc save_int8_desc(const struct save_item *s)
     if (s->form == SAVE_CODES || (s->form == SAVE_SCALES && !p->training.qat.whole))
         d = values_file_desc(p, s->slot);
     d.dtype = s->form == SAVE_CODES || s->form == SAVE_INPUT_ZERO ? CKPT_F8E4M3 : CKPT_F32;
-    for (int i = 1; s->form == SAVE_SCALES && i < d.ndim; i++)
-        d.shape[i] = 1;
+    for (int i = 0; s->form == SAVE_SCALES && i < d.ndim; i++)
+        d.shape[i] = i == row_axis(p) ? d.shape[i] : 1;
     desc_dense(&d);
     return d;
 }
@@ -91,28 +100,48 @@ static float scale_of(const float *x, int64_t n)
     return fmaxf(largest / ((HIGH - LOW) / 2.f), FLT_EPSILON);
 }
 
-static void encode(const float *x, int64_t n, float scale, int8_t *codes)
+static void encode(float *x, int64_t n, float scale)
 {
     const float inverse = 1.f / scale;
     for (int64_t i = 0; i < n; i++)
-        codes[i] = (int8_t)fminf(fmaxf(rintf(x[i] * inverse), LOW), HIGH);
+        x[i] = fminf(fmaxf(rintf(x[i] * inverse), LOW), HIGH);
 }
 
-/* Codes or scales of the rows of a weight. */
-static void read_weight(const struct save_item *s, float *values, int64_t n, void *dst)
+/* Replaces a weight's values by the codes of its rows, or by their scales. */
+static void round_rows(const struct save_item *s, const struct param *p, float *values, int64_t n)
 {
-    const struct param *p = params_at(&s->c->params, s->param);
-    const struct ckpt_desc d = values_file_desc(p, s->slot);
-    const int64_t row = p->training.qat.whole ? n : n / d.shape[0];
+    const int64_t row = p->training.qat.whole ? n : n / p->desc.shape[0];
     if (p->desc.dtype == CKPT_BF16)
         param_narrow(values, n);
-    for (int64_t i = 0; i * row < n; i++) {
-        const float scale = scale_of(values + i * row, row);
-        if (s->form == SAVE_SCALES)
-            ((float *)dst)[i] = scale;
-        else
-            encode(values + i * row, row, scale, (int8_t *)dst + i * row);
+    for (float *x = values; x < values + n; x += row) {
+        const float scale = scale_of(x, row);
+        if (s->form == SAVE_CODES)
+            encode(x, row, scale);
+        for (int64_t i = 0; s->form == SAVE_SCALES && i < row; i++)
+            x[i] = scale;
     }
+}
+
+/* Codes of a weight, or one scale of each of its rows, in the order of files. */
+static int read_weight(const struct save_item *s, float *values, int64_t n, void *dst)
+{
+    const struct param *p = params_at(&s->c->params, s->param);
+    struct ckpt_desc d = values_file_desc(p, s->slot), scales = save_int8_desc(s);
+    float *in_file = malloc((size_t)n * sizeof *in_file);
+    if (!in_file)
+        return error_set(CKPT_ENOMEM, "no memory to write '%s'", name_of(s));
+    round_rows(s, p, values, n);
+    if (p->reordered)
+        param_to_file(p, values, in_file);
+    else
+        memcpy(in_file, values, (size_t)n * sizeof *in_file);
+    desc_dense(&d);
+    for (int64_t i = 0; s->form == SAVE_CODES && i < n; i++)
+        ((int8_t *)dst)[i] = (int8_t)in_file[i];
+    for (int64_t i = 0; s->form == SAVE_SCALES && i < desc_numel(&scales); i++)
+        ((float *)dst)[i] = in_file[i * d.stride[row_axis(p)]];
+    free(in_file);
+    return 0;
 }
 
 /* A range is {least, largest}, or the scale alone. */
@@ -130,11 +159,10 @@ int save_int8_read(const struct save_item *s, float *values, int64_t n, void *ds
 {
     const bool unset = n > 1 ? values[0] > values[1] : values[0] == 0.f;
     if (s->form == SAVE_CODES || s->form == SAVE_SCALES)
-        read_weight(s, values, n, dst);
-    else if (unset)
+        return read_weight(s, values, n, dst);
+    if (unset)
         return error_set(CKPT_EINVAL, "'%s' has no value before the first step", name_of(s));
-    else
-        read_range(s, values, n, dst);
+    read_range(s, values, n, dst);
     return 0;
 }
 

@@ -99,6 +99,7 @@ static struct net make_net(ckpt *c)
                                   true, "up");
     m.fc1 = ckpt_nn_linear(&nn, TORCH_CHANNELS, TORCH_WIDTH, true, "fc1");
     m.fc2 = ckpt_nn_linear(&nn, TORCH_WIDTH, TORCH_OUTPUTS, false, "fc2");
+    ckpt_param_file_axes(c, m.fc1.weight, 2, NULL, (int[]){1, 0}); /* as GPT-2's */
     for (int i = 0; i < PARAMS; i++) {
         float value[MOST];
         for (int k = 0; k < params[i].n; k++)
@@ -437,10 +438,11 @@ static void expect_codes(ckpt *c, ckpt_file *f, const char *layer, int rows, int
     read_entry(f, name, codes, n);
     snprintf(name, sizeof name, "%s.weight_scale", layer);
     read_entry(f, name, scale, rows);
-    for (int i = 0; i < n; i++) {
-        const float s = scale[i / (n / rows)];
+    for (int i = 0; i < n; i++) { /* [in, out] */
+        const int row = i % rows;
+        const float s = scale[row];
         assert_true(codes[i] == rintf(codes[i]) && codes[i] >= -128 && codes[i] <= 127);
-        assert_true(fabsf(codes[i] * s - w[i]) <= 0.5001f * s);
+        assert_true(fabsf(codes[i] * s - w[row * (n / rows) + i / rows]) <= 0.5001f * s);
     }
     snprintf(name, sizeof name, "%s.input_range", layer);
     get(c, name, range, 2);
@@ -492,7 +494,8 @@ static void test_file(void **state)
     assert_int_equal(unmatched, 0);
     get(c, "fc1.weight", w, TORCH_WIDTH * TORCH_CHANNELS);
     for (int i = 0; i < TORCH_WIDTH * TORCH_CHANNELS; i++)
-        assert_true(w[i] == codes[i] * scale[i / TORCH_CHANNELS]);
+        assert_true(w[i] == codes[i % TORCH_CHANNELS * TORCH_WIDTH + i / TORCH_CHANNELS] *
+                                scale[i / TORCH_CHANNELS]);
     ckpt_close(c);
     unlink(path);
 }
