@@ -24,6 +24,8 @@ int text_add(struct text *t, const char *bytes, int64_t n);
 int utf8_length(const char *at, int64_t bytes);
 /* Its code point, if there is one. */
 uint32_t utf8_code(const char *at, int length);
+/* White space of Unicode. */
+bool utf8_is_space(uint32_t code);
 /* The first place from `at` on that is no white space, and the end without white space before it.
  */
 int64_t utf8_skip_spaces(const char *text, int64_t at, int64_t bytes);

@@ -73,8 +73,7 @@ int utf8_put(char dst[4], uint32_t code)
     return n;
 }
 
-/* White space of Unicode. */
-static bool is_space(uint32_t c)
+bool utf8_is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
@@ -95,7 +94,7 @@ int64_t utf8_skip_spaces(const char *text, int64_t at, int64_t bytes)
 {
     for (int n = 0; at < bytes; at += n) {
         n = utf8_length(text + at, bytes - at);
-        if (!n || !is_space(utf8_code(text + at, n)))
+        if (!n || !utf8_is_space(utf8_code(text + at, n)))
             break;
     }
     return at;
@@ -104,7 +103,7 @@ int64_t utf8_skip_spaces(const char *text, int64_t at, int64_t bytes)
 int64_t utf8_drop_spaces(const char *text, int64_t from, int64_t end)
 {
     for (int n = 0; end > from; end -= n)
-        if (!is_space(utf8_before(text, end, &n)))
+        if (!utf8_is_space(utf8_before(text, end, &n)))
             break;
     return end;
 }
