@@ -245,6 +245,19 @@ struct tensor math_unary(struct recording *r, const struct unary *u, struct tens
     return operands_end(r, &o, r->failed ? CKPT_NONE : u->record(r->t, o.x[0]), dtype);
 }
 
+ckpt_tensor math_plain(struct recording *r, struct tensor *a)
+{
+    tensor_record(r, a);
+    return a->plain.id ? a->plain : a->x;
+}
+
+struct tensor math_back(struct recording *r, const struct tensor *a, ckpt_tensor y)
+{
+    struct tensor out = r->failed ? *a : tensor_of(r, a->dtype, y);
+
+    return a->plain.id && !r->failed ? view_permute(r, out, a->order) : out;
+}
+
 struct tensor math_affine(struct recording *r, struct tensor x, double a, double b)
 {
     struct operands o = operands_begin(r, 1, (struct tensor *const[]){&x});
@@ -331,9 +344,22 @@ static int64_t value_of_whole(enum binary f, int64_t x, int64_t y)
     return whole(value_of_floats(f, (double)x, (double)y));
 }
 
+/* A number beside tensors of narrower floats counts in fp32, as PyTorch computes with it. */
+static struct tensor narrow_number(struct recording *r, struct tensor a,
+                                   const struct tensor *beside, int dtype)
+{
+    const bool wide = dtype == PT2_F64 || (dtype == PT2_BOOL && beside->dtype == PT2_F64);
+
+    return a.dtype == PT2_F64 && !a.ndim && !wide ? tensor_number(r, PT2_F32, *a.f, 0) : a;
+}
+
 static struct tensor binary_constant(struct recording *r, enum binary code, struct tensor a,
                                      struct tensor b, int dtype)
 {
+    const struct tensor other = a;
+
+    a = narrow_number(r, a, &b, dtype);
+    b = narrow_number(r, b, &other, dtype);
     struct fold f;
     const bool exact = !pt2_is_float(a.dtype) && !pt2_is_float(b.dtype);
     const bool bits = dtype != PT2_BOOL && code >= BINARY_AND;
@@ -360,6 +386,37 @@ static ckpt_tensor floor_div(struct recording *r, ckpt_tensor x, ckpt_tensor y, 
         r->t, ckpt_div(r->t, ckpt_cast(r->t, x, CKPT_F32), ckpt_cast(r->t, y, CKPT_F32)));
 
     return ckpt_cast(r->t, q, tape_dtype(dtype));
+}
+
+/* The largest magnitude of a constant of whole numbers, and 0 of other tensors. */
+static int64_t largest_whole(const struct tensor *a)
+{
+    struct tensor one = *a;
+    int64_t most = 0;
+
+    if (!a->constant || pt2_is_float(a->dtype) || a->dtype == PT2_BOOL)
+        return 0;
+    for (int i = 0; i < a->ndim; i++)
+        if (!one.stride[i])
+            one.shape[i] = 1;
+    const int64_t n = tensor_numel(&one);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t x = tensor_i(&one, k);
+        const int64_t size = x < -INT64_MAX ? INT64_MAX : x < 0 ? -x : x;
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+void math_check_whole(struct recording *r, const struct tensor *a, int64_t most)
+{
+    const int64_t have = largest_whole(a);
+
+    if (have > most && !r->failed)
+        recording_fail(
+            r, CKPT_EFORMAT,
+            "%lld in arithmetic of whole numbers of the step, which are exact up to 2^24",
+            (long long)have);
 }
 
 typedef ckpt_tensor (*binary_call)(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
@@ -429,11 +486,20 @@ static int meeting_dtype(enum binary f, const struct tensor *a, const struct ten
     return f >= BINARY_EQ && f < BINARY_AND ? common_dtype(a, b) : dtype;
 }
 
+/* Sums of truth values are those of or, products those of and. */
+static enum binary function_of_truth(enum binary f)
+{
+    if (f == BINARY_ADD || f == BINARY_MAX)
+        return BINARY_OR;
+    return f == BINARY_MUL || f == BINARY_MIN ? BINARY_AND : f;
+}
+
 struct tensor math_binary(struct recording *r, enum binary f, struct tensor a, struct tensor b,
                           int dtype)
 {
     if (r->failed)
         return a;
+    f = dtype == PT2_BOOL ? function_of_truth(f) : f;
     if (a.constant && b.constant)
         return binary_constant(r, f, a, b, dtype);
     if (is_affine(f, &a, &b, dtype))
@@ -441,6 +507,11 @@ struct tensor math_binary(struct recording *r, enum binary f, struct tensor a, s
     if (f != BINARY_DIV && is_affine(f, &b, &a, dtype))
         return affine(r, f, math_cast(r, b, dtype), tensor_f(&a, 0), true);
     const int meet = meeting_dtype(f, &a, &b, dtype);
+    if (!pt2_is_float(meet)) {
+        const int64_t most = f == BINARY_MUL ? MOST_FACTOR : MOST_WHOLE;
+        math_check_whole(r, &a, most);
+        math_check_whole(r, &b, most);
+    }
     a = math_cast(r, a, meet);
     b = math_cast(r, b, meet);
     struct operands o = operands_begin(r, 2, (struct tensor *const[]){&a, &b});
@@ -471,6 +542,8 @@ struct tensor math_where(struct recording *r, struct tensor cond, struct tensor 
         return a;
     if (cond.constant && a.constant && b.constant)
         return where_constant(r, cond, a, b, dtype);
+    math_check_whole(r, &a, MOST_WHOLE);
+    math_check_whole(r, &b, MOST_WHOLE);
     a = math_cast(r, a, dtype);
     b = math_cast(r, b, dtype);
     struct operands o = operands_begin(r, 3, (struct tensor *const[]){&a, &b, &cond});

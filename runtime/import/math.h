@@ -42,6 +42,17 @@ struct tensor math_binary(struct recording *r, enum binary f, struct tensor a, s
                           int dtype);
 struct tensor math_where(struct recording *r, struct tensor cond, struct tensor a, struct tensor b,
                          int dtype);
+/*
+ * Whole numbers on the tape are exact up to 2^24.  Fails where a constant in their arithmetic is
+ * above `most`: of a product a factor above 2^12, as the other may be that, too.
+ */
+enum { MOST_WHOLE = 1 << 24, MOST_FACTOR = 1 << 12 };
+void math_check_whole(struct recording *r, const struct tensor *a, int64_t most);
+
+/* A tensor on the tape with its axes as they are in memory, for a function of each element; and the
+ * result, with the axes and the dtype of `a`. */
+ckpt_tensor math_plain(struct recording *r, struct tensor *a);
+struct tensor math_back(struct recording *r, const struct tensor *a, ckpt_tensor y);
 /* a x + b with numbers; x is a float. */
 struct tensor math_affine(struct recording *r, struct tensor x, double a, double b);
 

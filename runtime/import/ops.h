@@ -5,8 +5,18 @@
 
 #include "import/node_call.h"
 
-extern const struct op ops_math[], ops_view[], ops_make[], ops_index[], ops_scatter[], ops_reduce[],
-    ops_layer[], ops_norm[], ops_loss[], ops_picture[], ops_attention[];
+extern const struct op ops_unary[], ops_math[], ops_view[], ops_make[], ops_index[], ops_scatter[],
+    ops_reduce[], ops_layer[], ops_norm[], ops_loss[], ops_picture[], ops_resize[], ops_window[],
+    ops_attention[];
+
+/* An operand with channels last, and the number of its spatial axes, 1 to 3; and a result in the
+ * order of PyTorch. */
+struct picture {
+    struct tensor a;
+    int spatial;
+};
+struct picture picture_read(struct call *c, const char *name);
+struct tensor picture_of(struct call *c, ckpt_tensor y);
 
 /* Records the layer of a call of linear, or of addmm with a bias, and adds `addend` if there is
  * one. The result has the shape of the addend, or of the layer. */

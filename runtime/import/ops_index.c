@@ -37,7 +37,10 @@ static struct tensor op_cat(struct call *c, int part)
     const int n = read_list(c, &a);
 
     (void)part;
-    return n ? join_tensors(c->r, call_axis(c, "dim", &a[0]), n, a)
+    int first = 0; /* with elements: others may have one axis only */
+    while (first < n - 1 && !tensor_numel(&a[first]))
+        first++;
+    return n ? join_tensors(c->r, call_axis(c, "dim", &a[first]), n, a)
              : tensor_number(c->r, c->dtype, 0, 0);
 }
 
@@ -204,6 +207,20 @@ static void check_places(struct call *c, const struct tensor *index, int64_t pla
         recording_fail(c->r, CKPT_EFORMAT, "several indices select from more than 2^24 places");
 }
 
+/* index size + next, below the number of elements of the axes so far. */
+static struct tensor join_index(struct call *c, struct tensor index, int64_t size,
+                                struct tensor next, int64_t all)
+{
+    struct tensor of = tensor_number(c->r, PT2_I64, (double)size, size);
+
+    if (!(index.constant && next.constant) && all > MOST_WHOLE)
+        recording_fail(c->r, CKPT_EFORMAT, "indices into %lld elements of several axes",
+                       (long long)all);
+    index = index.constant ? math_binary(c->r, BINARY_MUL, index, of, PT2_I64)
+                           : math_affine(c->r, index, (double)size, 0);
+    return math_binary(c->r, BINARY_ADD, index, next, PT2_I64);
+}
+
 struct selection selection_of(struct call *c)
 {
     struct selection s = {.a = call_tensor(c, "self"), .index = {.ndim = 0}};
@@ -225,12 +242,9 @@ struct selection selection_of(struct call *c)
             continue;
         const int64_t size = s.shape[s.first + k];
         index[k] = index_of(c, *variable_read(c->r, v[i]), size, s.count > 1);
-        struct tensor of = tensor_number(c->r, PT2_I64, (double)size, size);
-        s.index =
-            k ? math_binary(c->r, BINARY_ADD, math_binary(c->r, BINARY_MUL, s.index, of, PT2_I64),
-                            index[k], PT2_I64)
-              : index[k];
-        shape[s.first] = k ? shape[s.first] * size : size;
+        const int64_t all = k ? shape[s.first] * size : size;
+        s.index = k ? join_index(c, s.index, size, index[k], all) : index[k];
+        shape[s.first] = all;
         k++;
     }
     if (s.count > 1)
@@ -380,7 +394,13 @@ static struct tensor op_roll(struct call *c, int part)
     const int n = call_ints(c, "shifts", shifts, TENSOR_AXES);
 
     (void)part;
-    if (call_ints(c, "dims", axes, TENSOR_AXES) != n)
+    const int named = call_ints(c, "dims", axes, TENSOR_AXES);
+    const int64_t all = tensor_numel(&a);
+    if (n == 1 && !named && !c->r->failed) { /* of all elements in their order */
+        struct tensor flat = roll(c, view_reshape(c->r, a, 1, &all), 0, shifts[0]);
+        return c->r->failed ? a : view_reshape(c->r, flat, a.ndim, a.shape);
+    }
+    if (named != n)
         recording_fail(c->r, CKPT_EFORMAT, "shifts without their axes");
     for (int k = 0; k < n && !c->r->failed; k++)
         a = roll(c, a, tensor_axis(c->r, &a, axes[k]), shifts[k]);
@@ -483,14 +503,14 @@ static struct tensor op_argsort(struct call *c, int part)
 static struct tensor op_topk(struct call *c, int part)
 {
     struct last l = to_last(c, "dim");
+    const bool largest = call_bool(c, "largest");
     ckpt_tensor index;
 
-    if (!call_bool(c, "largest"))
-        recording_fail(c->r, CKPT_EFORMAT, "the smallest elements cannot be selected");
     if (c->r->failed)
         return tensor_number(c->r, c->dtype, 0, 0);
+    l.x = largest ? l.x : ckpt_neg(c->r->t, l.x);
     ckpt_tensor y = ckpt_topk(c->r->t, l.x, call_int(c, "k"), &index);
-    return from_last(c, l, part ? index : y);
+    return from_last(c, l, part ? index : largest ? y : ckpt_neg(c->r->t, y));
 }
 
 #define OP(name, record)                                                                           \

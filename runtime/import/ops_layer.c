@@ -322,9 +322,12 @@ static struct tensor op_dropout(struct call *c, int part)
     struct tensor a = call_tensor(c, pt2_arg_find(c->node, "input") ? "input" : "self");
     const double p = call_double(c, "p");
 
-    (void)part;
-    if (p == 0 || !call_bool(c, "train"))
+    if (part)
+        recording_fail(c->r, CKPT_EFORMAT, "the mask of a dropout is read");
+    if (p == 0 || (call_has(c, "train") && !call_bool(c, "train")))
         return a;
+    if (p == 1)
+        return view_expand(c->r, tensor_number(c->r, c->dtype, 0, 0), a.ndim, a.shape);
     tensor_record(c->r, &a);
     return c->r->failed ? a : tensor_of(c->r, c->dtype, ckpt_dropout(c->r->t, a.x, (float)p));
 }
@@ -366,6 +369,7 @@ const struct op ops_layer[] = {
     OP("einsum.default", op_einsum),
     OP("embedding.default", op_embedding),
     OP("dropout.default", op_dropout),
+    OP("native_dropout.default", op_dropout),
     OP("feature_dropout.default", op_feature_dropout),
     OP("_grouped_mm.default", op_grouped_mm),
     {"transformers.grouped_mm_fallback.default", op_grouped_mm_fallback, NULL, NULL, false},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Losses. */
+#include <math.h>
 #include "import/math.h"
 #include "import/ops.h"
 #include "import/patterns.h"
@@ -18,6 +19,19 @@ static struct tensor loss_of(struct call *c, ckpt_tensor y)
     if (c->r->failed)
         return tensor_number(c->r, c->dtype, 0, 0);
     return math_cast(c->r, tensor_of(c->r, PT2_F32, y), c->dtype);
+}
+
+/* All elements, their mean or their sum. */
+static struct tensor reduced(struct call *c, struct tensor a)
+{
+    const int how = reduction(c);
+
+    tensor_record(c->r, &a);
+    if (how == CKPT_REDUCE_NONE || c->r->failed)
+        return math_cast(c->r, a, c->dtype);
+    ckpt_tensor y = how == CKPT_REDUCE_MEAN ? ckpt_mean(c->r->t, a.x, CKPT_ALL_AXES)
+                                            : ckpt_sum(c->r->t, a.x, CKPT_ALL_AXES);
+    return loss_of(c, ckpt_reshape(c->r->t, y, 0, NULL));
 }
 
 /* ---- of classes ------------------------------------------------------------------------------ */
@@ -63,6 +77,26 @@ static ckpt_tensor layer_and_loss(const struct call *layer, const struct tensor 
     return ckpt_linear_cross_entropy(of.r->t, x, w, b, label->x, spec);
 }
 
+/* -log_softmax(x) times the shares of the classes, added; the mean is over the rows. */
+static struct tensor cross_entropy_of_shares(struct call *c, struct tensor share)
+{
+    const double smoothing = call_double(c, "label_smoothing");
+    struct tensor x = classes_last(c, math_cast(c->r, call_tensor(c, "self"), PT2_F32));
+    const int last = x.ndim - 1;
+
+    share = classes_last(c, math_cast(c->r, share, PT2_F32));
+    if (smoothing != 0)
+        share = math_affine(c->r, share, 1 - smoothing, smoothing / (double)x.shape[last]);
+    ckpt_tensor weight = call_operand(c, "weight", PT2_F32);
+    ckpt_tensor y = tensor_record(c->r, &share), logits = tensor_record(c->r, &x);
+    if (c->r->failed)
+        return x;
+    y = ckpt_mul(c->r->t, y, ckpt_log_softmax(c->r->t, logits, last));
+    y = weight.id ? ckpt_mul(c->r->t, y, weight) : y;
+    y = ckpt_squeeze(c->r->t, ckpt_sum(c->r->t, y, 1u << last), last);
+    return reduced(c, tensor_of(c->r, PT2_F32, ckpt_neg(c->r->t, y)));
+}
+
 static struct tensor op_cross_entropy(struct call *c, int part)
 {
     struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
@@ -70,7 +104,7 @@ static struct tensor op_cross_entropy(struct call *c, int part)
 
     (void)part;
     if (pt2_is_float(label.dtype))
-        recording_fail(c->r, CKPT_EFORMAT, "a cross entropy with probabilities as its target");
+        return cross_entropy_of_shares(c, label);
     spec.ignore_index = (int32_t)call_int(c, "ignore_index");
     spec.label_smoothing = (float)call_double(c, "label_smoothing");
     spec.reduction = reduction(c);
@@ -84,19 +118,34 @@ static struct tensor op_cross_entropy(struct call *c, int part)
     return loss_of(c, c->r->failed ? x.x : ckpt_cross_entropy(c->r->t, x.x, label.x, &spec));
 }
 
-/* ---- of differences -------------------------------------------------------------------------- */
-
-static struct tensor reduced(struct call *c, struct tensor a)
+/* Minus the element at the label, by the weight of its class; the mean divides by the weights. */
+static struct tensor op_nll(struct call *c, int part)
 {
-    const int how = reduction(c);
+    struct tensor x = classes_last(c, math_cast(c->r, call_tensor(c, "self"), PT2_F32));
+    struct tensor label = call_tensor(c, "target"), zero = tensor_number(c->r, PT2_I64, 0, 0);
+    struct tensor ignored = tensor_number(c->r, PT2_I64, 0, call_int(c, "ignore_index"));
+    struct tensor counts = math_binary(c->r, BINARY_NE, label, ignored, PT2_BOOL);
+    ckpt_tape *t = c->r->t;
 
-    tensor_record(c->r, &a);
-    if (how == CKPT_REDUCE_NONE || c->r->failed)
-        return a;
-    ckpt_tensor y = how == CKPT_REDUCE_MEAN ? ckpt_mean(c->r->t, a.x, CKPT_ALL_AXES)
-                                            : ckpt_sum(c->r->t, a.x, CKPT_ALL_AXES);
-    return loss_of(c, ckpt_reshape(c->r->t, y, 0, NULL));
+    if (part)
+        recording_fail(c->r, CKPT_EFORMAT, "the weight of a loss is read");
+    label = math_where(c->r, counts, label, zero, PT2_I64);
+    counts = math_cast(c->r, counts, PT2_F32);
+    ckpt_tensor of = call_operand(c, "weight", PT2_F32), at = tensor_record(c->r, &label);
+    ckpt_tensor weight = tensor_record(c->r, &counts), y = tensor_record(c->r, &x);
+    const int last = x.ndim - 1;
+    if (c->r->failed)
+        return x;
+    if (of.id)
+        weight = ckpt_mul(t, weight, ckpt_index_select(t, of, 0, at));
+    y = ckpt_neg(t, ckpt_gather(t, y, last, ckpt_unsqueeze(t, at, last)));
+    y = ckpt_squeeze(t, y, last);
+    if (reduction(c) == CKPT_REDUCE_MEAN)
+        return loss_of(c, ckpt_masked_mean(t, y, weight));
+    return reduced(c, tensor_of(c->r, PT2_F32, ckpt_mul(t, y, weight)));
 }
+
+/* ---- of differences -------------------------------------------------------------------------- */
 
 static struct tensor difference(struct call *c)
 {
@@ -140,16 +189,41 @@ static struct tensor op_huber(struct call *c, int part)
         c->r->failed ? x : ckpt_huber(c->r->t, x, y, (float)call_double(c, "delta"), reduction(c)));
 }
 
+/* Losses of elements by their weights, if there are any, and reduced. */
+static struct tensor weighted(struct call *c, struct tensor a)
+{
+    if (call_has(c, "weight"))
+        a = math_binary(c->r, BINARY_MUL, a, call_tensor(c, "weight"), PT2_F32);
+    return reduced(c, a);
+}
+
 static struct tensor op_bce_with_logits(struct call *c, int part)
 {
     ckpt_tensor x = call_operand(c, "self", c->dtype), y = call_operand(c, "target", c->dtype);
     ckpt_tensor positive = call_operand(c, "pos_weight", c->dtype);
 
     (void)part;
-    if (call_has(c, "weight"))
-        recording_fail(c->r, CKPT_EFORMAT, "a binary cross entropy with weights of elements");
-    return loss_of(c,
-                   c->r->failed ? x : ckpt_bce_with_logits(c->r->t, x, y, positive, reduction(c)));
+    if (c->r->failed || !call_has(c, "weight"))
+        return loss_of(
+            c, c->r->failed ? x : ckpt_bce_with_logits(c->r->t, x, y, positive, reduction(c)));
+    x = ckpt_bce_with_logits(c->r->t, x, y, positive, CKPT_REDUCE_NONE);
+    return weighted(c, tensor_of(c->r, PT2_F32, x));
+}
+
+/* -(y log x + (1 - y) log(1 - x)), with logarithms of at least -100. */
+static struct tensor op_bce(struct call *c, int part)
+{
+    ckpt_tensor x = call_operand(c, "self", PT2_F32), y = call_operand(c, "target", PT2_F32);
+    ckpt_tape *t = c->r->t;
+
+    (void)part;
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    ckpt_tensor yes = ckpt_clamp(t, ckpt_log(t, x), -100.f, INFINITY);
+    ckpt_tensor no = ckpt_clamp(t, ckpt_log1p(t, ckpt_neg(t, x)), -100.f, INFINITY);
+    ckpt_tensor rest = ckpt_affine(t, y, -1.f, 1.f);
+    x = ckpt_neg(t, ckpt_add(t, ckpt_mul(t, y, yes), ckpt_mul(t, rest, no)));
+    return weighted(c, tensor_of(c->r, PT2_F32, x));
 }
 
 static struct tensor op_kl_div(struct call *c, int part)
@@ -168,6 +242,11 @@ static struct tensor op_kl_div(struct call *c, int part)
 
 const struct op ops_loss[] = {
     OP("cross_entropy_loss.default", op_cross_entropy),
+    OP("nll_loss_nd.default", op_nll),
+    OP("nll_loss.default", op_nll),
+    OP("nll_loss_forward.default", op_nll),
+    OP("nll_loss2d_forward.default", op_nll),
+    OP("binary_cross_entropy.default", op_bce),
     OP("mse_loss.default", op_mse),
     OP("l1_loss.default", op_l1),
     OP("smooth_l1_loss.default", op_smooth_l1),

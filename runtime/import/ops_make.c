@@ -87,7 +87,9 @@ static struct tensor op_linspace(struct call *c, int part)
         return tensor_number(c->r, c->dtype, 0, 0);
     }
     struct tensor a = tensor_zeros(c->r, c->dtype, 1, &n);
-    const double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
+    double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
+    if (c->dtype != PT2_F64) /* as PyTorch rounds it: positions are products of thousands */
+        step = n > 1 ? (float)(end - start) / (float)(n - 1) : 0;
     for (int64_t k = 0; k < n && !c->r->failed; k++)
         a.f[k] = tensor_round(c->dtype, k < n / 2 ? start + step * (double)k
                                                   : end - step * (double)(n - 1 - k));
@@ -130,6 +132,19 @@ static struct tensor op_eye(struct call *c, int part)
     return math_cast(c->r, a, c->dtype);
 }
 
+static struct tensor op_one_hot(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    const int64_t classes = call_int(c, "num_classes");
+
+    (void)part;
+    if (classes < 1)
+        recording_fail(c->r, CKPT_EFORMAT, "the number of classes depends on the step");
+    ckpt_tensor x = tensor_record(c->r, &a);
+    return c->r->failed ? a
+                        : tensor_of(c->r, c->dtype, ckpt_one_hot(c->r->t, x, classes, CKPT_I32));
+}
+
 /* ---- random values --------------------------------------------------------------------------- */
 
 static struct tensor like_of(struct call *c)
@@ -163,6 +178,7 @@ static struct tensor op_rand(struct call *c, int part)
     ckpt_tensor x = ckpt_randn(c->r->t, CKPT_F32, like.ndim, like.shape);
     x = ckpt_affine(c->r->t, ckpt_erf(c->r->t, ckpt_affine(c->r->t, x, 0.70710678f, 0.f)), 0.5f,
                     0.5f);
+    x = ckpt_clamp(c->r->t, x, 0.f, 0x1.fffffep-1f); /* 1 is no result */
     return tensor_of(c->r, c->dtype, ckpt_cast(c->r->t, x, tape_dtype(c->dtype)));
 }
 
@@ -202,6 +218,7 @@ const struct op ops_make[] = {
     OP("arange.start", op_arange),
     OP("arange.start_step", op_arange),
     OP("linspace.default", op_linspace),
+    OP("one_hot.default", op_one_hot),
     OP("tril.default", op_tril),
     OP("triu.default", op_triu),
     OP("eye.default", op_eye),

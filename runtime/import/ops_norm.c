@@ -42,6 +42,13 @@ static ckpt_tensor weight_or(struct call *c, const char *name, float value, int6
     return w.id || c->r->failed ? w : ckpt_full(c->r->t, value, tape_dtype(c->dtype), 1, &n);
 }
 
+/* Results beside the first, which gradients alone read in PyTorch. */
+static void refuse_others(struct call *c, int part)
+{
+    if (part)
+        recording_fail(c->r, CKPT_EFORMAT, "a mean or root of a normalisation is read");
+}
+
 static struct tensor op_layer_norm(struct call *c, int part)
 {
     int64_t shape[TENSOR_AXES];
@@ -50,7 +57,7 @@ static struct tensor op_layer_norm(struct call *c, int part)
     struct tensor flat = flatten_last(c, a, n);
     ckpt_tensor w = flat_operand(c, "weight"), b = flat_operand(c, "bias");
 
-    (void)part;
+    refuse_others(c, part);
     tensor_record(c->r, &flat);
     if (b.id && !w.id)
         w = weight_or(c, "weight", 1.f, flat.shape[flat.ndim - 1]);
@@ -76,6 +83,23 @@ static struct tensor op_rms_norm(struct call *c, int part)
     ckpt_tensor y = ckpt_rms_norm(c->r->t, flat.x, w,
                                   (float)(call_has(c, "eps") ? call_double(c, "eps") : epsilon));
     return view_reshape(c->r, tensor_of(c->r, c->dtype, y), a.ndim, a.shape);
+}
+
+/* v scaled so that its norm over all axes but one, or over all, is g. */
+static struct tensor op_weight_norm(struct call *c, int part)
+{
+    struct tensor v = math_cast(c->r, call_tensor(c, "v"), c->dtype), g = call_tensor(c, "g");
+    const int64_t dim = call_int(c, "dim");
+    const unsigned kept = dim < 0 ? 0 : 1u << tensor_axis(c->r, &v, dim);
+    ckpt_tensor x = tensor_record(c->r, &v);
+
+    (void)part;
+    if (c->r->failed)
+        return v;
+    const unsigned mask = ((1u << v.ndim) - 1) & ~kept;
+    struct tensor norm = tensor_of(c->r, PT2_F32, ckpt_norm(c->r->t, x, mask));
+    struct tensor scale = math_binary(c->r, BINARY_DIV, g, norm, c->dtype);
+    return math_binary(c->r, BINARY_MUL, v, scale, c->dtype);
 }
 
 /* (a + bi)(c + di) = ac - bd + (ad + bc)i */
@@ -122,7 +146,7 @@ static ckpt_tensor pictures(struct call *c, const char *name)
     return tensor_record(c->r, &a);
 }
 
-static struct tensor record_group_norm(struct call *c, bool silu)
+static struct tensor record_group_norm(struct call *c, const char *groups, bool silu)
 {
     ckpt_tensor x = pictures(c, "input");
     const int64_t n = c->r->failed ? 1 : call_tensor(c, "input").shape[1];
@@ -130,7 +154,7 @@ static struct tensor record_group_norm(struct call *c, bool silu)
 
     if (c->r->failed)
         return tensor_number(c->r, c->dtype, 0, 0);
-    ckpt_tensor y = ckpt_group_norm_silu(c->r->t, x, w, b, (int)call_int(c, "num_groups"),
+    ckpt_tensor y = ckpt_group_norm_silu(c->r->t, x, w, b, (int)call_int(c, groups),
                                          (float)call_double(c, "eps"), silu);
     return channels_first(c->r, tensor_of(c->r, c->dtype, y));
 }
@@ -138,7 +162,13 @@ static struct tensor record_group_norm(struct call *c, bool silu)
 static struct tensor op_group_norm(struct call *c, int part)
 {
     (void)part;
-    return record_group_norm(c, false);
+    return record_group_norm(c, "num_groups", false);
+}
+
+static struct tensor op_native_group_norm(struct call *c, int part)
+{
+    refuse_others(c, part);
+    return record_group_norm(c, "group", false);
 }
 
 /* SiLU of a group norm is one op. */
@@ -151,7 +181,7 @@ static struct tensor op_silu(struct call *c, int part)
     if (!norm || norm->dtype != c->dtype)
         return math_unary(c->r, &silu, math_cast(c->r, call_tensor(c, "self"), c->dtype), c->dtype);
     struct call of = *norm;
-    return record_group_norm(&of, true);
+    return record_group_norm(&of, "num_groups", true);
 }
 
 static struct tensor op_instance_norm(struct call *c, int part)
@@ -188,6 +218,40 @@ static struct tensor op_batch_norm(struct call *c, int part)
     return channels_first(c->r, tensor_of(c->r, c->dtype, y));
 }
 
+/* The running statistics that follow from those of the batch. */
+static struct tensor follow(struct call *c, const char *name, ckpt_tensor now)
+{
+    struct tensor old = call_tensor(c, name), x = tensor_of(c->r, PT2_F32, now);
+    const double momentum = call_double(c, "momentum");
+
+    x = c->r->failed ? x : view_reshape(c->r, x, old.ndim, old.shape);
+    return math_binary(c->r, BINARY_ADD, math_affine(c->r, old, 1 - momentum, 0),
+                       math_affine(c->r, x, momentum, 0), PT2_F32);
+}
+
+/* Results of a functional program: the values, two that gradients read, the running statistics. */
+static struct tensor op_functional_batch_norm(struct call *c, int part)
+{
+    ckpt_tensor x = pictures(c, "input"), w = flat_operand(c, "weight"),
+                b = flat_operand(c, "bias");
+    const int last = c->r->failed ? 0 : ckpt_desc_of(c->r->t, x).ndim - 1;
+    const unsigned mask = (1u << last) - 1;
+
+    if (part == 1 || part == 2)
+        refuse_others(c, part);
+    if (!call_bool(c, "training"))
+        recording_fail(c->r, CKPT_EFORMAT, "a functional batch norm without training");
+    if (c->r->failed)
+        return tensor_number(c->r, c->dtype, 0, 0);
+    if (part)
+        return follow(c, part == 3 ? "running_mean" : "running_var",
+                      part == 3 ? ckpt_mean(c->r->t, ckpt_stop_gradient(c->r->t, x), mask)
+                                : ckpt_var(c->r->t, ckpt_stop_gradient(c->r->t, x), mask, 1));
+    ckpt_tensor y =
+        ckpt_batch_norm(c->r->t, x, w, b, CKPT_NONE, CKPT_NONE, 0.f, (float)call_double(c, "eps"));
+    return channels_first(c->r, tensor_of(c->r, c->dtype, y));
+}
+
 #define OP(name, record)                                                                           \
     {                                                                                              \
         "aten." name, record, NULL, NULL, false                                                    \
@@ -198,7 +262,11 @@ const struct op ops_norm[] = {
     OP("mul.Scalar", op_mul),
     OP("layer_norm.default", op_layer_norm),
     OP("rms_norm.default", op_rms_norm),
+    OP("_weight_norm.default", op_weight_norm),
+    OP("native_layer_norm.default", op_layer_norm),
     OP("group_norm.default", op_group_norm),
+    OP("native_group_norm.default", op_native_group_norm),
+    OP("_native_batch_norm_legit_functional.default", op_functional_batch_norm),
     OP("silu.default", op_silu),
     OP("instance_norm.default", op_instance_norm),
     {"aten.batch_norm.default", op_batch_norm, NULL, NULL, true},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions, pools, resizing, padding. */
+/* Convolutions, pools, padding. */
 #include <math.h>
 #include <string.h>
 #include "import/channels.h"
@@ -9,13 +9,7 @@
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 
-/* The operand with channels last, and the number of spatial axes, 1 to 3. */
-struct picture {
-    struct tensor a;
-    int spatial;
-};
-
-static struct picture read_picture(struct call *c, const char *name)
+struct picture picture_read(struct call *c, const char *name)
 {
     struct picture p = {.a = math_cast(c->r, call_tensor(c, name), c->dtype)};
 
@@ -27,7 +21,7 @@ static struct picture read_picture(struct call *c, const char *name)
     return p;
 }
 
-static struct tensor picture_of(struct call *c, ckpt_tensor y)
+struct tensor picture_of(struct call *c, ckpt_tensor y)
 {
     if (c->r->failed)
         return tensor_number(c->r, c->dtype, 0, 0);
@@ -56,7 +50,7 @@ static void read_padding(struct call *c, const struct tensor *w, int n, struct c
 static struct tensor convolve(struct call *c, bool transposed)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
-    struct picture p = read_picture(c, "input");
+    struct picture p = picture_read(c, "input");
     struct tensor w = channels_last(c->r, math_cast(c->r, call_tensor(c, "weight"), c->dtype));
     ckpt_tensor b = call_operand(c, "bias", c->dtype);
 
@@ -125,13 +119,20 @@ static int64_t read_windows(struct call *c, const struct picture *p, int64_t *wi
     return spec->after[0] + spec->after[1] + spec->after[2] - before;
 }
 
+/* Where an element was taken from is not known here. */
+static void refuse_places(struct call *c, int part)
+{
+    if (part)
+        recording_fail(c->r, CKPT_EFORMAT, "the places of the largest elements are read");
+}
+
 static struct tensor op_max_pool(struct call *c, int part)
 {
     struct ckpt_pool_spec spec = CKPT_POOL_INIT;
-    struct picture p = read_picture(c, "self");
+    struct picture p = picture_read(c, "self");
     int64_t window[TENSOR_AXES], dilation[TENSOR_AXES];
 
-    (void)part;
+    refuse_places(c, part);
     if (c->r->failed)
         return p.a;
     read_windows(c, &p, window, &spec);
@@ -142,27 +143,64 @@ static struct tensor op_max_pool(struct call *c, int part)
     return picture_of(c, c->r->failed ? p.a.x : ckpt_max_pool(c->r->t, p.a.x, window, &spec));
 }
 
+/* The number by which PyTorch divides the sum of a window of one axis: padding that the model asked
+ * for counts, that of rounding up does not. */
+static double window_count(const struct picture *p, const struct ckpt_pool_spec *spec,
+                           const int64_t *window, const int64_t *after, int axis, int64_t i)
+{
+    const int64_t begin = i * spec->stride[axis] - spec->before[axis];
+    const int64_t end = p->a.shape[1 + axis] + after[axis];
+
+    return (double)(begin + window[axis] < end ? window[axis] : end - begin);
+}
+
+/* Means that were divided by the window's size, divided by other numbers instead. */
+static ckpt_tensor divide_again(struct call *c, const struct picture *p, ckpt_tensor y,
+                                const struct ckpt_pool_spec *spec, const int64_t *window,
+                                const int64_t *after, double divisor)
+{
+    const struct ckpt_desc d = ckpt_desc_of(c->r->t, y);
+
+    for (int k = 0; k < p->spatial && d.ndim > 0 && !c->r->failed; k++) {
+        int64_t shape[TENSOR_AXES] = {1, 1, 1, 1, 1};
+        shape[1 + k] = d.shape[1 + k];
+        struct tensor w = tensor_zeros(c->r, c->dtype, d.ndim, shape);
+        for (int64_t i = 0; i < shape[1 + k] && !c->r->failed; i++)
+            w.f[i] = (double)window[k] / (divisor == 0 ? window_count(p, spec, window, after, k, i)
+                                          : k          ? 1
+                                                       : divisor);
+        y = ckpt_mul(c->r->t, y, tensor_record(c->r, &w));
+    }
+    return y;
+}
+
 static struct tensor op_avg_pool(struct call *c, int part)
 {
     struct ckpt_pool_spec spec = CKPT_POOL_INIT;
-    struct picture p = read_picture(c, "self");
-    int64_t window[TENSOR_AXES];
+    struct picture p = picture_read(c, "self");
+    int64_t window[TENSOR_AXES], after[TENSOR_AXES] = {0};
+    double divisor = 0;
 
     (void)part;
     if (c->r->failed)
         return p.a;
-    if (read_windows(c, &p, window, &spec))
-        recording_fail(c->r, CKPT_EFORMAT, "means of windows beyond the padding");
+    call_ints_of(c, "padding", after, p.spatial);
+    const bool beyond = read_windows(c, &p, window, &spec) > 0;
     if (pt2_arg_find(c->node, "divisor_override") && call_has(c, "divisor_override"))
-        recording_fail(c->r, CKPT_EFORMAT, "means with a divisor of their own");
-    spec.count_include_pad = call_bool(c, "count_include_pad");
-    return picture_of(c, c->r->failed ? p.a.x : ckpt_avg_pool(c->r->t, p.a.x, window, &spec));
+        divisor = call_double(c, "divisor_override");
+    spec.count_include_pad = call_bool(c, "count_include_pad") || divisor != 0;
+    if (c->r->failed)
+        return p.a;
+    ckpt_tensor y = ckpt_avg_pool(c->r->t, p.a.x, window, &spec);
+    if (divisor != 0 || (beyond && spec.count_include_pad))
+        y = divide_again(c, &p, y, &spec, window, after, divisor);
+    return picture_of(c, y);
 }
 
 /* To a single element: the mean over all. */
 static struct tensor op_adaptive_avg_pool(struct call *c, int part)
 {
-    struct picture p = read_picture(c, "self");
+    struct picture p = picture_read(c, "self");
     int64_t size[TENSOR_AXES];
     unsigned mask = 0;
     bool one = true;
@@ -178,83 +216,6 @@ static struct tensor op_adaptive_avg_pool(struct call *c, int part)
     if (!one)
         return picture_of(c, ckpt_adaptive_avg_pool(c->r->t, p.a.x, size));
     return picture_of(c, ckpt_cast(c->r->t, ckpt_mean(c->r->t, p.a.x, mask), tape_dtype(c->dtype)));
-}
-
-/* ---- resizing -------------------------------------------------------------------------------- */
-
-/* The sizes asked for, or those of the factors.  PyTorch finds the neighbours of an element by the
- * factor; where the size is not rounded, they are those by the sizes. */
-static void read_sizes(struct call *c, const struct picture *p, int64_t *size)
-{
-    struct pt2_arg none = {.kind = ARG_NONE};
-    const struct pt2_arg *a = pt2_arg_find(c->node, "scale_factors");
-
-    if (call_has(c, "output_size")) {
-        call_ints_of(c, "output_size", size, p->spatial);
-        return;
-    }
-    a = a ? a : &none;
-    if (a->kind != ARG_LIST || a->list.n != p->spatial) {
-        recording_fail(c->r, CKPT_EFORMAT, "a size to resize to is not there");
-        return;
-    }
-    for (int i = 0; i < p->spatial; i++) {
-        struct item f = call_item(c, &a->list.item[i]);
-        const double factor = f.kind == ITEM_FLOAT ? f.f : (double)f.i;
-        const double whole = floor((double)p->a.shape[1 + i] * factor);
-        if (whole != (double)p->a.shape[1 + i] * factor || !(whole >= 1 && whole < 1e9)) {
-            recording_fail(c->r, CKPT_EFORMAT, "a factor of %g for %lld elements", factor,
-                           (long long)p->a.shape[1 + i]);
-            return;
-        }
-        size[i] = (int64_t)whole;
-    }
-}
-
-static struct tensor op_resize_nearest(struct call *c, int part)
-{
-    struct picture p = read_picture(c, "input");
-    int64_t size[TENSOR_AXES], factor[TENSOR_AXES];
-    bool whole = true;
-
-    (void)part;
-    if (c->r->failed)
-        return p.a;
-    read_sizes(c, &p, size);
-    for (int i = 0; i < p.spatial && !c->r->failed; i++) {
-        factor[i] = size[i] / p.a.shape[1 + i];
-        whole = whole && factor[i] * p.a.shape[1 + i] == size[i];
-    }
-    if (!whole && strstr(c->op->name, "exact"))
-        recording_fail(c->r, CKPT_EFORMAT, "a size that is no multiple, by exact neighbours");
-    if (c->r->failed)
-        return p.a;
-    return picture_of(c, whole ? ckpt_upsample_nearest(c->r->t, p.a.x, factor)
-                               : ckpt_resize_nearest(c->r->t, p.a.x, size));
-}
-
-static struct tensor op_resize_linear(struct call *c, int part)
-{
-    struct picture p = read_picture(c, "input");
-    int64_t size[TENSOR_AXES];
-
-    (void)part;
-    if (c->r->failed)
-        return p.a;
-    read_sizes(c, &p, size);
-    if (call_bool(c, "align_corners"))
-        recording_fail(c->r, CKPT_EFORMAT, "a linear resize with aligned corners");
-    return picture_of(c, c->r->failed ? p.a.x : ckpt_resize_linear(c->r->t, p.a.x, size));
-}
-
-static struct tensor op_pixel_shuffle(struct call *c, int part)
-{
-    struct picture p = read_picture(c, "self");
-    const int64_t f = call_int(c, "upscale_factor");
-
-    (void)part;
-    return picture_of(c, c->r->failed ? p.a.x
-                                      : ckpt_pixel_shuffle(c->r->t, p.a.x, (int64_t[]){f, f, f}));
 }
 
 /* ---- padding --------------------------------------------------------------------------------- */
@@ -357,6 +318,18 @@ static struct tensor op_replication_pad(struct call *c, int part)
     return pad(c, "padding", "replicate");
 }
 
+static struct tensor op_adaptive_max_pool(struct call *c, int part)
+{
+    struct picture p = picture_read(c, "self");
+    int64_t size[TENSOR_AXES];
+
+    refuse_places(c, part);
+    if (c->r->failed)
+        return p.a;
+    call_ints_of(c, "output_size", size, p.spatial);
+    return picture_of(c, c->r->failed ? p.a.x : ckpt_adaptive_max_pool(c->r->t, p.a.x, size));
+}
+
 #define OP(name, record)                                                                           \
     {                                                                                              \
         "aten." name, record, NULL, NULL, false                                                    \
@@ -376,22 +349,17 @@ const struct op ops_picture[] = {
     OP("max_pool1d.default", op_max_pool),
     OP("max_pool2d.default", op_max_pool),
     OP("max_pool3d.default", op_max_pool),
+    OP("max_pool2d_with_indices.default", op_max_pool),
+    OP("max_pool3d_with_indices.default", op_max_pool),
+    OP("adaptive_max_pool1d.default", op_adaptive_max_pool),
+    OP("adaptive_max_pool2d.default", op_adaptive_max_pool),
+    OP("adaptive_max_pool3d.default", op_adaptive_max_pool),
     OP("avg_pool1d.default", op_avg_pool),
     OP("avg_pool2d.default", op_avg_pool),
     OP("avg_pool3d.default", op_avg_pool),
     OP("adaptive_avg_pool1d.default", op_adaptive_avg_pool),
     OP("adaptive_avg_pool2d.default", op_adaptive_avg_pool),
     OP("adaptive_avg_pool3d.default", op_adaptive_avg_pool),
-    OP("upsample_nearest1d.vec", op_resize_nearest),
-    OP("upsample_nearest2d.vec", op_resize_nearest),
-    OP("upsample_nearest3d.vec", op_resize_nearest),
-    OP("_upsample_nearest_exact1d.vec", op_resize_nearest),
-    OP("_upsample_nearest_exact2d.vec", op_resize_nearest),
-    OP("_upsample_nearest_exact3d.vec", op_resize_nearest),
-    OP("upsample_linear1d.vec", op_resize_linear),
-    OP("upsample_bilinear2d.vec", op_resize_linear),
-    OP("upsample_trilinear3d.vec", op_resize_linear),
-    OP("pixel_shuffle.default", op_pixel_shuffle),
     OP("pad.default", op_pad),
     OP("constant_pad_nd.default", op_constant_pad),
     OP("reflection_pad1d.default", op_reflection_pad),

@@ -275,10 +275,11 @@ static struct tensor op_var(struct call *c, int part)
     const struct axes x = read_axes(c, &a);
     const int64_t correction = correction_of(c);
 
-    (void)part;
     tensor_record(c->r, &a);
     if (c->r->failed)
         return a;
+    if (part) /* var_mean and std_mean */
+        return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_mean), c->dtype), x);
     ckpt_tensor y = ckpt_var(c->r->t, a.x, x.mask, correction);
     if (strstr(c->op->name, "std"))
         y = ckpt_sqrt(c->r->t, y);
@@ -294,7 +295,7 @@ static struct tensor op_logsumexp(struct call *c, int part)
     return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_logsumexp), c->dtype), x);
 }
 
-/* The root of the sum of squares, or the sum of magnitudes. */
+/* The root of the sum of squares, the sum of magnitudes or the largest of them. */
 static struct tensor op_vector_norm(struct call *c, int part)
 {
     const bool linalg = strstr(c->op->name, "linalg") != NULL;
@@ -305,30 +306,82 @@ static struct tensor op_vector_norm(struct call *c, int part)
     static const struct unary magnitude = {fabs, ckpt_abs};
 
     (void)part;
-    if (order != 2 && order != 1)
+    if (order != 2 && order != 1 && order != INFINITY)
         recording_fail(c->r, CKPT_EFORMAT, "a norm of order %g cannot be recorded", order);
-    if (order == 1)
-        return reduce(c, REDUCE_SUM, math_unary(c->r, &magnitude, a, a.dtype), x);
+    if (order != 2)
+        return reduce(c, order == 1 ? REDUCE_SUM : REDUCE_MAX,
+                      math_unary(c->r, &magnitude, a, a.dtype), x);
     return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_norm), c->dtype), x);
 }
 
-/* Distances of the rows of two matrices, by |a|^2 - 2 a b + |b|^2. */
-static struct tensor op_cdist(struct call *c, int part)
+/* A root whose gradient is 0 at 0, as that of PyTorch's distances is. */
+static ckpt_tensor root_or_zero(ckpt_tape *t, ckpt_tensor x)
 {
-    ckpt_tensor a = call_operand(c, "x1", c->dtype), b = call_operand(c, "x2", c->dtype);
-    ckpt_tape *t = c->r->t;
+    ckpt_tensor zero = ckpt_full(t, 0.f, CKPT_F32, 0, NULL);
+    ckpt_tensor one = ckpt_full(t, 1.f, CKPT_F32, 0, NULL), above = ckpt_gt(t, x, zero);
 
-    (void)part;
-    if (call_double(c, "p") != 2)
-        recording_fail(c->r, CKPT_EFORMAT, "distances of order %g", call_double(c, "p"));
-    if (c->r->failed)
-        return tensor_number(c->r, c->dtype, 0, 0);
-    const int last = ckpt_desc_of(t, a).ndim - 1;
+    return ckpt_where(t, above, ckpt_sqrt(t, ckpt_where(t, above, x, one)), zero);
+}
+
+/* |a|^2 - 2 a b + |b|^2 */
+static ckpt_tensor squared_distances(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, int last)
+{
     ckpt_tensor aa = ckpt_sum(t, ckpt_mul(t, a, a), 1u << last);
     ckpt_tensor bb = ckpt_transpose(t, ckpt_sum(t, ckpt_mul(t, b, b), 1u << last), last - 1, last);
     ckpt_tensor ab = ckpt_affine(t, ckpt_matmul(t, a, b, false, true), -2.f, 0.f);
-    ckpt_tensor d = ckpt_clamp(t, ckpt_add(t, ckpt_add(t, aa, bb), ab), 0.f, INFINITY);
-    return math_cast(c->r, tensor_of(c->r, PT2_F32, ckpt_sqrt(t, d)), c->dtype);
+
+    return ckpt_clamp(t, ckpt_add(t, ckpt_add(t, aa, bb), ab), 0.f, INFINITY);
+}
+
+/* Distances of the rows of two matrices: those of few rows by differences, as in PyTorch. */
+static struct tensor op_cdist(struct call *c, int part)
+{
+    enum { FEW = 25 };
+    struct tensor a = math_cast(c->r, call_tensor(c, "x1"), c->dtype);
+    struct tensor b = math_cast(c->r, call_tensor(c, "x2"), c->dtype);
+    const int last = a.ndim - 1;
+    const int64_t mode = call_has(c, "compute_mode") ? call_int(c, "compute_mode") : 0;
+    ckpt_tape *t = c->r->t;
+
+    (void)part;
+    if (call_double(c, "p") != 2 || a.ndim < 2 || b.ndim != a.ndim)
+        recording_fail(c->r, CKPT_EFORMAT, "distances of order %g, or of other numbers of axes",
+                       call_double(c, "p"));
+    ckpt_tensor x = tensor_record(c->r, &a), y = tensor_record(c->r, &b);
+    if (c->r->failed)
+        return a;
+    const bool few = a.shape[last - 1] <= FEW && b.shape[last - 1] <= FEW;
+    ckpt_tensor d;
+    if (mode == 2 || (mode == 0 && few))
+        d = ckpt_squeeze(
+            t,
+            ckpt_norm(t, ckpt_sub(t, ckpt_unsqueeze(t, x, last), ckpt_unsqueeze(t, y, last - 1)),
+                      1u << (last + 1)),
+            last + 1);
+    else
+        d = root_or_zero(t, squared_distances(t, x, y, last));
+    return math_cast(c->r, tensor_of(c->r, PT2_F32, d), c->dtype);
+}
+
+/* The product of two rows of length 1; shorter ones than eps are not made longer. */
+static struct tensor op_cosine_similarity(struct call *c, int part)
+{
+    struct tensor x[2] = {call_tensor(c, "x1"), call_tensor(c, "x2")};
+    const struct tensor eps = tensor_number(c->r, PT2_F32, call_double(c, "eps"), 0);
+    const int n = x[0].ndim > x[1].ndim ? x[0].ndim : x[1].ndim;
+
+    (void)part;
+    for (int k = 0; k < 2 && !c->r->failed; k++) {
+        while (x[k].ndim < n && !c->r->failed)
+            x[k] = view_unsqueeze(c->r, x[k], 0);
+        x[k] = math_cast(c->r, x[k], c->dtype);
+        struct tensor norm = on_tape(c, x[k], 1u << call_axis(c, "dim", &x[k]), ckpt_norm);
+        norm = math_binary(c->r, BINARY_MAX, norm, eps, PT2_F32);
+        x[k] = math_binary(c->r, BINARY_DIV, x[k], norm, c->dtype);
+    }
+    struct tensor y = math_binary(c->r, BINARY_MUL, x[0], x[1], c->dtype);
+    const struct axes last = {.mask = c->r->failed ? 1u : 1u << call_axis(c, "dim", &y)};
+    return c->r->failed ? y : reduce(c, REDUCE_SUM, y, last);
 }
 
 /* ---- along an axis --------------------------------------------------------------------------- */
@@ -420,6 +473,9 @@ const struct op ops_reduce[] = {
     OP("std.default", op_var),
     OP("std.dim", op_var),
     OP("logsumexp.default", op_logsumexp),
+    OP("var_mean.correction", op_var),
+    OP("std_mean.correction", op_var),
+    OP("cosine_similarity.default", op_cosine_similarity),
     OP("cdist.default", op_cdist),
     OP("linalg_vector_norm.default", op_vector_norm),
     OP("norm.ScalarOpt_dim", op_vector_norm),

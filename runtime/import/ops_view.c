@@ -473,6 +473,23 @@ static struct tensor put_split(struct call *c, int part, struct tensor whole, st
     return put(c, whole, range_of_split(c, &whole, part), view);
 }
 
+/* ---- a part replaced ------------------------------------------------------------------------- */
+/* What functional programs have instead of writes to a part. */
+
+static struct tensor op_slice_scatter(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    return put_slice(c, part, a, math_cast(c->r, call_tensor(c, "src"), c->dtype));
+}
+
+static struct tensor op_select_scatter(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    return put_select(c, part, a, math_cast(c->r, call_tensor(c, "src"), c->dtype));
+}
+
 /* ---- the same values ------------------------------------------------------------------------- */
 
 static struct tensor op_same(struct call *c, int part)
@@ -543,10 +560,14 @@ const struct op ops_view[] = {
     VIEW("t.default", op_swap, put_swap),
     VIEW("numpy_T.default", op_swap, put_swap),
     VIEW("mT.default", op_swap, put_swap),
+    VIEW("mH.default", op_swap, put_swap),
     VIEW("adjoint.default", op_swap, put_swap),
     VIEW("movedim.int", op_movedim, put_movedim),
     VIEW("movedim.intlist", op_movedim, put_movedim),
+    VIEW("moveaxis.int", op_movedim, put_movedim),
+    VIEW("moveaxis.intlist", op_movedim, put_movedim),
     VIEW("expand.default", op_expand, put_expand),
+    VIEW("broadcast_to.default", op_expand, put_expand),
     VIEW("expand_as.default", op_expand_as, put_expand),
     VIEW("slice.Tensor", op_slice, put_slice),
     VIEW("narrow.default", op_narrow, put_narrow),
@@ -556,6 +577,8 @@ const struct op ops_view[] = {
     VIEW("split.Tensor", op_split, put_split),
     VIEW("split.sizes", op_split, put_split),
     VIEW("split_with_sizes.default", op_split, put_split),
+    VIEW("slice_scatter.default", op_slice_scatter, NULL),
+    VIEW("select_scatter.default", op_select_scatter, NULL),
     VIEW("alias.default", op_same, put_same),
     VIEW("detach.default", op_detach, put_same),
     VIEW("clone.default", op_same, NULL),

@@ -83,7 +83,7 @@ static bool takes_complex(const struct op *o)
         if (!strcmp(o->name + strlen("aten."), names[i]))
             return true;
     return strstr(o->name, "view_as_") || !strncmp(o->name, "aten.to.", 8) ||
-           (o->put && !strstr(o->name, "adjoint"));
+           (o->put && !strstr(o->name, "adjoint") && !strstr(o->name, ".mH"));
 }
 
 static bool is_complex(const struct call *c, const struct pt2_arg *a)

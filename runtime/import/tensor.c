@@ -168,10 +168,25 @@ int64_t tensor_i(const struct tensor *a, int64_t at)
     return pt2_is_float(a->dtype) ? (int64_t)a->f[place] : a->i[place];
 }
 
+/* 11 bits, from 2^-24 on; infinite above the largest number. */
+static double round_half(double f)
+{
+    int exponent;
+
+    if (f == 0 || !isfinite(f))
+        return f;
+    frexp(f, &exponent);
+    const double unit = ldexp(1, (exponent > -13 ? exponent : -13) - 11);
+    f = nearbyint(f / unit) * unit;
+    return fabs(f) > 65504 ? copysign(INFINITY, f) : f;
+}
+
 double tensor_round(int dtype, double f)
 {
     if (dtype == PT2_F64)
         return f;
+    if (dtype == PT2_F16)
+        return round_half(f);
     return dtype == PT2_BF16 ? bf16_load(bf16_round((float)f)) : (float)f;
 }
 

@@ -11,6 +11,7 @@ skipped; the exit status is then 1.
 """
 import gzip
 import logging
+import math
 import os
 import sys
 import time
@@ -163,6 +164,72 @@ class Written(nn.Module):
         f = self.products(y[place // 2], self.experts, ends)
         out.append(f @ self.experts[0].t() * y[place // 2])
         return tuple(out)
+
+
+class Edges(nn.Module):
+    """Values at which functions bend, numbers that round, and settings of pictures, windows and losses."""
+
+    def __init__(self):
+        super().__init__()
+        bends = [-6, -3, -2.5, -1, -0.5, 0, 0.5, 1, 1.5, 2.5, 3, 6]
+        self.w = nn.Parameter(torch.tensor(bends, dtype=torch.float32).view(3, 4))
+        self.v = nn.Parameter(torch.randn(3, 2, 3))
+        self.g = nn.Parameter(torch.rand(1, 1, 3) + 0.5)
+        self.columns = nn.Parameter(torch.randn(1, 12, 9))
+
+    def bends(self):
+        w = self.w
+        out = [w.clamp(-1.0, 1.5), w.clamp(min=0.5), w.clamp_max(1.0), torch.clamp(w, w.detach(), w.detach() + 1)]
+        out += [F.relu6(w), F.hardtanh(w, -1.0, 2.5), F.hardswish(w), F.hardsigmoid(w), F.elu(w, 0.7), F.selu(w)]
+        out += [F.celu(w, 0.7), F.threshold(w, 0.5, 2.0), F.hardshrink(w, 1.0), F.softshrink(w, 1.0)]
+        out += [F.glu(w, 1).repeat(1, 2), w.clamp(2.0, -1.0) + w]
+        out += [torch.fmod(w * 1.3, 2.0), torch.cdist(w, w).repeat(1, 2)[:, :4], w**0 * w, torch.frac(w) * w]
+        return torch.stack(out)
+
+    def numbers(self, x):
+        """Angles in the thousands show how numbers are rounded; truth values add to truth values."""
+        angle = 10000.0 ** torch.linspace(0.0, 1.0, 40) * math.pi / 2.0 * (x[0, 0] * 0 + 0.3)
+        half = (torch.arange(4) / 7.0 + 0.6).half().float()
+        truth = ((x > 0) + (x > 1)) * ((x > 0) * (x < 2))
+        return (0.1 * angle.cos() * self.w.sum(), truth * self.w + (half * self.w).topk(4, largest=False)[0],
+                torch.cat([torch.zeros(0), self.w], -1) * x, F.dropout(self.w, 1.0) + self.w * x)
+
+    def pictures(self, p):
+        p = p * self.w.sum()
+        pools = [F.avg_pool2d(p, 3, 2, ceil_mode=True), F.avg_pool2d(p, 3, 2, 1, ceil_mode=True)[..., :3, :3],
+                 F.avg_pool2d(p, 3, 2, ceil_mode=True, count_include_pad=False),
+                 F.avg_pool2d(p, 2, divisor_override=3), F.adaptive_max_pool2d(p, 3)]
+        sizes = [dict(size=(5, 3), mode="bilinear", align_corners=True), dict(size=(5, 3), mode="bicubic"),
+                 dict(size=(5, 3), mode="bicubic", antialias=True), dict(size=(5, 3), mode="nearest-exact")]
+        factors = [dict(scale_factor=1.3, mode="bilinear"), dict(scale_factor=1.3, mode="nearest")]
+        whole = F.pixel_unshuffle(p[..., :6, :6], 2)
+        columns = F.fold(self.columns, (6, 6), 2, stride=2) + F.fold(F.unfold(p[..., :6, :6], 3, padding=1), (6, 6),
+                                                                     3, padding=1).sum(1, keepdim=True)
+        return (torch.stack(pools), torch.stack([F.interpolate(p, **s) for s in sizes]),
+                torch.stack([F.interpolate(p, **s) for s in factors]), whole, columns, p.unfold(3, 3, 2))
+
+    def losses(self, x, label):
+        w, share = self.w, x.softmax(1)
+        nll = [F.nll_loss(w.log_softmax(1), label, weight=w.new_tensor([1.0, 2.0, 3.0, 0.5]), ignore_index=2)]
+        nll += [F.cross_entropy(w, share, label_smoothing=0.1), F.binary_cross_entropy(w.sigmoid(), share)]
+        nll += [F.binary_cross_entropy_with_logits(w, share, weight=x.abs()), F.cosine_similarity(w, x).sum()]
+        return torch.stack(nll)
+
+    def forward(self, x, label, p):
+        y = F.conv1d(x[:, None].repeat(1, 2, 2), torch._weight_norm(self.v, self.g, 2))
+        return (self.bends(), *self.numbers(x), *self.pictures(p), self.losses(x, label), y,
+                F.one_hot(label, 4) * self.w)
+
+
+class Whole(nn.Module):
+    """Whole numbers of a step that fp32 does not hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(97))
+
+    def forward(self, ids):
+        return self.w[ids * 1000003 % 97]
 
 
 class Volume(nn.Module):
@@ -372,6 +439,16 @@ def written():
 @model("settings", kept=True)
 def settings():
     return Settings(), (floats(4, 4, 4), integers(4, 4), integers(5, 4)), {}
+
+
+@model("edges", kept=True)
+def edges():
+    return Edges(), (floats(3, 4), integers(4, 3), floats(1, 2, 7, 7)), {}
+
+
+@model("whole", kept=True)
+def whole():
+    return Whole(), (integers(100, 5),), {}
 
 
 @model("vq")
