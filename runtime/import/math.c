@@ -133,6 +133,20 @@ static bool narrows(int from, int dtype)
            !(from >= PT2_U8 && from < dtype && dtype == PT2_I16);
 }
 
+/* The whole number modulo 2^8 or 2^16, from the least of the dtype on. */
+static struct tensor cast_narrow(struct recording *r, struct tensor a, int dtype)
+{
+    const int64_t count = dtype == PT2_I16 ? 1 << 16 : 1 << 8;
+    const int64_t below = dtype == PT2_U8 ? 0 : count / 2;
+    struct tensor least = tensor_number(r, PT2_I64, 0, below);
+
+    a = math_binary(r, BINARY_ADD, math_cast(r, a, PT2_I64), least, PT2_I64);
+    a = math_binary(r, BINARY_REMAINDER, a, tensor_number(r, PT2_I64, 0, count), PT2_I64);
+    a = math_binary(r, BINARY_SUB, a, least, PT2_I64);
+    a.dtype = dtype;
+    return a;
+}
+
 struct tensor math_cast(struct recording *r, struct tensor a, int dtype)
 {
     if (a.dtype == dtype || r->failed)
@@ -144,8 +158,7 @@ struct tensor math_cast(struct recording *r, struct tensor a, int dtype)
     if (dtype == PT2_BOOL)
         return tensor_of(r, dtype, truth(r, a.x));
     if (narrows(a.dtype, dtype))
-        recording_fail(r, CKPT_EFORMAT, "a cast of %s to %s cannot be recorded",
-                       pt2_dtype_name(a.dtype), pt2_dtype_name(dtype));
+        return cast_narrow(r, a, dtype);
     if (!tape_has_dtype(dtype))
         recording_fail(r, CKPT_EFORMAT, "a tensor of %s cannot be recorded", pt2_dtype_name(dtype));
     if (r->failed || tape_dtype(a.dtype) == tape_dtype(dtype))

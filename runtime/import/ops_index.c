@@ -9,10 +9,10 @@
 /* ---- joins ----------------------------------------------------------------------------------- */
 
 /* The tensors of a list, in the dtype of the result; empty ones of one axis do not count. */
-static int read_list(struct call *c, struct tensor **list)
+static int read_list(struct call *c, const char *name, struct tensor **list)
 {
     struct variable **v;
-    const int n = call_variables(c, "tensors", &v);
+    const int n = call_variables(c, name, &v);
     struct tensor *a = heap_zeros(&c->r->heap, n + 1, sizeof *a);
 
     *list = a;
@@ -34,7 +34,7 @@ static int read_list(struct call *c, struct tensor **list)
 static struct tensor op_cat(struct call *c, int part)
 {
     struct tensor *a;
-    const int n = read_list(c, &a);
+    const int n = read_list(c, "tensors", &a);
 
     (void)part;
     int first = 0; /* with elements: others may have one axis only */
@@ -47,7 +47,7 @@ static struct tensor op_cat(struct call *c, int part)
 static struct tensor op_stack(struct call *c, int part)
 {
     struct tensor *a;
-    const int n = read_list(c, &a);
+    const int n = read_list(c, "tensors", &a);
     const int64_t dim = call_int(c, "dim");
 
     (void)part;
@@ -55,6 +55,28 @@ static struct tensor op_stack(struct call *c, int part)
         a[k] = view_unsqueeze(c->r, a[k], (int)(dim < 0 ? dim + a[k].ndim + 1 : dim));
     return n && !c->r->failed ? join_tensors(c->r, (int)(dim < 0 ? dim + a[0].ndim : dim), n, a)
                               : tensor_number(c->r, c->dtype, 0, 0);
+}
+
+/* Sequences of different lengths, filled up to the longest, as a batch. */
+static struct tensor op_pad_sequence(struct call *c, int part)
+{
+    struct tensor *a;
+    const int n = read_list(c, "sequences", &a), axis = call_bool(c, "batch_first") ? 0 : 1;
+    const bool left = !strcmp(call_text(c, "padding_side"), "left");
+    struct tensor value = math_cast(c->r, call_tensor(c, "padding_value"), c->dtype);
+    int64_t longest = 0, shape[TENSOR_AXES];
+
+    (void)part;
+    for (int k = 0; k < n; k++)
+        longest = a[k].ndim && a[k].shape[0] > longest ? a[k].shape[0] : longest;
+    for (int k = 0; k < n && !c->r->failed; k++) {
+        memcpy(shape, a[k].shape, sizeof shape);
+        shape[0] = longest - a[k].shape[0];
+        struct tensor fill = view_expand(c->r, value, a[k].ndim, shape);
+        struct tensor parts[2] = {left ? fill : a[k], left ? a[k] : fill};
+        a[k] = view_unsqueeze(c->r, join_tensors(c->r, 0, 2, parts), axis);
+    }
+    return n && !c->r->failed ? join_tensors(c->r, axis, n, a) : value;
 }
 
 /* ---- selections ------------------------------------------------------------------------------ */
@@ -207,15 +229,12 @@ static void check_places(struct call *c, const struct tensor *index, int64_t pla
         recording_fail(c->r, CKPT_EFORMAT, "several indices select from more than 2^24 places");
 }
 
-/* index size + next, below the number of elements of the axes so far. */
+/* index size + next. */
 static struct tensor join_index(struct call *c, struct tensor index, int64_t size,
-                                struct tensor next, int64_t all)
+                                struct tensor next)
 {
     struct tensor of = tensor_number(c->r, PT2_I64, (double)size, size);
 
-    if (!(index.constant && next.constant) && all > MOST_WHOLE)
-        recording_fail(c->r, CKPT_EFORMAT, "indices into %lld elements of several axes",
-                       (long long)all);
     index = index.constant ? math_binary(c->r, BINARY_MUL, index, of, PT2_I64)
                            : math_affine(c->r, index, (double)size, 0);
     return math_binary(c->r, BINARY_ADD, index, next, PT2_I64);
@@ -242,9 +261,8 @@ struct selection selection_of(struct call *c)
             continue;
         const int64_t size = s.shape[s.first + k];
         index[k] = index_of(c, *variable_read(c->r, v[i]), size, s.count > 1);
-        const int64_t all = k ? shape[s.first] * size : size;
-        s.index = k ? join_index(c, s.index, size, index[k], all) : index[k];
-        shape[s.first] = all;
+        s.index = k ? join_index(c, s.index, size, index[k]) : index[k];
+        shape[s.first] = k ? shape[s.first] * size : size;
         k++;
     }
     if (s.count > 1)
@@ -523,6 +541,7 @@ const struct op ops_index[] = {
     OP("concat.default", op_cat),
     OP("concatenate.default", op_cat),
     OP("stack.default", op_stack),
+    OP("pad_sequence.default", op_pad_sequence),
     OP("index.Tensor", op_index),
     OP("index_select.default", op_index_select),
     OP("gather.default", op_gather),

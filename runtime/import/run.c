@@ -77,7 +77,7 @@ static bool takes_complex(const struct op *o)
         "mul.Scalar",   "sum.default",  "mean.default",         "sum.dim_IntList",
         "mean.dim",     "cat.default",  "stack.default",        "clone.default",
         "index.Tensor", "where.self",   "index_select.default", "repeat.default",
-        "flip.default", "roll.default", "zeros_like.default"};
+        "flip.default", "roll.default", "zeros_like.default",   "pad_sequence.default"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(o->name + strlen("aten."), names[i]))

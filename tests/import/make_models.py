@@ -192,7 +192,9 @@ class Edges(nn.Module):
         half = (torch.arange(4) / 7.0 + 0.6).half().float()
         truth = ((x > 0) + (x > 1)) * ((x > 0) * (x < 2))
         return (0.1 * angle.cos() * self.w.sum(), truth * self.w + (half * self.w).topk(4, largest=False)[0],
-                torch.cat([torch.zeros(0), self.w], -1) * x, F.dropout(self.w, 1.0) + self.w * x)
+                torch.cat([torch.zeros(0), self.w], -1) * x, F.dropout(self.w, 1.0) + self.w * x,
+                torch.cat([self.w.repeat(0, 1), (x.sigmoid() * 255).byte() / 255 * self.w]),
+                nn.utils.rnn.pad_sequence([self.w[:2], self.w * x], batch_first=True, padding_value=0.5))
 
     def pictures(self, p):
         p = p * self.w.sum()
