@@ -187,7 +187,7 @@ static int write_step(const struct import_report *r, struct ckpt_options *option
     if (!rc)
         rc = source ? compile_source(c, r, &s, source) : forecast(c, &s);
     if (rc)
-        rc = cli_fail("%s", *ckpt_error(c) ? ckpt_error(c) : "out of host memory");
+        rc = cli_fail("%s", ckpt_error(*ckpt_error(c) ? c : NULL));
     ckpt_import_close(s.m);
     ckpt_close(c);
     free(s.in);

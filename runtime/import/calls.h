@@ -8,6 +8,7 @@
 
 #define ckpt_abs                  traced_abs
 #define ckpt_adaptive_avg_pool    traced_adaptive_avg_pool
+#define ckpt_adaptive_max_pool    traced_adaptive_max_pool
 #define ckpt_add                  traced_add
 #define ckpt_affine               traced_affine
 #define ckpt_amax                 traced_amax
@@ -17,6 +18,7 @@
 #define ckpt_argsort              traced_argsort
 #define ckpt_attention            traced_attention
 #define ckpt_avg_pool             traced_avg_pool
+#define ckpt_batch_norm           traced_batch_norm
 #define ckpt_batch_norm_apply     traced_batch_norm_apply
 #define ckpt_bce_with_logits      traced_bce_with_logits
 #define ckpt_bernoulli            traced_bernoulli
@@ -41,6 +43,7 @@
 #define ckpt_flip                 traced_flip
 #define ckpt_floor                traced_floor
 #define ckpt_full                 traced_full
+#define ckpt_gated_residual       traced_gated_residual
 #define ckpt_gather               traced_gather
 #define ckpt_ge                   traced_ge
 #define ckpt_gelu_erf             traced_gelu_erf
@@ -67,6 +70,7 @@
 #define ckpt_log_softmax          traced_log_softmax
 #define ckpt_logsumexp            traced_logsumexp
 #define ckpt_lt                   traced_lt
+#define ckpt_masked_mean          traced_masked_mean
 #define ckpt_matmul               traced_matmul
 #define ckpt_max_pool             traced_max_pool
 #define ckpt_maximum              traced_maximum
@@ -78,6 +82,7 @@
 #define ckpt_neg                  traced_neg
 #define ckpt_norm                 traced_norm
 #define ckpt_not                  traced_not
+#define ckpt_one_hot              traced_one_hot
 #define ckpt_or                   traced_or
 #define ckpt_pad                  traced_pad
 #define ckpt_permute              traced_permute

@@ -398,6 +398,7 @@ BINARY(ge)
 BINARY(gt)
 BINARY(le)
 BINARY(lt)
+BINARY(masked_mean)
 BINARY(maximum)
 BINARY(minimum)
 BINARY(mul)
@@ -442,6 +443,7 @@ WITH_TWO(clamp)
     CALL(name, (ckpt_tape * t, ckpt_tensor x, const int64_t *n), (t, x, n), "xn", x,               \
          ckpt_desc_of(t, x).ndim - 2, n)
 SIZED(adaptive_avg_pool)
+SIZED(adaptive_max_pool)
 SIZED(pixel_shuffle)
 SIZED(resize_linear)
 SIZED(resize_nearest)
@@ -529,6 +531,8 @@ CALL(argsort, (ckpt_tape * t, ckpt_tensor x, bool b), (t, x, b), "xb", x, (int)b
 CALL(cast, (ckpt_tape * t, ckpt_tensor x, enum ckpt_dtype d), (t, x, d), "xd", x, (int)d)
 CALL(concat, (ckpt_tape * t, int axis, int n, const ckpt_tensor *x), (t, axis, n, x), "iX", axis, n,
      x)
+CALL(one_hot, (ckpt_tape * t, ckpt_tensor x, int64_t n, enum ckpt_dtype d), (t, x, n, d), "xld", x,
+     n, (int)d)
 CALL(permute, (ckpt_tape * t, ckpt_tensor x, const int *axes), (t, x, axes), "xA", x,
      ckpt_desc_of(t, x).ndim, axes)
 CALL(sort, (ckpt_tape * t, ckpt_tensor x, bool b, ckpt_tensor *i), (t, x, b, i), "xbo", x, (int)b,

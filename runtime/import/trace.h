@@ -55,30 +55,31 @@ const char *source_quoted(const char *text, char *to, size_t size);
 const char *source_float(double f, char *to, size_t size);
 
 #define TRACED_CALLS(X)                                                                            \
-    X(abs)                                                                                         \
-    X(adaptive_avg_pool)                                                                           \
-    X(add)                                                                                         \
-    X(affine) X(amax) X(amin) X(and) X(argmax) X(argsort) X(attention) X(avg_pool) X(              \
-        batch_norm) X(batch_norm_apply) X(bce_with_logits) X(bernoulli) X(cast) X(clamp) X(concat) \
-        X(constant) X(conv) X(conv_transpose) X(cos) X(cross_entropy) X(cumsum) X(div) X(dropout)  \
-            X(elu) X(embedding) X(eq) X(erf) X(exp) X(expand) X(expm1) X(flip) X(floor) X(full) X( \
-                gated_residual) X(gather) X(ge) X(gelu_erf) X(gelu_tanh) X(group_norm_silu)        \
-                X(grouped_matmul) X(gt) X(huber) X(index_add) X(index_select) X(input) X(          \
-                    instance_norm) X(iota) X(kl_div) X(layer_norm) X(layer_norm_modulate) X(le)    \
-                    X(leaky_relu) X(linear) X(linear_add) X(linear_cross_entropy) X(log) X(log1p)  \
-                        X(log_softmax) X(logsumexp) X(lt) X(matmul) X(max_pool) X(maximum) X(mean) \
-                            X(minimum) X(mish) X(mul) X(ne) X(neg) X(norm) X(not ) X(or) X(pad)    \
-                                X(permute) X(pixel_shuffle) X(pow) X(pow_scalar) X(prod) X(        \
-                                    randn) X(relu) X(reshape) X(resize_linear)                     \
-                                    X(resize_nearest) X(rms_norm) X(roll) X(rope_halves) X(round)  \
-                                        X(rsqrt) X(scatter_add)                                    \
-                                            X(sigmoid) X(sign) X(silu) X(sin)                      \
-                                                X(slice) X(smooth_l1) X(softmax) X(softplus)       \
-                                                    X(sort) X(sqrt) X(squeeze) X(stop_gradient)    \
-                                                        X(sub) X(sum) X(tanh) X(topk) X(transpose) \
-                                                            X(unsqueeze) X(update_buffer)          \
-                                                                X(upsample_nearest) X(var)         \
-                                                                    X(where)
+    X(adaptive_max_pool)                                                                           \
+    X(masked_mean) X(one_hot) X(abs) X(adaptive_avg_pool) X(add) X(affine) X(amax) X(amin) X(and)  \
+        X(argmax) X(argsort) X(attention) X(avg_pool) X(batch_norm) X(batch_norm_apply) X(         \
+            bce_with_logits) X(bernoulli) X(cast) X(clamp) X(concat) X(constant) X(conv)           \
+            X(conv_transpose) X(cos) X(cross_entropy) X(cumsum) X(div) X(dropout) X(elu) X(        \
+                embedding) X(eq) X(erf) X(exp) X(expand) X(expm1) X(flip) X(floor) X(full)         \
+                X(gated_residual) X(gather) X(ge) X(gelu_erf) X(gelu_tanh) X(group_norm_silu) X(   \
+                    grouped_matmul) X(gt) X(huber) X(index_add) X(index_select) X(input)           \
+                    X(instance_norm) X(iota) X(kl_div) X(layer_norm) X(layer_norm_modulate) X(le)  \
+                        X(leaky_relu) X(linear) X(linear_add) X(linear_cross_entropy) X(log)       \
+                            X(log1p) X(log_softmax) X(logsumexp) X(lt) X(matmul) X(max_pool)       \
+                                X(maximum) X(mean) X(minimum) X(mish) X(mul) X(ne) X(neg) X(norm)  \
+                                    X(not ) X(or) X(pad) X(permute) X(pixel_shuffle) X(pow)        \
+                                        X(pow_scalar) X(prod) X(randn) X(relu) X(reshape)          \
+                                            X(resize_linear) X(resize_nearest) X(rms_norm) X(roll) \
+                                                X(rope_halves)                                     \
+                                                    X(round) X(rsqrt) X(scatter_add) X(sigmoid) X( \
+                                                        sign) X(silu) X(sin) X(slice) X(smooth_l1) \
+                                                        X(softmax) X(softplus) X(sort) X(sqrt)     \
+                                                            X(squeeze) X(stop_gradient) X(sub)     \
+                                                                X(sum) X(tanh) X(topk)             \
+                                                                    X(transpose) X(unsqueeze)      \
+                                                                        X(update_buffer)           \
+                                                                            X(upsample_nearest)    \
+                                                                                X(var) X(where)
 
 #define X(name) __typeof__(ckpt_##name) traced_##name;
 TRACED_CALLS(X)

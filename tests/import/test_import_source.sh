@@ -56,6 +56,12 @@ check() {
         "$(tail -1 "$work/recorder")"
 }
 
+# A call that is not noted would be missing in the source.
+noted=$(sed -n 's/^#define \(ckpt_[a-z0-9_]*\).*/\1/p' "$srcdir/runtime/import/calls.h")
+for call in $(grep -ohE 'ckpt_[a-z0-9_]+\(' "$srcdir"/runtime/import/ops*.c | sed 's/(.*//' | sort -u); do
+    case " ckpt_desc_of $(echo $noted) " in *" $call "*) ;; *) fail "calls.h has no $call" ;; esac
+done
+
 for archive; do
     check "$archive"
 done
