@@ -69,6 +69,8 @@ struct parts {
 /* 0 or CKPT_ENOMEM. */
 int parts_find(struct parts *p, const struct source *s);
 
+/* Finds the lists.  0 or CKPT_ENOMEM. */
+int parts_lists(struct parts *p);
 /* The list and child of a path with a number, or -1; *rest is behind it. */
 int parts_list_of(const struct parts *p, const char *path, int *child, const char **rest);
 
