@@ -132,6 +132,7 @@ refuses 1 "mine.lock is no lock of another run" "$lm" $words --steps 1 --save "$
 rm "$work/mine.lock"
 
 # Programs that write a directory refuse it before they read anything else.
+rm "$work/log" # its steps are of an earlier run
 "$lm" $words --steps 1000000 --log "$work/log" --save-hf "$work/all" >"$work/out" 2>&1 &
 owner=$!
 wait_steps "$work/log" 3
