@@ -18,7 +18,7 @@ static const struct ckpt_option import_table[] = {
         "write the graph of a training step with AdamW, for ckpt plan"),
     ROW("c-out", STRING, c_out, "FILE.c",
         "write the recorder of the training step as C that compiles against ckpt.h and records the "
-        "same tape; large constants go into FILE.safetensors"),
+        "same tape; large constants go into FILE.safetensors (default: not written)"),
     ROW("dim", STRING, dim, "NAME=N",
         "sizes of dynamic dimensions, joined by commas: s17=8, or by an input and its axis, "
         "ids.0=8 "
