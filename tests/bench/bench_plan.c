@@ -196,6 +196,9 @@ static void bench_sizes(const struct machine *m)
     g = model_stdit(95, false, m);
     bench_size("STDiT3 step of depth 95, 80G", g, m, 80 * gib, 0, 0, 1);
     graph_free(g);
+    g = model_stdit(140, false, m);
+    bench_size("STDiT3 step of depth 140, 100G+400G", g, m, 100 * gib, 400 * gib, 0, 6);
+    graph_free(g);
     g = model_synthetic(20000);
     bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 0, 1);
     graph_free(g);
@@ -204,6 +207,7 @@ static void bench_sizes(const struct machine *m)
     graph_free(g);
     g = model_stdit(509, false, m);
     bench_size("STDiT3 step of depth 509, 420G", g, m, 420 * gib, 0, 0, 4);
+    bench_size("STDiT3 step of depth 509, 400G+1400G", g, m, 400 * gib, 1400 * gib, 0, 20);
     graph_free(g);
 }
 
