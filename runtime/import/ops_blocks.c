@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums that transformer blocks are made of: a rotary embedding written out, a residual with a gate,
- * a layer norm that is scaled and shifted.  Each becomes one op, as in hand-written models; values
- * between are not rounded.
+ * Sums that transformer blocks are made of: a rotary embedding written out, and a residual with a
+ * gate.  Each becomes one op, as in hand-written models; values between are not rounded.
  */
+#include <string.h>
 #include "import/math.h"
 #include "import/ops.h"
 #include "import/patterns.h"
@@ -14,6 +14,7 @@
 /* A table [rows, D/2, 2] of the library, and the constants that it is from. */
 struct rope_table {
     const void *cosines, *sines;
+    int64_t step[4]; /* strides of rows and columns */
     struct tensor table;
     struct rope_table *before;
 };
@@ -61,8 +62,13 @@ static struct tensor *find_table(struct recording *r, const struct tensor *cosin
 {
     struct rope_table *t = r->ropes;
     const int64_t shape[3] = {cosines->shape[cosines->ndim - axis], d / 2, 2};
+    const int64_t step[4] = {cosines->stride[cosines->ndim - axis],
+                             cosines->stride[cosines->ndim - 1], sines->stride[sines->ndim - axis],
+                             sines->stride[sines->ndim - 1]};
 
-    while (t && (t->cosines != cosines->f || t->sines != sines->f || t->table.shape[0] != shape[0]))
+    while (t && (t->cosines != cosines->f || t->sines != sines->f ||
+                 memcmp(t->step, step, sizeof step) != 0 ||
+                 memcmp(t->table.shape, shape, sizeof shape) != 0))
         t = t->before;
     if (t)
         return &t->table;
@@ -71,7 +77,11 @@ static struct tensor *find_table(struct recording *r, const struct tensor *cosin
         recording_fail(r, CKPT_ENOMEM, "%s", error_get());
         return NULL;
     }
-    *t = (struct rope_table){cosines->f, sines->f, tensor_zeros(r, PT2_F32, 3, shape), r->ropes};
+    *t = (struct rope_table){.cosines = cosines->f,
+                             .sines = sines->f,
+                             .table = tensor_zeros(r, PT2_F32, 3, shape),
+                             .before = r->ropes};
+    memcpy(t->step, step, sizeof step);
     if (r->failed || !fill_table(cosines, axis, 0, &t->table) ||
         !fill_table(sines, axis, 1, &t->table))
         return NULL;
@@ -141,7 +151,7 @@ static bool record_rotary(struct call *c, struct tensor *y)
     struct rotary p;
     int axes[TENSOR_AXES], inverse[TENSOR_AXES], axis = 0;
 
-    if (!pattern_rotary(c, &p))
+    if (!pattern_rotary(c, &p) || !pattern_same_facts(p.x->facts, c->facts))
         return false;
     const struct tensor *cosines = variable_read(r, p.cosines), *sines = variable_read(r, p.sines);
     struct tensor x = *variable_read(r, p.x);
@@ -209,65 +219,9 @@ static bool record_gated(struct call *c, struct tensor *y)
     return false;
 }
 
-/* ---- layer norm with scale and shift --------------------------------------------------------- */
-
-/* A layer norm over the last axis that only this reads. */
-static const struct call *norm_of(struct variable *v, const struct call *c)
-{
-    const struct call *norm = pattern_call(v, "aten.layer_norm.default");
-    int64_t shape[2];
-
-    if (!norm || !pattern_is_free(v) || norm->dtype != c->dtype)
-        return NULL;
-    struct call of = *norm;
-    return call_ints(&of, "normalized_shape", shape, 2) == 1 ? norm : NULL;
-}
-
-/* (LN(x) w + b) factor + shift is LN(x) W + B of rows W = w factor and B = b factor + shift, which
- * are computed in fp32 and rounded once. */
-static ckpt_tensor record_scaled(struct call *norm, ckpt_tensor factor, ckpt_tensor shift)
-{
-    ckpt_tape *t = norm->r->t;
-    const enum ckpt_dtype dtype = tape_dtype(norm->dtype);
-    const ckpt_tensor x = call_operand(norm, "input", norm->dtype);
-    const ckpt_tensor w = call_operand(norm, "weight", norm->dtype);
-    const ckpt_tensor b = call_operand(norm, "bias", norm->dtype);
-
-    if (norm->r->failed)
-        return CKPT_NONE;
-    factor = ckpt_cast(t, factor, CKPT_F32);
-    ckpt_tensor scale = ckpt_affine(t, w.id ? ckpt_mul(t, factor, w) : factor, 1.f, -1.f);
-    if (b.id)
-        shift = ckpt_cast(t, ckpt_add(t, ckpt_mul(t, factor, b), shift), dtype);
-    return ckpt_layer_norm_modulate(t, x, shift, ckpt_cast(t, scale, dtype),
-                                    (float)call_double(norm, "eps"));
-}
-
-static bool record_modulated(struct call *c, struct tensor *y)
-{
-    static const char *const sides[] = {"self", "other"};
-
-    for (int k = 0; k < 4; k++) {
-        struct variable *shift = call_variable(c, sides[k & 1]);
-        struct variable *product = call_variable(c, sides[1 - (k & 1)]);
-        struct variable *factor = pattern_step(product, "aten.mul.Tensor", sides[k >> 1]);
-        struct variable *of = pattern_step(product, "aten.mul.Tensor", sides[1 - (k >> 1)]);
-        const struct call *norm = of ? norm_of(of, c) : NULL;
-        if (!norm || !is_row(factor, c) || !is_row(shift, c) || !pattern_is_free(product))
-            continue;
-        struct call copy = *norm;
-        const ckpt_tensor by = record_row(c, factor), add = record_row(c, shift);
-        if (c->r->failed)
-            return false;
-        *y = tensor_of(c->r, c->dtype, record_scaled(&copy, by, add));
-        return !c->r->failed;
-    }
-    return false;
-}
-
 bool record_block(struct call *c, struct tensor *y)
 {
     if (pt2_arg_find(c->node, "alpha") || c->r->failed)
         return false;
-    return record_rotary(c, y) || record_modulated(c, y) || record_gated(c, y);
+    return record_rotary(c, y) || record_gated(c, y);
 }

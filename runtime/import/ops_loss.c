@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Losses. */
+#include <float.h>
 #include <math.h>
 #include "import/math.h"
 #include "import/ops.h"
@@ -210,6 +211,14 @@ static struct tensor op_bce_with_logits(struct call *c, int part)
     return weighted(c, tensor_of(c->r, PT2_F32, x));
 }
 
+/* A logarithm where x is above 0, else -100 without a gradient. */
+static ckpt_tensor bounded(ckpt_tape *t, ckpt_tensor x, ckpt_tensor log)
+{
+    ckpt_tensor above = ckpt_gt(t, x, ckpt_full(t, 0.f, CKPT_F32, 0, NULL));
+
+    return ckpt_where(t, above, log, ckpt_full(t, -100.f, CKPT_F32, 0, NULL));
+}
+
 /* -(y log x + (1 - y) log(1 - x)), with logarithms of at least -100. */
 static struct tensor op_bce(struct call *c, int part)
 {
@@ -219,8 +228,9 @@ static struct tensor op_bce(struct call *c, int part)
     (void)part;
     if (c->r->failed)
         return tensor_number(c->r, c->dtype, 0, 0);
-    ckpt_tensor yes = ckpt_clamp(t, ckpt_log(t, x), -100.f, INFINITY);
-    ckpt_tensor no = ckpt_clamp(t, ckpt_log1p(t, ckpt_neg(t, x)), -100.f, INFINITY);
+    ckpt_tensor yes = bounded(t, x, ckpt_log(t, ckpt_clamp(t, x, FLT_MIN, INFINITY)));
+    ckpt_tensor below = ckpt_clamp(t, x, -INFINITY, 0x1.fffffep-1f); /* 1 */
+    ckpt_tensor no = bounded(t, ckpt_affine(t, x, -1.f, 1.f), ckpt_log1p(t, ckpt_neg(t, below)));
     ckpt_tensor rest = ckpt_affine(t, y, -1.f, 1.f);
     x = ckpt_neg(t, ckpt_add(t, ckpt_mul(t, y, yes), ckpt_mul(t, rest, no)));
     return weighted(c, tensor_of(c->r, PT2_F32, x));

@@ -369,12 +369,16 @@ static struct tensor op_cosine_similarity(struct call *c, int part)
     struct tensor x[2] = {call_tensor(c, "x1"), call_tensor(c, "x2")};
     const struct tensor eps = tensor_number(c->r, PT2_F32, call_double(c, "eps"), 0);
     const int n = x[0].ndim > x[1].ndim ? x[0].ndim : x[1].ndim;
+    int64_t shape[TENSOR_AXES] = {0};
 
     (void)part;
-    for (int k = 0; k < 2 && !c->r->failed; k++) {
+    for (int k = 0; k < 2; k++)
         while (x[k].ndim < n && !c->r->failed)
             x[k] = view_unsqueeze(c->r, x[k], 0);
-        x[k] = math_cast(c->r, x[k], c->dtype);
+    for (int i = 0; i < n && !c->r->failed; i++)
+        shape[i] = x[0].shape[i] == 1 ? x[1].shape[i] : x[0].shape[i];
+    for (int k = 0; k < 2 && !c->r->failed; k++) {
+        x[k] = math_cast(c->r, view_expand(c->r, x[k], n, shape), c->dtype);
         struct tensor norm = on_tape(c, x[k], 1u << call_axis(c, "dim", &x[k]), ckpt_norm);
         norm = math_binary(c->r, BINARY_MAX, norm, eps, PT2_F32);
         x[k] = math_binary(c->r, BINARY_DIV, x[k], norm, c->dtype);

@@ -48,6 +48,8 @@ static struct scaling scaling_of(struct call *c, const struct picture *p, int ax
         s.scale = s.to > 1 ? (double)(s.from - 1) / (double)(s.to - 1) : 0;
     else
         s.scale = factor > 0 ? 1 / factor : (double)s.from / (double)s.to;
+    if (!(s.scale * (double)s.to < 1e9))
+        recording_fail(c->r, CKPT_EFORMAT, "a factor of resizing is out of range");
     return s;
 }
 

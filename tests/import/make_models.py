@@ -215,11 +215,23 @@ class Edges(nn.Module):
         nll = [F.nll_loss(w.log_softmax(1), label, weight=w.new_tensor([1.0, 2.0, 3.0, 0.5]), ignore_index=2)]
         nll += [F.cross_entropy(w, share, label_smoothing=0.1), F.binary_cross_entropy(w.sigmoid(), share)]
         nll += [F.binary_cross_entropy_with_logits(w, share, weight=x.abs()), F.cosine_similarity(w, x).sum()]
+        nll += [F.binary_cross_entropy(w.clamp(0.0, 1.0), (w > 0).to(w.dtype)),
+                F.cosine_similarity(w[:, None], x[None], dim=1).sum()]
         return torch.stack(nll)
+
+    def turns(self):
+        """Rotary embeddings with one table of angles, of which each reads other rows."""
+        w = self.columns.view(12, 9)[:8, :8] * 1.0
+        angle = torch.arange(16)[:, None] * 0.3 ** torch.arange(4)
+        cos, sin = (f(torch.cat([angle, angle], 1)) for f in (torch.cos, torch.sin))
+        turned = torch.cat([-w[:, 4:], w[:, :4]], 1)
+        row = w[:1] * cos[:3, None] + torch.cat([-w[:1, 4:], w[:1, :4]], 1) * sin[:3, None]
+        rows = [(cos[:8], sin[:8]), (cos[::2], sin[::2]), (cos[:1].expand(8, 8), sin[:1].expand(8, 8))]
+        return (row, *(w * c + turned * s for c, s in rows))
 
     def forward(self, x, label, p):
         y = F.conv1d(x[:, None].repeat(1, 2, 2), torch._weight_norm(self.v, self.g, 2))
-        return (self.bends(), *self.numbers(x), *self.pictures(p), self.losses(x, label), y,
+        return (self.bends(), *self.numbers(x), *self.pictures(p), self.losses(x, label), y, *self.turns(),
                 F.one_hot(label, 4) * self.w)
 
 
