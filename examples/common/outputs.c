@@ -232,8 +232,8 @@ static bool matches(const char *pattern, const struct ckpt_path *p, const char *
     return false;
 }
 
-int outputs_check_pattern(const struct training_files *t, const char *option, const char *pattern,
-                          const char *const *inside)
+int outputs_check_pattern(const struct training_files *t, const struct ckpt_path *more, int n_more,
+                          const char *option, const char *pattern, const char *const *inside)
 {
     const struct ckpt_options *o = t->library;
     struct ckpt_path all[MOST];
@@ -243,6 +243,8 @@ int outputs_check_pattern(const struct training_files *t, const char *option, co
     all[n++] = (struct ckpt_path){"--graph-out", o->graph_out, CKPT_PATH_FILE, 0};
     all[n++] = (struct ckpt_path){"--machine-out", o->machine_out, CKPT_PATH_FILE, 0};
     all[n++] = (struct ckpt_path){"--trace-out", o->trace_out, CKPT_PATH_FILE, 0};
+    for (int i = 0; i < n_more && n < MOST; i++)
+        all[n++] = more[i];
     for (int i = 0; i < n; i++)
         if (all[i].path && all[i].kind != CKPT_PATH_INPUT && matches(pattern, &all[i], inside))
             return say_fail("%s %s: is written where %s %s reads: its files would be data of the "

@@ -43,10 +43,10 @@ struct output_size {
 int outputs_fit(const struct output_size *files, int n);
 
 /* Refuses outputs that a pattern of input files (--data) matches, whether they exist or not.
- * inside: names of files that are written in directories, up to NULL.  Returns 0, or -1 after an
- * error message. */
-int outputs_check_pattern(const struct training_files *t, const char *option, const char *pattern,
-                          const char *const *inside);
+ * more: outputs of this program alone.  inside: names of files that are written in directories, up
+ * to NULL.  Returns 0, or -1 after an error message. */
+int outputs_check_pattern(const struct training_files *t, const struct ckpt_path *more, int n_more,
+                          const char *option, const char *pattern, const char *const *inside);
 
 /* Refuses options that only apply to training, in programs that do not train. */
 int outputs_untrained(const struct ckpt_options *library);

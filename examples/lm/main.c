@@ -54,7 +54,7 @@ static int check_pattern(const struct training_files *files, const char *option,
 
     if (!pattern || !strcmp(pattern, "random") || file_only(pattern))
         return 0;
-    return outputs_check_pattern(files, option, pattern, inside);
+    return outputs_check_pattern(files, NULL, 0, option, pattern, inside);
 }
 
 static int check_outputs(const void *run)

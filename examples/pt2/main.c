@@ -79,19 +79,25 @@ static const char *file_only(const char *path)
     return path && !stat(path, &st) && S_ISREG(st.st_mode) ? path : NULL;
 }
 
-/* Outputs must not be data of the next run. */
-static int check_pattern(const struct training_files *files, const char *option,
-                         const char *pattern)
+/* Outputs must not be data of this run or the next one. */
+static int check_pattern(const struct training_files *files, const struct ckpt_path *more, int n,
+                         const char *option, const char *pattern)
 {
     static const char *const inside[] = {"events.out.tfevents.1", NULL};
+    static const char *const ends[] = {"/*.safetensors", "/*.npy"};
     char all[4096];
     struct stat st;
+    int rc = 0;
 
     if (!pattern || file_only(pattern))
         return 0;
-    const bool folder = !stat(pattern, &st) && S_ISDIR(st.st_mode);
-    snprintf(all, sizeof all, "%s%s", pattern, folder ? "/*.safetensors" : "");
-    return outputs_check_pattern(files, option, all, inside);
+    if (stat(pattern, &st) || !S_ISDIR(st.st_mode))
+        return outputs_check_pattern(files, more, n, option, pattern, inside);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends && !rc; i++) {
+        snprintf(all, sizeof all, "%s%s", pattern, ends[i]);
+        rc = outputs_check_pattern(files, more, n, option, all, inside);
+    }
+    return rc;
 }
 
 static int check_outputs(const void *run)
@@ -107,9 +113,11 @@ static int check_outputs(const void *run)
         {"--save-pt2", o->save_pt2, CKPT_PATH_FILE, 0},
     };
 
-    return outputs_check(&files, more, sizeof more / sizeof *more) ||
-                   check_pattern(&files, "--data", o->data) ||
-                   check_pattern(&files, "--val", o->validation)
+    enum { N = sizeof more / sizeof *more };
+
+    return outputs_check(&files, more, N) || check_pattern(&files, more, N, "--data", o->data) ||
+                   check_pattern(&files, more, N, "--shared", o->shared) ||
+                   check_pattern(&files, more, N, "--val", o->validation)
                ? -1
                : 0;
 }

@@ -113,6 +113,10 @@ refuses 1 "takes 2 samples or more: export it with min=1" "$train" $dynamic --ba
 refuses 1 "x.1=7" "$train" $dynamic --dim x.1=7 --steps 1
 runs "smallest possible" "$train" --model "$work/dynamic.pt2" --loss mse:target --dim weights.0=batch,x.1=12 --plan-only
 
+for out in "--save-pt2 $work/dynamic/x.npy" "--save $work/dynamic/y.npy" "--save-ema $work/dynamic/y.safetensors --ema-decay 0.9"; do
+    refuses 1 "is written where --data" "$train" $dynamic --batch 4 --steps 1 $out
+done
+
 # What all samples have in common is given once.
 model probe 1 1 npy
 mv "$work/probe/weights.npy" "$work/weights.npy"
