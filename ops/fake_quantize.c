@@ -152,7 +152,9 @@ static void average_scale(ckpt_tape *t, const struct param *p, ckpt_tensor x, ck
         r->range[i] = range[i].id;
 }
 
-/* The scale of the first step, which stays, plus what was learned since. */
+/* The scale of the first step, which stays, plus what was learned since.  An optimizer moves it by
+ * its rate whatever the size of the scale: it never falls below a part of the first one, so no
+ * operand becomes 0 throughout. */
 static ckpt_tensor learned_scale(ckpt_tape *t, const struct param *p, ckpt_tensor x)
 {
     const ckpt_tensor buffer = params_handle(t->env.params, p->training.qat.range);
@@ -171,7 +173,9 @@ static ckpt_tensor learned_scale(ckpt_tape *t, const struct param *p, ckpt_tenso
     const ckpt_tensor in[] = {tape_handle(t, r->range[0]),
                               params_handle(t->env.params, p->training.qat.learned)};
     expr_init(&e, "scale", 2);
-    return record_fp32(t, &e, at_least(&e, expr_binary(&e, EXPR_ADD, 0, 1)), in);
+    const int scale = expr_binary(&e, EXPR_ADD, 0, 1);
+    const int least = expr_node(&e, EXPR_SCALE, 0, 0, 0, QAT_LEAST, 0.f);
+    return record_fp32(t, &e, at_least(&e, expr_binary(&e, EXPR_MAXIMUM, scale, least)), in);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */

@@ -25,6 +25,9 @@ enum {
  */
 enum qat_ranges { QAT_NONE, QAT_AVERAGE, QAT_LEARNED, QAT_DYNAMIC };
 
+/* A learned scale is at least this part of that of the first step. */
+#define QAT_LEAST 0.0625f
+
 /* How its values are kept and trained: decided by options and by the calls of the train room,
  * before the first program is compiled. */
 struct param_training {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes slots of parameters to a file: see save.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
@@ -25,7 +26,7 @@ static int gather(const struct save_item *s, float *dst, int64_t n)
     if (!rc && s->more.id)
         rc = ckpt_param_get(s->c, s->more, CKPT_VALUE, &more, 1);
     if (!rc && s->more.id)
-        dst[0] += more;
+        dst[0] = fmaxf(dst[0] + more, QAT_LEAST * dst[0]);
     return !rc && s->merged ? lora_add(s->c, s->param, dst) : rc;
 }
 
