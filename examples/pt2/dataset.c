@@ -264,7 +264,7 @@ static void keep_found(struct dataset *d)
 }
 
 int dataset_open(struct dataset *d, const char *option, const char *pattern, int n,
-                 const struct dataset_wish *wish, bool shared)
+                 const struct dataset_wanted *wanted, bool shared)
 {
     *d = (struct dataset){.option = option};
     d->column = calloc((size_t)n + 1, sizeof *d->column);
@@ -272,7 +272,7 @@ int dataset_open(struct dataset *d, const char *option, const char *pattern, int
         return say_fail("no memory for the files of %s", option);
     d->n = n;
     for (int i = 0; i < n; i++)
-        d->column[i] = (struct dataset_column){.name = wish[i].name, .whole = wish[i].whole};
+        d->column[i] = (struct dataset_column){.name = wanted[i].name, .whole = wanted[i].whole};
     int rc = list_files(d, pattern);
     for (int i = 0; i < d->n_files && !rc; i++)
         rc = take_file(d, i, shared);

@@ -43,7 +43,7 @@ struct dataset {
 };
 
 /* A tensor that is looked for. */
-struct dataset_wish {
+struct dataset_wanted {
     const char *name;
     bool whole;
 };
@@ -54,7 +54,7 @@ struct dataset_wish {
  * after an error message; close d in either case.
  */
 int dataset_open(struct dataset *d, const char *option, const char *pattern, int n,
-                 const struct dataset_wish *wish, bool shared);
+                 const struct dataset_wanted *wanted, bool shared);
 void dataset_close(struct dataset *d);
 
 /* The column with this name, or NULL. */

@@ -10,30 +10,30 @@
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* The inputs, or those that all samples do not have in common, and the target. */
-static int list_wishes(const struct pt2_run *r, bool all, struct dataset_wish *wish)
+static int list_wanted(const struct pt2_run *r, bool all, struct dataset_wanted *wanted)
 {
     const struct signature *s = &r->signature;
     int n = 0;
 
     for (int i = 0; i < s->n_in; i++)
         if (all || s->in[i].role != ROLE_SHARED)
-            wish[n++] = (struct dataset_wish){s->in[i].name, s->in[i].desc.dtype == CKPT_I32};
+            wanted[n++] = (struct dataset_wanted){s->in[i].name, s->in[i].desc.dtype == CKPT_I32};
     for (int i = 0; i < n && !all; i++)
-        if (!strcmp(wish[i].name, r->loss.target))
+        if (!strcmp(wanted[i].name, r->loss.target))
             return n;
     if (!all && *r->loss.target)
-        wish[n++] = (struct dataset_wish){r->loss.target, loss_counts(&r->loss)};
+        wanted[n++] = (struct dataset_wanted){r->loss.target, loss_counts(&r->loss)};
     return n;
 }
 
 static int open_files(struct pt2_run *r, struct dataset *d, const char *option, const char *files,
                       bool shared)
 {
-    struct dataset_wish *wish = calloc((size_t)r->signature.n_in + 1, sizeof *wish);
-    int rc = wish ? dataset_open(d, option, files, list_wishes(r, shared, wish), wish, shared)
-                  : say_fail("no memory for the files of %s", option);
+    struct dataset_wanted *wanted = calloc((size_t)r->signature.n_in + 1, sizeof *wanted);
+    int rc = wanted ? dataset_open(d, option, files, list_wanted(r, shared, wanted), wanted, shared)
+                    : say_fail("no memory for the files of %s", option);
 
-    free(wish);
+    free(wanted);
     return rc;
 }
 

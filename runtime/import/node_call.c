@@ -234,13 +234,6 @@ const char *call_text(struct call *c, const char *name)
     return "";
 }
 
-int call_dtype(struct call *c, const char *name, int otherwise)
-{
-    struct pt2_arg a = find(c, name);
-
-    return a.kind == ARG_DTYPE ? (int)a.i : otherwise;
-}
-
 int call_ints(struct call *c, const char *name, int64_t *to, int most)
 {
     struct pt2_arg a = find(c, name);

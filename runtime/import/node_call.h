@@ -91,8 +91,6 @@ int64_t call_int(struct call *c, const char *name);
 double call_double(struct call *c, const char *name);
 bool call_bool(struct call *c, const char *name);
 const char *call_text(struct call *c, const char *name);
-/* The dtype, or `otherwise` for None. */
-int call_dtype(struct call *c, const char *name, int otherwise);
 /* At most `most` whole numbers, of a list or one alone; returns how many. */
 int call_ints(struct call *c, const char *name, int64_t *to, int most);
 /* n numbers: a list of n, or one for all. */

@@ -74,41 +74,20 @@ static void i8_to_f32(const void *src, float *dst, int64_t n)
         dst[i] = s[i];
 }
 
-static int64_t u8_to_i32(const void *src, int32_t *dst, int64_t n)
-{
-    const uint8_t *s = src;
-
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = s[i];
-    return n;
-}
-
-static int64_t i8_to_i32(const void *src, int32_t *dst, int64_t n)
-{
-    const int8_t *s = src;
-
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = s[i];
-    return n;
-}
-
-static int64_t i16_to_i32(const void *src, int32_t *dst, int64_t n)
-{
-    const int16_t *s = src;
-
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = s[i];
-    return n;
-}
-
-static int64_t u16_to_i32(const void *src, int32_t *dst, int64_t n)
-{
-    const uint16_t *s = src;
-
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = s[i];
-    return n;
-}
+#define TO_I32(name, type)                                                                         \
+    static int64_t name(const void *src, int32_t *dst, int64_t n)                                  \
+    {                                                                                              \
+        const type *s = src;                                                                       \
+                                                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            dst[i] = s[i];                                                                         \
+        return n;                                                                                  \
+    }
+TO_I32(u8_to_i32, uint8_t)
+TO_I32(i8_to_i32, int8_t)
+TO_I32(i16_to_i32, int16_t)
+TO_I32(u16_to_i32, uint16_t)
+#undef TO_I32
 
 static int64_t i32_to_i32(const void *src, int32_t *dst, int64_t n)
 {
