@@ -49,17 +49,6 @@ int option_duration(const char *option, const char *text, double *seconds)
     return 0;
 }
 
-int option_once(int argc, char **argv, const char *option)
-{
-    const size_t n = strlen(option);
-    int found = 0;
-
-    for (int i = 1; i < argc; i++)
-        found += !strncmp(argv[i], "--", 2) && !strncmp(argv[i] + 2, option, n) &&
-                 (!argv[i][2 + n] || argv[i][2 + n] == '=');
-    return found > 1 ? say_fail("--%s is given twice: give one file", option) : 0;
-}
-
 int option_dtype(const char *option, const char *name)
 {
     if (strcmp(name, "fp32") && strcmp(name, "bf16"))
@@ -131,11 +120,25 @@ static const struct ckpt_option *options_of_library(bool trains)
     return rows;
 }
 
+/* Where an option is given twice, its first value would be lost without a word. */
+static int check_once(const char *option, int argc, char **argv)
+{
+    const size_t n = strlen(option);
+    int found = 0;
+
+    for (int i = 1; i < argc; i++)
+        found += !strncmp(argv[i], "--", 2) && !strncmp(argv[i] + 2, option, n) &&
+                 (!argv[i][2 + n] || argv[i][2 + n] == '=');
+    return found > 1 ? say_fail("--%s is given twice: give one file", option) : 0;
+}
+
 int options_take(const struct option_reading *r, int *argc, char **argv)
 {
+    if (r->once && check_once(r->once, *argc, argv))
+        return -1;
     int rc = ckpt_options_parse(r->library, argc, argv);
 
-    for (int i = 0; i < 2 && !rc && r->own[i].rows; i++)
+    for (int i = 0; i < OPTION_PARTS && !rc && r->own[i].rows; i++)
         rc = ckpt_option_table_parse(r->own[i].rows, r->own[i].values, argc, argv);
     return rc ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
@@ -143,7 +146,7 @@ int options_take(const struct option_reading *r, int *argc, char **argv)
 static void print_help(const struct option_reading *r)
 {
     fputs(r->usage, stdout);
-    for (int i = 0; i < 2 && r->own[i].rows; i++) {
+    for (int i = 0; i < OPTION_PARTS && r->own[i].rows; i++) {
         if (r->own[i].title)
             printf("\n%s:\n", r->own[i].title);
         ckpt_option_table_help(r->own[i].rows, stdout);
@@ -167,7 +170,7 @@ int options_reject(const struct option_reading *r, int argc, char **argv)
     const struct ckpt_option *tables[3] = {options_of_library(r->trains)};
     int n = 1;
 
-    for (int i = 0; i < 2 && r->own[i].rows; i++)
+    for (int i = 0; i < OPTION_PARTS && r->own[i].rows; i++)
         tables[n++] = r->own[i].rows;
     return ckpt_options_reject(argc, argv, n, tables) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
@@ -269,12 +272,12 @@ static bool is_path(const struct ckpt_option *row)
            (!strcmp(row->metavar, "FILE") || !strcmp(row->metavar, "DIR"));
 }
 
-static int count_rows(int n, const struct option_table *tables)
+static int count_rows(const struct option_part own[OPTION_PARTS])
 {
     int count = 0;
 
-    for (int i = 0; i < n; i++)
-        for (const struct ckpt_option *row = tables[i].rows; row->name; row++)
+    for (int i = 0; i < OPTION_PARTS && own[i].rows; i++)
+        for (const struct ckpt_option *row = own[i].rows; row->name; row++)
             count += is_compared(row);
     return count;
 }
@@ -295,17 +298,17 @@ static void fill_words(struct words *w, const struct ckpt_option *row, const voi
     snprintf(w->value, sizeof w->value, "%s", text);
 }
 
-static int fill_facts(int n, const struct option_table *tables, struct ckpt_fact *facts,
+static int fill_facts(const struct option_part own[OPTION_PARTS], struct ckpt_fact *facts,
                       struct words *words)
 {
     int at = 0;
 
-    for (int i = 0; i < n; i++) {
-        for (const struct ckpt_option *row = tables[i].rows; row->name; row++) {
+    for (int i = 0; i < OPTION_PARTS && own[i].rows; i++) {
+        for (const struct ckpt_option *row = own[i].rows; row->name; row++) {
             struct words *w = &words[at];
             if (!is_compared(row))
                 continue;
-            fill_words(w, row, tables[i].values);
+            fill_words(w, row, own[i].values);
             facts[at++] = (struct ckpt_fact){w->name, w->value, strlen(w->value)};
         }
     }
@@ -328,14 +331,14 @@ int options_alone(const struct ckpt_options *library)
                     rank, ranks);
 }
 
-int options_agree(ckpt *c, int n, const struct option_table *tables)
+int options_agree(ckpt *c, const struct option_part own[OPTION_PARTS])
 {
-    int count = count_rows(n, tables);
+    int count = count_rows(own);
     struct ckpt_fact *facts = calloc((size_t)count + 1, sizeof *facts);
     struct words *words = calloc((size_t)count + 1, sizeof *words);
     int rc = facts && words ? 0 : say_fail("no memory to compare the options of ranks");
 
-    if (!rc && ckpt_agree(c, facts, fill_facts(n, tables, facts, words)))
+    if (!rc && ckpt_agree(c, facts, fill_facts(own, facts, words)))
         rc = say_fail("%s", ckpt_error(c));
     free(facts);
     free(words);

@@ -68,10 +68,6 @@ int option_sizes(const char *option, const char *text, const char *example, int 
  * error message. */
 int option_duration(const char *option, const char *text, double *seconds);
 
-/* Refuses an option that is given twice, where the first value would be lost without a word.  Call
- * it before the options are parsed.  Returns 0, or -1 after an error message. */
-int option_once(int argc, char **argv, const char *option);
-
 /* Checks the name of a compute dtype.  Returns 0, or -1 after an error message. */
 int option_dtype(const char *option, const char *name);
 
@@ -88,6 +84,8 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
  * same files.  Returns 0, or -1 after an error message. */
 int options_alone(const struct ckpt_options *library);
 
+enum { OPTION_PARTS = 2 };
+
 /* A table of options with the struct that has their values.  title: of its section of --help; NULL:
  * the rows begin with one. */
 struct option_part {
@@ -102,18 +100,14 @@ struct option_reading {
     struct ckpt_options *library;
     bool trains; /* it has all of the library's options */
     const bool *help, *version;
-    struct option_part own[2]; /* the second may be missing */
+    struct option_part own[OPTION_PARTS]; /* the second may be missing */
+    const char *once;                     /* an option that is refused if given twice; NULL: none */
 };
 
 /* That of a program with one table, whose values o have members of these names. */
 #define OPTION_READING(o, table, usage, trains)                                                    \
     {                                                                                              \
-        usage, &(o)->library, trains, &(o)->help, &(o)->version,                                   \
-        {                                                                                          \
-            {                                                                                      \
-                NULL, table, o                                                                     \
-            }                                                                                      \
-        }                                                                                          \
+        usage, &(o)->library, trains, &(o)->help, &(o)->version, {{NULL, table, o}}, NULL          \
     }
 
 /*
@@ -128,14 +122,8 @@ int options_take(const struct option_reading *r, int *argc, char **argv);
 int options_print(const struct option_reading *r);
 int options_reject(const struct option_reading *r, int argc, char **argv);
 
-/* An option table and the struct with its values. */
-struct option_table {
-    const struct ckpt_option *rows;
-    const void *values;
-};
-
-/* Checks that all ranks have the same values; options that may differ between ranks (as --log) are
- * excluded.  Returns 0, or -1 after an error message. */
-int options_agree(ckpt *c, int n, const struct option_table *tables);
+/* Checks that all ranks have the same values of the program's own options; those that may differ
+ * between ranks (as --log) are excluded.  Returns 0, or -1 after an error message. */
+int options_agree(ckpt *c, const struct option_part own[OPTION_PARTS]);
 
 #endif

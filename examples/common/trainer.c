@@ -29,14 +29,6 @@ static bool varies(const struct trainer *t)
 
 /* ---- before the data ------------------------------------------------------------------------ */
 
-static int agree_on_options(const struct trainer *t)
-{
-    struct option_table table[TRAINER_TABLES];
-    int n = t->tables(t->run, table);
-
-    return options_agree(*t->context, n, table);
-}
-
 /* Only the first rank writes; ranks know their number after the rendezvous. */
 static int open_context(const struct trainer *t)
 {
@@ -49,7 +41,7 @@ static int open_context(const struct trainer *t)
         return say_fail("%s", ckpt_error(NULL));
     ckpt *c = *t->context;
     say_as_rank(ckpt_rank(c), ckpt_ranks(c));
-    if (agree_on_options(t) || resume_find(&t->train->state, c) ||
+    if (options_agree(c, t->reading.own) || resume_find(&t->train->state, c) ||
         (!alone && !ckpt_rank(c) && t->outputs(t->run)))
         return -1;
     if (t->train->dump && ckpt_ranks(c) > 1)
@@ -65,7 +57,7 @@ static int open_data(const struct trainer *t)
 {
     struct ckpt_fact fact[TRAINER_FACTS];
 
-    if (t->data(t->run))
+    if (t->data && t->data(t->run))
         return -1;
     int n = t->facts(t->run, fact);
     if (ckpt_agree(*t->context, fact, n))
@@ -87,6 +79,15 @@ static int make_model(const struct trainer *t)
     return 0;
 }
 
+static int fits(const struct trainer *t, bool trains)
+{
+    if (t->fits)
+        return t->fits(t->run, trains);
+    if (trains)
+        ckpt_plan_print(*t->program, stdout);
+    return 0;
+}
+
 static int compile(const struct trainer *t)
 {
     const bool trains = training_has_steps(t->train) || t->library->plan_only;
@@ -95,7 +96,7 @@ static int compile(const struct trainer *t)
 
     training_setup_begin(&setup, *t->context, trains ? all : 0,
                          t->library->plan_only && !varies(t));
-    if (t->compile(t->run, trains) || compiled_all(*t->context) || t->fits(t->run, trains))
+    if (t->compile(t->run, trains) || compiled_all(*t->context) || fits(t, trains))
         return -1;
     training_setup_end(&setup);
     return 0;
@@ -106,13 +107,12 @@ static int compile(const struct trainer *t)
 /* Notes for saved states: the number of samples, the options, the program's own. */
 static int note(const struct trainer *t, struct resume_place *place)
 {
-    struct option_table table[TRAINER_TABLES];
-    int n = t->tables(t->run, table);
+    const struct option_part *own = t->reading.own;
 
     if (resume_note_count(*t->context, t->counted, *t->samples))
         return -1;
-    for (int i = 0; i < n; i++)
-        if (resume_note(*t->context, table[i].rows, table[i].values))
+    for (int i = 0; i < OPTION_PARTS && own[i].rows; i++)
+        if (resume_note(*t->context, own[i].rows, own[i].values))
             return -1;
     return t->notes ? t->notes(t->run, place) : 0;
 }
@@ -139,7 +139,7 @@ static int open_log(const struct trainer *t)
         return 0;
     log_config_begin(t->log);
     t->describe(t->run, t->log->f);
-    log_config_end(t->log, *t->context, t->program(t->run), t->train, t->library);
+    log_config_end(t->log, *t->context, *t->program, t->train, t->library);
     return 0;
 }
 
@@ -175,10 +175,10 @@ static int train(const struct trainer *t)
                          .submitted = *t->first,
                          .ended = *t->first,
                          .log = t->log,
-                         .only = t->program(t->run),
+                         .only = *t->program,
                          .ahead = t->train->dump ? 0 : 1}; /* a dump reads the first step alone */
     int rc = run_steps(t, &s);
-    training_report(&s, t->measure ? t->measure : "loss", t->program(t->run));
+    training_report(&s, t->measure ? t->measure : "loss", *t->program);
     if (t->report)
         t->report(t->run);
     return training_save(&s, rc);
@@ -207,14 +207,13 @@ static int go(const struct trainer *t)
 /* The value of an option of the program; NULL: there is no such option, or no value. */
 static const char *value_of(const struct trainer *t, const char *name)
 {
-    struct option_table table[TRAINER_TABLES];
+    const struct option_part *own = t->reading.own;
     static char text[32];
-    int n = t->tables(t->run, table);
 
-    for (int i = 0; i < n; i++)
-        for (const struct ckpt_option *row = table[i].rows; row->name; row++)
+    for (int i = 0; i < OPTION_PARTS && own[i].rows; i++)
+        for (const struct ckpt_option *row = own[i].rows; row->name; row++)
             if (!strcmp(row->name, name))
-                return option_text(row, table[i].values, text);
+                return option_text(row, own[i].values, text);
     return NULL;
 }
 
@@ -286,7 +285,9 @@ int trainer_main(const struct trainer *t, int argc, char **argv)
 
     say_begin();
     signals_open();
-    int rc = t->parse(t->run, argc, argv);
+    int rc = options_read(&t->reading, argc, argv);
+    if (!rc)
+        rc = t->check(t->options);
     if (rc)
         rc = rc > 0 ? 0 : 2;
     else

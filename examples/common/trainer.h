@@ -11,7 +11,7 @@
 #include "outputs.h"
 #include "training.h"
 
-enum { TRAINER_TABLES = 2, TRAINER_FACTS = 8 };
+enum { TRAINER_FACTS = 8 };
 
 /*
  * What makes a trainer.  Functions get `run`.  Those that return int return 0, or -1 after an error
@@ -28,10 +28,10 @@ struct trainer {
     struct run_log *log;
 
     /* ---- options ---- */
-    /* Returns 1 if the options asked for a text, which was printed. */
-    int (*parse)(void *run, int argc, char **argv);
-    /* Sets the tables with the program's own options.  Returns their number. */
-    int (*tables)(const void *run, struct option_table table[TRAINER_TABLES]);
+    struct option_reading reading;
+    /* Checks the options that were read, and fills in what follows from them. */
+    void *options;
+    int (*check)(void *options);
     /* Checks the outputs (outputs_check); only the rank that writes does so. */
     int (*outputs)(const void *run);
     /* Runs without a context, before it is opened. */
@@ -53,9 +53,9 @@ struct trainer {
     int64_t (*parameters)(const void *run); /* all that are loaded; NULL: the trained ones */
     /* trains: the training program is needed, for steps or for --plan-only. */
     int (*compile)(void *run, bool trains);
-    /* Prints the plans, when all programs fit. */
+    /* Prints the plans, when all programs fit; NULL: prints that of training. */
     int (*fits)(void *run, bool trains);
-    ckpt_program *(*program)(const void *run); /* of training: described and profiled */
+    ckpt_program *const *program; /* of training: described and profiled; set by compile */
 
     /* ---- the state to resume ---- */
     const char *counted;    /* what the data consist of: the name of their number in states */
@@ -81,8 +81,8 @@ struct trainer {
 
 /* The members of a run r that trainer_main uses, as initializers. */
 #define TRAINER_RUN(r)                                                                             \
-    .run = &(r), .library = &(r).options.library, .train = &(r).options.train,                     \
-    .context = &(r).context, .first = &(r).first, .log = &(r).log
+    .run = &(r), .options = &(r).options, .library = &(r).options.library,                         \
+    .train = &(r).options.train, .context = &(r).context, .first = &(r).first, .log = &(r).log
 
 /* The whole program.  Returns its exit status. */
 int trainer_main(const struct trainer *t, int argc, char **argv);

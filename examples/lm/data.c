@@ -245,8 +245,9 @@ static void set_widths(struct lm_run *r)
     w[LM_PAIRS] = o->next_sentence;
 }
 
-int lm_data_open(struct lm_run *r)
+int lm_data_open(void *run)
 {
+    struct lm_run *r = run;
     const struct lm_options *o = &r->options;
     const char *data = o->data ? o->data : shipped();
     char tokens[32], rows[32];

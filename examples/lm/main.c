@@ -75,11 +75,6 @@ static int check_outputs(const void *run)
                : 0;
 }
 
-static int open_data(void *run)
-{
-    return lm_data_open(run);
-}
-
 static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
 {
     const struct lm_run *r = run;
@@ -89,11 +84,6 @@ static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
     fact[1] = (struct ckpt_fact){"number of tokens", &d->tokens.count, sizeof d->tokens.count};
     fact[2] = (struct ckpt_fact){"number of samples of --val", &v->rows, sizeof v->rows};
     return 3;
-}
-
-static int make_model(void *run)
-{
-    return lm_make_model(run);
 }
 
 static int compile(void *run, bool trains)
@@ -118,11 +108,6 @@ static int fits(void *run, bool trains)
     return 0;
 }
 
-static ckpt_program *program(const void *run)
-{
-    return ((const struct lm_run *)run)->training;
-}
-
 /* Without training steps: prints the loss of the loaded weights, or saves them in another format.
  */
 static int finish(void *run, bool trained)
@@ -144,43 +129,27 @@ static int finish(void *run, bool trained)
     return 0;
 }
 
-static int parse(void *run, int argc, char **argv)
-{
-    return lm_options_parse(&((struct lm_run *)run)->options, argc, argv);
-}
-
-static int tables(const void *run, struct option_table table[TRAINER_TABLES])
-{
-    table[0] = lm_options_table(&((const struct lm_run *)run)->options);
-    return 1;
-}
-
-static void close(void *run)
-{
-    lm_close(run);
-}
-
 int main(int argc, char **argv)
 {
     static struct lm_run r = LM_RUN_INIT;
     const struct trainer t = {TRAINER_RUN(r),
-                              .parse = parse,
-                              .tables = tables,
+                              .reading = lm_options_reading(&r.options),
+                              .check = lm_options_check,
                               .outputs = check_outputs,
-                              .data = open_data,
+                              .data = lm_data_open,
                               .facts = facts,
-                              .model = make_model,
+                              .model = lm_make_model,
                               .introduce = introduce,
                               .compile = compile,
                               .fits = fits,
-                              .program = program,
+                              .program = &r.training,
                               .counted = "samples of the data",
                               .samples = &r.data.rows,
                               .describe = lm_describe,
                               .open_steps = lm_open_steps,
                               .close_steps = lm_close_steps,
                               .finish = finish,
-                              .close = close};
+                              .close = lm_close};
 
     return trainer_main(&t, argc, argv);
 }

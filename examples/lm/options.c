@@ -71,11 +71,6 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-struct option_table lm_options_table(const struct lm_options *o)
-{
-    return (struct option_table){table, o};
-}
-
 /* ---- the model ----------------------------------------------------------------------------- */
 
 /* Whether the name is a path: it contains '/', or is a directory or a .json file. */
@@ -302,14 +297,16 @@ struct training_files lm_files(const struct lm_options *o)
         .library = &o->library, .train = &o->train, .out = o->to_hf, .out_option = "--save-hf"};
 }
 
-int lm_options_parse(struct lm_options *o, int argc, char **argv)
+struct option_reading lm_options_reading(struct lm_options *o)
 {
-    const struct option_reading reading = OPTION_READING(o, table, usage, true);
-
     *o = (struct lm_options)LM_OPTIONS_INIT;
-    int rc = options_read(&reading, argc, argv);
-    if (rc)
-        return rc;
+    return (struct option_reading)OPTION_READING(o, table, usage, true);
+}
+
+int lm_options_check(void *options)
+{
+    struct lm_options *o = options;
+
     if (lm_recover(o) ||
         dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         lm_options_config(o) || lm_options_generation(o))

@@ -90,11 +90,12 @@ struct lm_options {
               "generation_config.json's, else 1)",                                                 \
               1e-3, 1000)
 
-/*
- * Both parse the command line and fill in the model.  Return 0 to continue, 1 when nothing is left
- * to do (--help), and -1 after an error message.
+/* lm-train: sets the defaults and names what replaces them; then checks it and fills in the model.
  */
-int lm_options_parse(struct lm_options *o, int argc, char **argv);
+struct option_reading lm_options_reading(struct lm_options *o);
+int lm_options_check(void *options);
+/* lm-sample: both, and what is between them.  Returns 0 to continue, 1 when nothing is left to do
+ * (--help), and -1 after an error message. */
 int lm_sample_options_parse(struct lm_options *o, int argc, char **argv);
 
 /* Fills in the configuration: the named model with the sizes that options change.  Returns 0, or -1
@@ -123,7 +124,5 @@ const char *lm_options_tokenizer(const struct lm_options *o);
 int lm_options_check_bytes(const struct lm_options *o);
 /* The files that the options name. */
 struct training_files lm_files(const struct lm_options *o);
-/* lm-train's own options. */
-struct option_table lm_options_table(const struct lm_options *o);
 
 #endif

@@ -35,13 +35,13 @@ struct lm_run {
     }
 
 /* Frees all but the context. */
-void lm_close(struct lm_run *r);
+void lm_close(void *run);
 
 /* Opens the data that the options name.  Returns 0, or -1 after an error message. */
-int lm_data_open(struct lm_run *r);
+int lm_data_open(void *run);
 
 /* Makes the model and loads its weights, if any.  Returns 0, or -1 after an error message. */
-int lm_make_model(struct lm_run *r);
+int lm_make_model(void *run);
 
 /* Compiles all programs before the first step, so that a program that does not fit fails at once.
  */

@@ -4,8 +4,9 @@
 #include "../common/trainer.h"
 #include "run.h"
 
-int lm_make_model(struct lm_run *r)
+int lm_make_model(void *run)
 {
+    struct lm_run *r = run;
     const struct lm_options *o = &r->options;
     enum ckpt_dtype dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
 
@@ -15,8 +16,9 @@ int lm_make_model(struct lm_run *r)
     return o->train.load ? lm_load(&r->model, r->context, o->train.load, o->train.partial) : 0;
 }
 
-void lm_close(struct lm_run *r)
+void lm_close(void *run)
 {
+    struct lm_run *r = run;
     lm_decoder_close(&r->decoder);
     lm_free(&r->model);
     dataset_close(&r->data);

@@ -61,17 +61,6 @@ static void describe(const void *run, FILE *f)
 
 /* ---- what trainer_main calls ----------------------------------------------------------------- */
 
-static int parse(void *run, int argc, char **argv)
-{
-    return pt2_options_parse(&((struct pt2_run *)run)->options, argc, argv);
-}
-
-static int tables(const void *run, struct option_table table[TRAINER_TABLES])
-{
-    table[0] = pt2_options_table(&((const struct pt2_run *)run)->options);
-    return 1;
-}
-
 static const char *file_only(const char *path)
 {
     struct stat st;
@@ -122,18 +111,6 @@ static int check_outputs(const void *run)
                : 0;
 }
 
-static int prepare(void *run)
-{
-    return pt2_prepare(run);
-}
-
-/* The headers of the files were read before the context was there. */
-static int open_data(void *run)
-{
-    (void)run;
-    return 0;
-}
-
 static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
 {
     const struct pt2_run *r = run;
@@ -142,28 +119,6 @@ static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
     fact[1] = (struct ckpt_fact){"number of samples of --val", &r->validation.rows,
                                  sizeof r->validation.rows};
     return 2;
-}
-
-static int make_model(void *run)
-{
-    return pt2_make_model(run);
-}
-
-static int compile(void *run, bool trains)
-{
-    return pt2_compile(run, trains);
-}
-
-static int fits(void *run, bool trains)
-{
-    if (trains)
-        ckpt_plan_print(((struct pt2_run *)run)->training, stdout);
-    return 0;
-}
-
-static ckpt_program *program(const void *run)
-{
-    return ((const struct pt2_run *)run)->training;
 }
 
 /* Without training steps: the loss of the weights as they are. */
@@ -200,17 +155,15 @@ int main(int argc, char **argv)
 {
     static struct pt2_run r;
     const struct trainer t = {TRAINER_RUN(r),
-                              .parse = parse,
-                              .tables = tables,
+                              .reading = pt2_options_reading(&r.options),
+                              .check = pt2_options_check,
                               .outputs = check_outputs,
-                              .before = prepare,
-                              .data = open_data,
+                              .before = pt2_prepare,
                               .facts = facts,
-                              .model = make_model,
+                              .model = pt2_make_model,
                               .introduce = introduce,
-                              .compile = compile,
-                              .fits = fits,
-                              .program = program,
+                              .compile = pt2_compile,
+                              .program = &r.training,
                               .counted = "samples of the data",
                               .samples = &r.data.rows,
                               .describe = describe,

@@ -161,8 +161,9 @@ static int check_trained(const struct pt2_run *r)
                           o->model);
 }
 
-int pt2_make_model(struct pt2_run *r)
+int pt2_make_model(void *run)
 {
+    struct pt2_run *r = run;
     const struct pt2_options *o = &r->options;
 
     if (ckpt_import_open(r->context, o->model, &r->model))

@@ -76,11 +76,6 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-struct option_table pt2_options_table(const struct pt2_options *o)
-{
-    return (struct option_table){table, o};
-}
-
 struct training_files pt2_files(const struct pt2_options *o)
 {
     return (struct training_files){.library = &o->library, .train = &o->train};
@@ -154,17 +149,19 @@ int pt2_options_check_batch(const struct pt2_options *o)
     return 0;
 }
 
-int pt2_options_parse(struct pt2_options *o, int argc, char **argv)
+struct option_reading pt2_options_reading(struct pt2_options *o)
 {
-    const struct option_reading reading = OPTION_READING(o, table, usage, true);
-
     *o = (struct pt2_options){.alpha = -1,
                               .frozen = "model",
                               .train = {TRAINING_DEFAULTS, .weight_decay = 0.01, .beta2 = 0.999},
                               .library = CKPT_OPTIONS_INIT};
-    int rc = options_read(&reading, argc, argv);
-    if (rc)
-        return rc;
+    return (struct option_reading)OPTION_READING(o, table, usage, true);
+}
+
+int pt2_options_check(void *options)
+{
+    struct pt2_options *o = options;
+
     training_preset(&o->train, 0, 1000, 0, 1e-4);
     return check(o);
 }

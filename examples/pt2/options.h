@@ -27,13 +27,11 @@ struct pt2_options {
 /* The files that the options name. */
 struct training_files pt2_files(const struct pt2_options *o);
 
-/* Returns 0 to go on, 1 to exit (--help) and -1 after an error message. */
-int pt2_options_parse(struct pt2_options *o, int argc, char **argv);
+/* Sets the defaults, and names what replaces them; then checks it. */
+struct option_reading pt2_options_reading(struct pt2_options *o);
+int pt2_options_check(void *options);
 
 /* Checks the batch, once the archive has said what it can be. */
 int pt2_options_check_batch(const struct pt2_options *o);
-
-/* The program's own options. */
-struct option_table pt2_options_table(const struct pt2_options *o);
 
 #endif

@@ -269,8 +269,9 @@ static int settle_batch(struct pt2_run *r)
     return 0;
 }
 
-int pt2_prepare(struct pt2_run *r)
+int pt2_prepare(void *run)
 {
+    struct pt2_run *r = run;
     const struct pt2_options *o = &r->options;
 
     if (signature_read(&r->signature, o) || loss_read(&r->loss, &r->signature, o->loss) ||

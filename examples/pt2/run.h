@@ -38,11 +38,11 @@ struct pt2_run {
 
 /* Reads the archive's inputs and the headers of the data, and settles the batch.  Returns 0, or -1
  * after an error message. */
-int pt2_prepare(struct pt2_run *r);
+int pt2_prepare(void *run);
 
 /* Makes the parameters, as the options say which of them are trained and how they are stored.
  * Returns 0, or -1 after an error message. */
-int pt2_make_model(struct pt2_run *r);
+int pt2_make_model(void *run);
 /* After a step: names adapters that have not changed, because no product reads their weight.
  * Returns 0, or -1 after an error message. */
 int pt2_check_adapters(const struct pt2_run *r);
@@ -52,7 +52,7 @@ ckpt_optimizer *pt2_optimizer(const struct pt2_run *r);
 int pt2_save(struct pt2_run *r);
 
 /* Compiles the programs.  Returns 0, or -1 after an error message. */
-int pt2_compile(struct pt2_run *r, bool trains);
+int pt2_compile(void *run, bool trains);
 /* Measures the loaded weights.  Returns 0, or -1 after an error message. */
 int pt2_measure(struct pt2_run *r, double *loss);
 /* Callbacks of struct trainer, which describes them. */

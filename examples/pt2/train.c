@@ -93,8 +93,9 @@ static ckpt_tensor record_measuring(ckpt_tape *t, int64_t batch, void *user)
     return record(user, t, batch, false);
 }
 
-int pt2_compile(struct pt2_run *r, bool trains)
+int pt2_compile(void *run, bool trains)
 {
+    struct pt2_run *r = run;
     const int64_t batch = r->options.train.batch;
     const ckpt_optimizer *optimizer = trains ? pt2_optimizer(r) : NULL;
     int rc = 0;

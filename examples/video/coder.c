@@ -38,7 +38,8 @@ int video_coder_parse(struct video_coder *k, const struct autoencoder *kind,
     struct video_coder_options *o = &k->options;
     const struct option_reading reading = {
         usage,    &o->library, false,
-        &o->help, &o->version, {{"Options", table, owner}, {"The model", table_of_coder, o}}};
+        &o->help, &o->version, {{"Options", table, owner}, {"The model", table_of_coder, o}},
+        NULL};
     int rc = options_read(&reading, argc, argv);
 
     if (rc)

@@ -105,11 +105,6 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-struct option_table video_options_table(const struct video_options *o)
-{
-    return (struct option_table){table, o};
-}
-
 /* A cache and a file of features record their sizes and prompts: options beside them would be
  * ignored, so they are refused. */
 static int check_data(struct video_options *o)
@@ -234,17 +229,21 @@ struct training_files video_training_files(const struct video_options *o)
         .library = &o->library, .train = &o->train, .out = o->library.plan_only ? NULL : o->out};
 }
 
-int video_options_parse(struct video_options *o, const struct video_model *m, int argc, char **argv)
+struct option_reading video_options_reading(struct video_options *o, const struct video_model *m)
 {
-    const struct option_reading reading = OPTION_READING(o, table, m->train_usage, true);
+    struct option_reading reading = OPTION_READING(o, table, m->train_usage, true);
 
+    reading.once = "load";
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;
-    if (option_once(argc, argv, "load"))
-        return -1;
-    int rc = options_read(&reading, argc, argv);
-    if (rc)
-        return rc;
+    return reading;
+}
+
+int video_options_check(void *options)
+{
+    struct video_options *o = options;
+    const struct video_model *m = o->net.model;
+
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||

@@ -110,10 +110,12 @@ struct video_options {
             "seed of the initial noise of sampling (default 0)"),                                  \
         RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 8)", 0.1, 240)
 
-/* Read the command line and the config.json of the model.  Return 0 to go on, 1 to exit (--help)
- * and -1 after an error message. */
-int video_options_parse(struct video_options *o, const struct video_model *m, int argc,
-                        char **argv);
+/* Of training: sets the defaults and names what replaces them; then checks it and reads the
+ * config.json of the model. */
+struct option_reading video_options_reading(struct video_options *o, const struct video_model *m);
+int video_options_check(void *options);
+/* Of sampling: both, and what is between them.  Returns 0 to go on, 1 to exit (--help) and -1 after
+ * an error message. */
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
                                char **argv);
 
@@ -135,8 +137,5 @@ const char *video_weights(const struct video_options *o, char path[VIDEO_PATH]);
 
 /* Reads --size.  Returns 0, or -1 after an error message. */
 int video_take_size(struct video_options *o);
-
-/* The program's own options. */
-struct option_table video_options_table(const struct video_options *o);
 
 #endif

@@ -12,7 +12,6 @@ struct video_validation;
 struct video_watch;
 
 struct video_run {
-    const struct video_model *kind;
     struct video_options options;
     struct video_data data;
     ckpt *context;

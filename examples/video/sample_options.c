@@ -75,15 +75,14 @@ static int check(struct video_options *o)
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
                                char **argv)
 {
-    const struct option_reading reading = OPTION_READING(o, table, m->sample_usage, false);
+    struct option_reading reading = OPTION_READING(o, table, m->sample_usage, false);
 
+    reading.once = "load";
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;
     o->frames = m->frames;
     o->height = m->height;
     o->width = m->width;
-    if (option_once(argc, argv, "load"))
-        return -1;
     int rc = options_read(&reading, argc, argv);
     if (rc)
         return rc;

@@ -113,22 +113,10 @@ static int compile(void *run, bool trains)
                : 0;
 }
 
-static int fits(void *run, bool trains)
-{
-    if (trains)
-        ckpt_plan_print(((struct video_run *)run)->training, stdout);
-    return 0;
-}
-
 static int note(void *run, struct resume_place *place)
 {
     (void)place; /* the number of steps gives it */
     return video_note_adapters(run);
-}
-
-static ckpt_program *program(const void *run)
-{
-    return ((const struct video_run *)run)->training;
 }
 
 static void report(const void *run)
@@ -144,19 +132,6 @@ static int merge(void *run, bool trained)
     return r->options.merge ? video_merge_adapters(r, r->options.merge) : 0;
 }
 
-static int parse(void *run, int argc, char **argv)
-{
-    struct video_run *r = run;
-
-    return video_options_parse(&r->options, r->kind, argc, argv);
-}
-
-static int tables(const void *run, struct option_table table[TRAINER_TABLES])
-{
-    table[0] = video_options_table(&((const struct video_run *)run)->options);
-    return 1;
-}
-
 static void close(void *run)
 {
     struct video_run *r = run;
@@ -166,7 +141,7 @@ static void close(void *run)
     video_validation_close(r->validation);
     video_data_close(&r->data);
     video_lora_close(&r->options.lora);
-    r->kind->close(&r->options.net);
+    r->options.net.model->close(&r->options.net);
 }
 
 int video_train(const struct video_model *m, int argc, char **argv)
@@ -176,10 +151,9 @@ int video_train(const struct video_model *m, int argc, char **argv)
     static struct video_images images = {.seed = 0};
     static struct video_validation validation = {.batch = {.run = NULL}};
     static struct video_run r = {.watch = &watch, .images = &images, .validation = &validation};
-    r.kind = m;
     const struct trainer t = {TRAINER_RUN(r),
-                              .parse = parse,
-                              .tables = tables,
+                              .reading = video_options_reading(&r.options, m),
+                              .check = video_options_check,
                               .outputs = check_outputs,
                               .before = encode_prompts,
                               .data = open_data,
@@ -188,8 +162,7 @@ int video_train(const struct video_model *m, int argc, char **argv)
                               .introduce = introduce,
                               .parameters = parameters,
                               .compile = compile,
-                              .fits = fits,
-                              .program = program,
+                              .program = &r.training,
                               .counted = "samples of the data",
                               .samples = &r.data.rows,
                               .notes = note,

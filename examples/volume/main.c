@@ -66,17 +66,6 @@ static void introduce(const void *run)
 
 /* ---- what trainer_main calls ----------------------------------------------------------------- */
 
-static int parse(void *run, int argc, char **argv)
-{
-    return volume_options_parse(&((struct volume_run *)run)->options, argc, argv);
-}
-
-static int tables(const void *run, struct option_table table[TRAINER_TABLES])
-{
-    table[0] = volume_options_table(&((const struct volume_run *)run)->options);
-    return 1;
-}
-
 static int check_outputs(const void *run)
 {
     const struct volume_options *o = &((const struct volume_run *)run)->options;
@@ -111,18 +100,6 @@ static int compile(void *run, bool trains)
     return trains ? volume_compile(run) : 0;
 }
 
-static int fits(void *run, bool trains)
-{
-    if (trains)
-        ckpt_plan_print(((struct volume_run *)run)->training, stdout);
-    return 0;
-}
-
-static ckpt_program *program(const void *run)
-{
-    return ((const struct volume_run *)run)->training;
-}
-
 static void close(void *run)
 {
     volume_set_close(&((struct volume_run *)run)->data);
@@ -132,16 +109,15 @@ int main(int argc, char **argv)
 {
     static struct volume_run r;
     const struct trainer t = {TRAINER_RUN(r),
-                              .parse = parse,
-                              .tables = tables,
+                              .reading = volume_options_reading(&r.options),
+                              .check = volume_options_check,
                               .outputs = check_outputs,
                               .data = open_data,
                               .facts = facts,
                               .model = make_model,
                               .introduce = introduce,
                               .compile = compile,
-                              .fits = fits,
-                              .program = program,
+                              .program = &r.training,
                               .counted = "volumes of the data",
                               .samples = &r.data.n,
                               .describe = volume_describe,

@@ -46,11 +46,6 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-struct option_table volume_options_table(const struct volume_options *o)
-{
-    return (struct option_table){table, o};
-}
-
 struct training_files volume_files(const struct volume_options *o)
 {
     return (struct training_files){.library = &o->library, .train = &o->train};
@@ -95,10 +90,8 @@ static const char *directory(void)
     return name && name[0] ? name : "/tmp";
 }
 
-int volume_options_parse(struct volume_options *o, int argc, char **argv)
+struct option_reading volume_options_reading(struct volume_options *o)
 {
-    const struct option_reading reading = OPTION_READING(o, table, usage, true);
-
     *o = (struct volume_options){.levels = 5,
                                  .width = 32,
                                  .widest = 320,
@@ -107,9 +100,13 @@ int volume_options_parse(struct volume_options *o, int argc, char **argv)
                                  .foreground = 0.3333,
                                  .train = {TRAINING_DEFAULTS, .weight_decay = 1e-5, .beta2 = 0.95},
                                  .library = CKPT_OPTIONS_INIT};
-    int rc = options_read(&reading, argc, argv);
-    if (rc)
-        return rc;
+    return (struct option_reading)OPTION_READING(o, table, usage, true);
+}
+
+int volume_options_check(void *options)
+{
+    struct volume_options *o = options;
+
     training_preset(&o->train, 2, 1000, 20, 3e-4);
     return dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) || check(o)
                ? -1

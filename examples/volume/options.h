@@ -28,10 +28,8 @@ struct volume_options {
 /* The files that the options name. */
 struct training_files volume_files(const struct volume_options *o);
 
-/* Returns 0 to go on, 1 to exit (--help) and -1 after an error message. */
-int volume_options_parse(struct volume_options *o, int argc, char **argv);
-
-/* The program's own options. */
-struct option_table volume_options_table(const struct volume_options *o);
+/* Sets the defaults, and names what replaces them; then checks it. */
+struct option_reading volume_options_reading(struct volume_options *o);
+int volume_options_check(void *options);
 
 #endif

@@ -63,7 +63,7 @@ struct encode {
 
 /* Returns 0 to go on, 1 to exit and -1 after an error message. */
 int encode_options_parse(struct encode_options *o, int argc, char **argv);
-int encode_options_agree(const struct encode_options *o, ckpt *c);
+int encode_options_agree(struct encode_options *o, ckpt *c);
 
 /* The number of rows of a shard, and its first row. */
 int64_t encode_shard_rows(const struct encode *e, int64_t shard, int64_t *first);

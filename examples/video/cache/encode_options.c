@@ -146,16 +146,16 @@ static int check(struct encode_options *o)
                : 0;
 }
 
-int encode_options_agree(const struct encode_options *o, ckpt *c)
+int encode_options_agree(struct encode_options *o, ckpt *c)
 {
-    return options_agree(c, 1, &(struct option_table){table, o});
+    return options_agree(c, (struct option_part[OPTION_PARTS]){{NULL, table, o}});
 }
 
 int encode_options_parse(struct encode_options *o, int argc, char **argv)
 {
     struct stdit_options *s = &o->stdit;
-    const struct option_reading reading = {usage,    &s->library, false,
-                                           &s->help, &s->version, {{NULL, table, o}}};
+    const struct option_reading reading = {usage,       &s->library,        false, &s->help,
+                                           &s->version, {{NULL, table, o}}, NULL};
 
     *o = (struct encode_options){.stdit = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
     s->dtype = "bf16"; /* nothing is trained, so no error of rounding adds up */

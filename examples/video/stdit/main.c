@@ -141,7 +141,9 @@ static int compile(void *run, bool trains)
     if (o->video_dir && !o->library.plan_only &&
         loader_hold_open(&r->hold, &o->loader, videos_largest(&r->data.videos)))
         return -1;
-    return stdit_compile(r, trains ? compile_steps : NULL);
+    int rc = stdit_compile(r, trains ? compile_steps : NULL);
+    r->training = r->data.shape->training;
+    return rc;
 }
 
 static int fits(void *run, bool trains)
@@ -158,11 +160,6 @@ static int fits(void *run, bool trains)
         return -1;
     loader_hold_close(&r->hold);
     return 0;
-}
-
-static ckpt_program *program(const void *run)
-{
-    return ((const struct stdit_run *)run)->data.shape->training;
 }
 
 /* ---- the run ------------------------------------------------------------------------------- */
@@ -200,17 +197,6 @@ static int finish(void *run, bool trained)
     return r->options.sample_steps > 0 && !ckpt_stop_requested(r->context) ? stdit_sample(r) : 0;
 }
 
-static int parse(void *run, int argc, char **argv)
-{
-    return stdit_options_parse(&((struct stdit_run *)run)->options, argc, argv);
-}
-
-static int tables(const void *run, struct option_table table[TRAINER_TABLES])
-{
-    table[0] = stdit_options_table(&((const struct stdit_run *)run)->options);
-    return 1;
-}
-
 static void close(void *run)
 {
     stdit_validation_close(run);
@@ -221,8 +207,8 @@ int main(int argc, char **argv)
 {
     static struct stdit_run r;
     const struct trainer t = {TRAINER_RUN(r),
-                              .parse = parse,
-                              .tables = tables,
+                              .reading = stdit_options_reading(&r.options),
+                              .check = stdit_options_check,
                               .outputs = check_outputs,
                               .varies = has_buckets,
                               .data = open_data,
@@ -231,7 +217,7 @@ int main(int argc, char **argv)
                               .introduce = introduce,
                               .compile = compile,
                               .fits = fits,
-                              .program = program,
+                              .program = &r.training,
                               .counted = "clips of the data",
                               .samples = &r.data.rows,
                               .notes = notes,

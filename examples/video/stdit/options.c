@@ -106,11 +106,6 @@ static const struct preset presets[] = {
     {"3B/2", 1872, 26, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
 };
 
-struct option_table stdit_options_table(const struct stdit_options *o)
-{
-    return (struct option_table){table, o};
-}
-
 int stdit_fill_preset(struct stdit_options *o)
 {
     const struct preset *p = NULL;
@@ -295,15 +290,17 @@ static int check_files(const struct stdit_options *o, bool out)
     return 0;
 }
 
-int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
+struct option_reading stdit_options_reading(struct stdit_options *o)
 {
-    const struct option_reading reading = OPTION_READING(o, table, usage, true);
-
     *o = (struct stdit_options)STDIT_OPTIONS_INIT;
     o->library.vram = NO_VRAM;
-    int rc = options_read(&reading, argc, argv);
-    if (rc)
-        return rc;
+    return (struct option_reading)OPTION_READING(o, table, usage, true);
+}
+
+int stdit_options_check(void *options)
+{
+    struct stdit_options *o = options;
+
     if (dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note))
         return -1;
     bool out = o->out != NULL;

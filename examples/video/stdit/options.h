@@ -72,24 +72,21 @@ struct stdit_options {
         "with bf16: do not round the timestep (Open-Sora 1.2 does)"),                              \
         DTYPE_ROW
 
-/* Parts of stdit_options_parse, for a program with its own table; all return 0, or -1 after a
+/* Parts of stdit_options_check, for a program with its own table; all return 0, or -1 after a
  * sentence. */
 int stdit_fill_preset(struct stdit_options *o);
 int stdit_check_size(struct stdit_options *o);
 int stdit_check_model(const struct stdit_options *o);
 
-/*
- * Parses the command line and fills in the preset.  Returns 0 to continue, 1 if the program is done
- * (--help) and -1 after printing a sentence.
- */
-int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
+/* Sets the defaults, and names what replaces them; then checks it and fills in the preset. */
+struct option_reading stdit_options_reading(struct stdit_options *o);
+int stdit_options_check(void *options);
 /* The files named by the options; out only if something is written to it. */
 struct training_files stdit_files(const struct stdit_options *o);
 /* Default directory of frames. */
 #define STDIT_OUT "stdit-out"
-/* stdit-train's own options. */
-struct option_table stdit_options_table(const struct stdit_options *o);
-/* As stdit_options_parse, for stdit-sample. */
+/* Reads and checks those of stdit-sample.  Returns 0 to continue, 1 if the program is done (--help)
+ * and -1 after printing a sentence. */
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
 
 #endif

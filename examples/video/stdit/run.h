@@ -23,6 +23,7 @@ struct stdit_run {
     struct stdit_data data;
     struct stdit model;
     ckpt *context;
+    ckpt_program *training;      /* that of the first shape */
     ckpt_program *sampling;      /* the context's; NULL: not requested */
     bool given;                  /* sampled clips have given frames */
     struct stdit_script *script; /* of stdit-sample, borrowed */

@@ -78,7 +78,8 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
     struct vae_coder_options *o = &k->options;
     const struct option_reading reading = {
         usage,    &o->library, false,
-        &o->help, &o->version, {{NULL, table, o}, {"The model", vae_model_table, &o->model}}};
+        &o->help, &o->version, {{NULL, table, o}, {"The model", vae_model_table, &o->model}},
+        NULL};
 
     *k = (struct vae_coder){.options = {.model = VAE_MODEL_OPTIONS_INIT,
                                         .part = CKPT_AUTO,

@@ -91,6 +91,7 @@ static int compile(void *run, bool trains)
         return -1;
     if (trains && vae_compile(r))
         return -1;
+    r->training = r->program[o->n_lengths - 1].program;
     return o->train.dump ? 0 : vae_reconstruct_compile(r);
 }
 
@@ -104,13 +105,6 @@ static int fits(void *run, bool trains)
         return -1;
     loader_hold_close(&r->hold);
     return 0;
-}
-
-static ckpt_program *program(const void *run)
-{
-    const struct vae_run *r = run;
-
-    return r->program[r->options.n_lengths - 1].program;
 }
 
 static int resumed(void *run, struct resume_place *place)
@@ -169,16 +163,6 @@ static int make_model(void *run)
 
 /* ---- the program --------------------------------------------------------------------------- */
 
-static int parse(void *run, int argc, char **argv)
-{
-    return vae_options_parse(&((struct vae_run *)run)->options, argc, argv);
-}
-
-static int tables(const void *run, struct option_table table[TRAINER_TABLES])
-{
-    return vae_options_tables(&((const struct vae_run *)run)->options, table);
-}
-
 static void close(void *run)
 {
     struct vae_run *r = run;
@@ -194,8 +178,8 @@ int main(int argc, char **argv)
 {
     static struct vae_run r;
     const struct trainer t = {TRAINER_RUN(r),
-                              .parse = parse,
-                              .tables = tables,
+                              .reading = vae_options_reading(&r.options),
+                              .check = vae_options_check,
                               .outputs = check_outputs,
                               .data = open_data,
                               .facts = facts,
@@ -203,7 +187,7 @@ int main(int argc, char **argv)
                               .introduce = introduce,
                               .compile = compile,
                               .fits = fits,
-                              .program = program,
+                              .program = &r.training,
                               .counted = "clips of the data",
                               .samples = &r.data.rows,
                               .resumed = resumed,

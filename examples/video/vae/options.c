@@ -242,19 +242,8 @@ static int check_files(const struct vae_options *o)
     return 0;
 }
 
-int vae_options_tables(const struct vae_options *o, struct option_table tables[2])
+struct option_reading vae_options_reading(struct vae_options *o)
 {
-    tables[0] = (struct option_table){vae_model_table, &o->model};
-    tables[1] = (struct option_table){table, o};
-    return 2;
-}
-
-int vae_options_parse(struct vae_options *o, int argc, char **argv)
-{
-    const struct option_reading reading = {
-        usage,    &o->library, true,
-        &o->help, &o->version, {{"The model", vae_model_table, &o->model}, {NULL, table, o}}};
-
     *o = (struct vae_options){.model = VAE_MODEL_OPTIONS_INIT,
                               .stage = 3,
                               .image_share = -1,
@@ -268,9 +257,16 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
                               .codebook_decay = UNSET,
                               .commitment = UNSET,
                               .library = CKPT_OPTIONS_INIT};
-    int rc = options_read(&reading, argc, argv);
-    if (rc)
-        return rc;
+    return (struct option_reading){
+        usage,    &o->library, true,
+        &o->help, &o->version, {{"The model", vae_model_table, &o->model}, {NULL, table, o}},
+        NULL};
+}
+
+int vae_options_check(void *options)
+{
+    struct vae_options *o = options;
+
     if (dtype_select(&o->model.dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
         check_lengths(o) ||

@@ -42,10 +42,8 @@ struct vae_options {
 /* The files named by the options; out only if something is written to it. */
 struct training_files vae_files(const struct vae_options *o);
 
-/* Returns 0 to continue, 1 if the program is done (--help) and -1 after printing a sentence. */
-int vae_options_parse(struct vae_options *o, int argc, char **argv);
-
-/* Sets the two tables of the program's own options.  Returns their number. */
-int vae_options_tables(const struct vae_options *o, struct option_table tables[2]);
+/* Sets the defaults, and names what replaces them; then checks it. */
+struct option_reading vae_options_reading(struct vae_options *o);
+int vae_options_check(void *options);
 
 #endif

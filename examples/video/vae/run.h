@@ -47,6 +47,7 @@ struct vae_run {
     struct vae_lpips lpips;         /* with options.lpips */
     struct vae_quantizer quantizer; /* with options.vq */
     ckpt *context;
+    ckpt_program *training;                       /* of the longest clips */
     int64_t trainable;                            /* parameters that are trained */
     int64_t first;                                /* steps of the resumed runs */
     struct vae_program program[VAE_MOST_LENGTHS]; /* one for each options.length */
