@@ -39,8 +39,10 @@ static int open_noise(struct video_data *d, const struct video_options *o)
             height = o->height ? o->height : m->height;
     struct video_geometry *g = &d->geometry;
 
-    *g = (struct video_geometry){video_whole_frames(c, video_latent_frames(c, frames)),
-                                 height / VIDEO_FACTOR, width / VIDEO_FACTOR, c->text_tokens};
+    *g = (struct video_geometry){.frames = video_whole_frames(c, video_latent_frames(c, frames)),
+                                 .height = height / VIDEO_FACTOR,
+                                 .width = width / VIDEO_FACTOR,
+                                 .tokens = c->text_tokens};
     d->noise = true;
     d->rows = o->library.plan_only ? 1 : o->train.samples;
     d->z = MEMORY_FOR(sizeof *d->z, d->rows, video_data_z(d));
@@ -77,7 +79,8 @@ static int read_features(struct video_data *d, ckpt_file *f, const char *path)
     if (!d->y)
         return -1;
     d->rows = z[0];
-    d->geometry = (struct video_geometry){z[2], z[3], z[4], y[1]};
+    d->geometry =
+        (struct video_geometry){.frames = z[2], .height = z[3], .width = z[4], .tokens = y[1]};
     int64_t image[] = {z[0], z[1], 1, z[3], z[4]};
     if (c->has_image && !(d->image = tensor_read(f, path, "image", 5, image)))
         return -1;

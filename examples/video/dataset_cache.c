@@ -40,7 +40,10 @@ static int take_shape(struct video_data *d, const char *path)
     const int64_t *shape = c->row[d->cached[0]].shape;
 
     d->repeats = shape[1] % d->sizes->patch_frames != 0;
-    d->geometry = (struct video_geometry){shape[1] + d->repeats, shape[2], shape[3], c->tokens};
+    d->geometry = (struct video_geometry){.frames = shape[1] + d->repeats,
+                                          .height = shape[2],
+                                          .width = shape[3],
+                                          .tokens = c->tokens};
     if (!c->tokens)
         return say_fail("%s: has no text; video-encode --text-encoder encodes it", path);
     if (shape[0] != d->sizes->channels || c->width != d->sizes->text_width)

@@ -179,8 +179,10 @@ static int take_shape(struct video_data *d)
     if (rc < 0)
         return -1;
     d->repeats = video.shape[1] % d->sizes->patch_frames != 0;
-    d->geometry = (struct video_geometry){video.shape[1] + d->repeats, video.shape[2],
-                                          video.shape[3], text.shape[text.ndim - 2]};
+    d->geometry = (struct video_geometry){.frames = video.shape[1] + d->repeats,
+                                          .height = video.shape[2],
+                                          .width = video.shape[3],
+                                          .tokens = text.shape[text.ndim - 2]};
     return check_latents(d, latents, &video) || check_text(d, prompt, &text) ? -1 : 0;
 }
 

@@ -17,9 +17,12 @@
 
 enum { VIDEO_FACTOR = 8 /* pixels along the side of a latent, in all models */ };
 
-/* The shape of one program: latent frames, rows, columns, and tokens of a prompt. */
+/* The shape that a program is recorded for. */
 struct video_geometry {
-    int64_t frames, height, width, tokens;
+    int64_t frames, height, width;    /* of the latents (or of the clip, in pixel space) */
+    int64_t tokens;                   /* of a prompt */
+    double pixel_height, pixel_width; /* of the video that was encoded; 0: not known */
+    int64_t pixel_frames;             /* its frames; 0: computed from the latent frames */
 };
 
 /* The part of a configuration that the programs read. */

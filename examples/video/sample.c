@@ -79,8 +79,10 @@ int video_sampler_size(struct video_sampler *s)
     const struct video_sizes *c = &o->net.sizes;
     int64_t latents = video_latent_frames(c, o->frames);
 
-    struct video_geometry g = {video_whole_frames(c, latents), o->height / VIDEO_FACTOR,
-                               o->width / VIDEO_FACTOR, c->text_tokens};
+    struct video_geometry g = {.frames = video_whole_frames(c, latents),
+                               .height = o->height / VIDEO_FACTOR,
+                               .width = o->width / VIDEO_FACTOR,
+                               .tokens = c->text_tokens};
 
     video_sampler_shape(s, &g, g.frames != latents);
     return o->net.model->check(&o->net, &g);

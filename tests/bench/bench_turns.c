@@ -21,7 +21,7 @@ enum { MOST = 32, TOKENS = 300, STEPS = 60, WARM = 3 };
 
 struct bucket {
     const struct stdit *model;
-    struct stdit_geometry geometry;
+    struct video_geometry geometry;
     int64_t batch;
     ckpt_program *program;
     double alone; /* seconds of a step behind one of its own */
@@ -36,7 +36,7 @@ static int fail(const char *sentence)
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct bucket *b = user;
-    const struct stdit_geometry *g = &b->geometry;
+    const struct video_geometry *g = &b->geometry;
     int64_t z[] = {batch, 4, g->frames, g->height, g->width};
     int64_t y[] = {batch, TOKENS, b->model->config.caption_channels};
     struct stdit_inputs in = {0};
@@ -58,7 +58,7 @@ static bool read_bucket(struct bucket *b, const char *text, const struct stdit *
     if (sscanf(text, "%lldx%lldx%lldx%lld", &n[0], &n[1], &n[2], &n[3]) != 4)
         return false;
     *b = (struct bucket){.model = model, .batch = n[0]};
-    b->geometry = (struct stdit_geometry){.frames = n[1],
+    b->geometry = (struct video_geometry){.frames = n[1],
                                           .height = n[2],
                                           .width = n[3],
                                           .tokens = TOKENS,

@@ -118,8 +118,10 @@ static void open_step(struct step *s, enum ckpt_dtype dtype, int64_t vram, int64
     assert_int_equal(ckpt_file_open(&s->file, reference(path, s->name, "/expected.safetensors")),
                      0);
     struct tensor z = read_tensor(s->inputs, "z");
-    s->geometry = (struct video_geometry){z.entry.shape[2], z.entry.shape[3], z.entry.shape[4],
-                                          config.text_tokens};
+    s->geometry = (struct video_geometry){.frames = z.entry.shape[2],
+                                          .height = z.entry.shape[3],
+                                          .width = z.entry.shape[4],
+                                          .tokens = config.text_tokens};
     free(z.data);
     assert_int_equal(cogvideo_check_geometry(&config, &s->geometry), 0);
     if (ckpt_compile(s->context, record, s, ckpt_adamw(s->context, &adamw), BATCH, &s->program))
@@ -358,7 +360,7 @@ static void test_count(void **state)
 static void test_places(void **state)
 {
     struct cogvideo_config c = published(48, 42, 16, false, 0);
-    struct video_geometry g = {1, 60, 90, 3};
+    struct video_geometry g = {.frames = 1, .height = 60, .width = 90, .tokens = 3};
     const int64_t half = 32, last = 3 + 30 * 45 - 1;
     float *table = malloc((size_t)(last + 1) * half * 2 * sizeof *table);
     (void)state;
@@ -368,7 +370,8 @@ static void test_places(void **state)
         assert_true(table[2 * k] == 1 && table[2 * k + 1] == 0);
     assert_true(fabs((double)table[(last * half + 8) * 2] - cos(29)) < 1e-6);
     assert_true(fabs((double)table[(last * half + 20) * 2 + 1] - sin(44)) < 1e-6);
-    g = (struct video_geometry){1, 60, 60, 0}; /* 30 x 30: columns from 8 on */
+    g = (struct video_geometry){
+        .frames = 1, .height = 60, .width = 60, .tokens = 0}; /* 30 x 30: columns from 8 on */
     cogvideo_rotary_table(&c, &g, table);
     assert_true(fabs((double)table[20 * 2] - cos(8)) < 1e-6);
     assert_true(fabs((double)table[(29 * half + 20) * 2] - cos(38 * 29. / 30)) < 1e-5);
@@ -411,19 +414,19 @@ static void test_wrong_configs(void **state)
     refuse_config(CLASS ", \"use_learned_positional_embeddings\": true}");
     assert_int_equal(cogvideo_config_read(&c, "/nothing/here"), -1);
     assert_int_equal(cogvideo_config_read(&c, reference(path, "5b-i2v", "")), 0);
-    struct video_geometry g = {3, 8, 12, 5};
+    struct video_geometry g = {.frames = 3, .height = 8, .width = 12, .tokens = 5};
     assert_int_equal(cogvideo_check_geometry(&c, &g), 0);
     g.frames = 2;
     assert_int_equal(cogvideo_check_geometry(&c, &g), -1);
     assert_int_equal(cogvideo_config_read(&c, reference(path, "15", "")), 0);
-    g = (struct video_geometry){3, 8, 12, 5};
+    g = (struct video_geometry){.frames = 3, .height = 8, .width = 12, .tokens = 5};
     assert_int_equal(cogvideo_check_geometry(&c, &g), -1);
-    g = (struct video_geometry){2, 7, 12, 5};
+    g = (struct video_geometry){.frames = 2, .height = 7, .width = 12, .tokens = 5};
     assert_int_equal(cogvideo_check_geometry(&c, &g), -1);
-    g = (struct video_geometry){2, 22, 12, 5};
+    g = (struct video_geometry){.frames = 2, .height = 22, .width = 12, .tokens = 5};
     assert_int_equal(cogvideo_check_geometry(&c, &g), -1);
     assert_int_equal(cogvideo_config_read(&c, reference(path, "2b", "")), 0);
-    g = (struct video_geometry){1, 2, 2, 4};
+    g = (struct video_geometry){.frames = 1, .height = 2, .width = 2, .tokens = 4};
     assert_int_equal(cogvideo_check_geometry(&c, &g), -1);
 }
 

@@ -20,7 +20,7 @@ enum { KERNEL = 4400, SEGMENT = 104 << 10, KEPT = 64 << 20 };
 
 static struct stdit model;
 
-static const struct stdit_geometry geometry = {.frames = 15,
+static const struct video_geometry geometry = {.frames = 15,
                                                .height = 46,
                                                .width = 80,
                                                .tokens = 300,

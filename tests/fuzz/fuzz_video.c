@@ -14,7 +14,7 @@
 #include "../examples/video/latents.h"
 #include "../examples/common/shard.h"
 #include "../examples/common/video.h"
-#include "../examples/video/stdit/buckets.h"
+#include "../examples/video/buckets.h"
 #include "../examples/video/videos.h"
 #include "../examples/text/prompts.h"
 #include "../examples/text/t5.h"

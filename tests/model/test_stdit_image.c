@@ -15,7 +15,7 @@ enum { HIDDEN = 144, HEADS = 2, DEPTH = 1, STEPS = 5, BATCH = 2, TOKENS = 3, CAP
 
 struct image {
     struct stdit model;
-    struct stdit_geometry geometry;
+    struct video_geometry geometry;
 };
 
 static int failures;
@@ -29,7 +29,7 @@ static void fail(const char *name, const char *what)
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct image *m = user;
-    const struct stdit_geometry *g = &m->geometry;
+    const struct video_geometry *g = &m->geometry;
     int64_t z[] = {batch, 4, g->frames, g->height, g->width};
     int64_t y[] = {batch, TOKENS, CAPTION};
     struct stdit_inputs in = {0};
@@ -46,7 +46,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 /* Captions of one token each, at different positions of the row. */
 static int step(ckpt_program *p, const struct image *m, int i)
 {
-    const struct stdit_geometry *g = &m->geometry;
+    const struct video_geometry *g = &m->geometry;
     enum { MOST = BATCH * 4 * 3 * 4 * 6 };
     static float z[MOST], y[BATCH * TOKENS * CAPTION];
     static uint16_t narrow[BATCH * TOKENS * CAPTION];

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 #include "../../examples/common/numpy_random.c"
 #include "../../examples/common/torch_random.c"
-#include "../../examples/video/stdit/aspect.c"
-#include "../../examples/video/stdit/bucket_epoch.c"
-#include "../../examples/video/stdit/buckets.c"
+#include "../../examples/video/aspect.c"
+#include "../../examples/video/bucket_epoch.c"
+#include "../../examples/video/buckets.c"
 #include "bucket_reference.h"
 
 const char say_program[] = "test_buckets";

@@ -41,7 +41,7 @@ static void data_free(struct stdit_data *d)
     free(d->mask);
     free(d->fps);
     free(d->x_mask);
-    free(d->shape);
+    video_shapes_free(&d->shapes);
     *d = (struct stdit_data){0};
 }
 

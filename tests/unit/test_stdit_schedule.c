@@ -108,7 +108,7 @@ static void test_position_scale(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
-        struct stdit_geometry g = {.pixel_height = scales[i].height,
+        struct video_geometry g = {.pixel_height = scales[i].height,
                                    .pixel_width = scales[i].width};
         struct stdit_config bf16 = {.dtype = CKPT_BF16}, fp32 = {.dtype = CKPT_F32};
         assert_true(fabs(position_scale(&bf16, &g) - scales[i].rounded) < 1e-15);

@@ -9,10 +9,10 @@
 #include <cmocka.h>
 #include "../../examples/common/numpy_random.c"
 #include "../../examples/common/torch_random.c"
-#include "../../examples/video/stdit/aspect.c"
-#include "../../examples/video/stdit/bucket_epoch.c"
-#include "../../examples/video/stdit/buckets.c"
-#include "../../examples/video/stdit/turns.c"
+#include "../../examples/video/aspect.c"
+#include "../../examples/video/bucket_epoch.c"
+#include "../../examples/video/buckets.c"
+#include "../../examples/video/turns.c"
 
 const char say_program[] = "test_stdit_turns";
 
@@ -24,20 +24,19 @@ static const char table[] =
     "\"480p\": {\"1\": [0.0, 3], \"51\": [[0.5, 0.5], 1]}}";
 
 struct data {
-    struct stdit_data d;
-    struct stdit_options o;
+    struct video_shapes d;
 };
 
 static void add_shape(void *user, const struct bucket *b)
 {
-    struct stdit_data *d = user;
+    struct video_shapes *d = user;
 
-    for (int i = 0; i < d->n_shapes; i++)
+    for (int i = 0; i < d->n; i++)
         if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
             return;
-    assert_true(d->n_shapes < SHAPES);
-    d->shape[d->n_shapes].bucket = *b;
-    d->shape[d->n_shapes++].batch = d->buckets.row[b->row].entry[b->entry].batch;
+    assert_true(d->n < SHAPES);
+    d->shape[d->n].bucket = *b;
+    d->shape[d->n++].batch = d->buckets.row[b->row].entry[b->entry].batch;
 }
 
 static void read_table(struct buckets *b, const char *text)
@@ -54,10 +53,9 @@ static void read_table(struct buckets *b, const char *text)
 static void data_open(struct data *data)
 {
     static const int64_t frames[] = {1, 51, 52, 103, 300}, sides[] = {128, 144, 256, 300, 480, 854};
-    struct stdit_data *d = &data->d;
+    struct video_shapes *d = &data->d;
 
-    *data = (struct data){.o = STDIT_OPTIONS_INIT};
-    data->o.library.seed = 5;
+    *data = (struct data){.d = {.rows = 0}};
     read_table(&d->buckets, table);
     d->rows = ROWS;
     d->size = calloc(ROWS, sizeof *d->size);
@@ -70,26 +68,24 @@ static void data_open(struct data *data)
 
 static void data_close(struct data *data)
 {
-    buckets_free(&data->d.buckets);
-    free(data->d.size);
-    free(data->d.shape);
+    video_shapes_free(&data->d);
 }
 
 /* Counts the rows of a step. */
-static void take(const struct stdit_turns *t, const struct stdit_turn *turn, int *seen)
+static void take(const struct video_turns *t, const struct video_turn *turn, int *seen)
 {
     for (int64_t i = 0; i < turn->shape->batch * t->ranks; i++)
         seen[turn->row[i]]++;
 }
 
 /* All steps of the current epoch of t; returns the number of their samples. */
-static int64_t run_epoch(struct stdit_turns *t, int *seen)
+static int64_t run_epoch(struct video_turns *t, int *seen)
 {
     int64_t epoch = t->epoch, samples = 0;
-    struct stdit_turn turn;
+    struct video_turn turn;
 
     for (;;) {
-        assert_int_equal(stdit_turns_next(t, 0, &turn), 0);
+        assert_int_equal(video_turns_next(t, 0, &turn), 0);
         if (t->epoch != epoch)
             return samples;
         assert_non_null(turn.shape);
@@ -98,7 +94,7 @@ static int64_t run_epoch(struct stdit_turns *t, int *seen)
     }
 }
 
-static int64_t whole_batches(const struct stdit_turns *t)
+static int64_t whole_batches(const struct video_turns *t)
 {
     int64_t n = 0;
 
@@ -109,108 +105,108 @@ static int64_t whole_batches(const struct stdit_turns *t)
 
 static void test_epoch(void **state)
 {
-    struct stdit_turns t;
+    struct video_turns t;
     struct data data;
     int seen[ROWS] = {0};
 
     (void)state;
     data_open(&data);
-    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, 1), 0);
+    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, 1), 0);
     int64_t all = whole_batches(&t);
     assert_true(all > ROWS / 2);
     assert_int_equal(run_epoch(&t, seen), all);
     for (int i = 0; i < ROWS; i++)
         assert_true(seen[i] <= 1);
-    stdit_turns_close(&t);
+    video_turns_close(&t);
     data_close(&data);
 }
 
 /* Some steps by some ranks, then the rest of the epoch by one. */
 static void test_other_ranks(void **state)
 {
-    struct stdit_turns t, rest;
-    struct stdit_turn turn;
+    struct video_turns t, rest;
+    struct video_turn turn;
     struct data data;
     int seen[ROWS] = {0};
     int64_t taken = 0;
 
     (void)state;
     data_open(&data);
-    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, RANKS), 0);
+    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, RANKS), 0);
     int64_t all = whole_batches(&t);
     for (int i = 0; i < BEHIND; i++) {
-        assert_int_equal(stdit_turns_next(&t, i, &turn), 0);
+        assert_int_equal(video_turns_next(&t, i, &turn), 0);
         assert_int_equal(turn.before, taken);
         take(&t, &turn, seen);
         taken += turn.shape->batch * RANKS;
     }
-    assert_int_equal(stdit_turns_open(&rest, &data.d, &data.o, 1), 0);
-    assert_int_equal(stdit_turns_go(&rest, stdit_turns_place(&t)), 0);
+    assert_int_equal(video_turns_open(&rest, &data.d, 1, 5, 1), 0);
+    assert_int_equal(video_turns_go(&rest, video_turns_place(&t)), 0);
     assert_int_equal(rest.before, taken);
     assert_int_equal(taken + run_epoch(&rest, seen), all);
     for (int i = 0; i < ROWS; i++)
         assert_true(seen[i] <= 1);
-    stdit_turns_close(&rest);
-    stdit_turns_close(&t);
+    video_turns_close(&rest);
+    video_turns_close(&t);
     data_close(&data);
 }
 
 /* The same steps again from a position, into the next epoch. */
 static void test_goes_on(void **state)
 {
-    struct stdit_turns t, again;
-    struct stdit_turn a, b;
+    struct video_turns t, again;
+    struct video_turn a, b;
     struct data data;
 
     (void)state;
     data_open(&data);
-    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, 2), 0);
+    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, 2), 0);
     while (t.epoch < 1)
-        assert_int_equal(stdit_turns_next(&t, 0, &a), 0);
-    assert_int_equal(stdit_turns_open(&again, &data.d, &data.o, 2), 0);
-    assert_int_equal(stdit_turns_go(&again, stdit_turns_place(&t)), 0);
+        assert_int_equal(video_turns_next(&t, 0, &a), 0);
+    assert_int_equal(video_turns_open(&again, &data.d, 1, 5, 2), 0);
+    assert_int_equal(video_turns_go(&again, video_turns_place(&t)), 0);
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(stdit_turns_next(&t, i, &a), 0);
-        assert_int_equal(stdit_turns_next(&again, i, &b), 0);
+        assert_int_equal(video_turns_next(&t, i, &a), 0);
+        assert_int_equal(video_turns_next(&again, i, &b), 0);
         assert_true(a.shape == b.shape && a.before == b.before);
         assert_memory_equal(a.row, b.row, (size_t)a.shape->batch * 2 * sizeof *a.row);
     }
-    stdit_turns_close(&again);
-    stdit_turns_close(&t);
+    video_turns_close(&again);
+    video_turns_close(&t);
     data_close(&data);
 }
 
 static void test_bad_places(void **state)
 {
     static const char *const bad[] = {"", "x", "-1 3", "0", "0 0 1 x", "0 0 999999"};
-    struct stdit_turns t;
+    struct video_turns t;
     struct data data;
     char text[4096];
 
     (void)state;
     data_open(&data);
-    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, 1), 0);
+    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, 1), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(stdit_turns_go(&t, bad[i]), -1);
-    assert_int_equal(stdit_turns_go(&t, "0 0"), -1); /* no lists */
-    snprintf(text, sizeof text, "%s 0", stdit_turns_place(&t));
-    assert_int_equal(stdit_turns_go(&t, text), -1); /* one too many */
-    stdit_turns_close(&t);
+        assert_int_equal(video_turns_go(&t, bad[i]), -1);
+    assert_int_equal(video_turns_go(&t, "0 0"), -1); /* no lists */
+    snprintf(text, sizeof text, "%s 0", video_turns_place(&t));
+    assert_int_equal(video_turns_go(&t, text), -1); /* one too many */
+    video_turns_close(&t);
     data_close(&data);
 }
 
 /* More ranks than any bucket has batches. */
 static void test_too_many_ranks(void **state)
 {
-    struct stdit_turns t;
-    struct stdit_turn turn;
+    struct video_turns t;
+    struct video_turn turn;
     struct data data;
 
     (void)state;
     data_open(&data);
-    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, ROWS), 0);
-    assert_int_equal(stdit_turns_next(&t, 0, &turn), -1);
-    stdit_turns_close(&t);
+    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, ROWS), 0);
+    assert_int_equal(video_turns_next(&t, 0, &turn), -1);
+    video_turns_close(&t);
     data_close(&data);
 }
 
@@ -227,11 +223,11 @@ static void test_possible(void **state)
     for (int64_t epoch = 0; epoch < EPOCHS_TRIED; epoch++)
         for (int64_t i = 0; i < ROWS; i++)
             if (buckets_assign(&data.d.buckets, &data.d.size[i], i, 1, 5, epoch, &b)) {
-                const struct stdit_shape *s = stdit_shape_of(&data.d, &b);
+                const struct video_shape *s = video_shape_of(&data.d, &b);
                 assert_non_null(s);
                 found[s - data.d.shape] = true;
             }
-    for (int i = 0; i < data.d.n_shapes; i++)
+    for (int i = 0; i < data.d.n; i++)
         assert_true(found[i]);
     data_close(&data);
 }

@@ -34,7 +34,7 @@ struct encode_family {
     /* Reads a clip of a row, as a loader's source; encodes it into latents. */
     int (*read)(struct encode *e, struct loader_file *f, const struct loader_clip *c, int64_t row,
                 double *fps);
-    int (*clip)(struct encode *e, const struct stdit_shape *s, const struct loader_clip *c,
+    int (*clip)(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
                 float *z);
 };
 

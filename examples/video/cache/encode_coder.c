@@ -23,19 +23,20 @@ static int open_data(struct encode *e)
     k->options.dtype = o->dtype;
     k->options.library = o->library;
     d->videos = (struct videos){.whole = true, .stride = 1};
-    if (video_coder_config(k, m->autoencoder, false) || stdit_data_shapes(d, 1) ||
+    if (video_coder_config(k, m->autoencoder, false) || video_shapes_make(&d->shapes, 1) ||
         videos_any(&d->videos, o->video_dir, 0))
         return -1;
     int64_t factor = k->sizes.factor;
     if (height % factor || width % factor)
         return say_fail("--size %lldx%lld: width and height must be multiples of %lld",
                         (long long)width, (long long)height, (long long)factor);
-    d->rows = d->videos.rows;
-    d->shape->clips = (struct stdit_clips){.frames = frames, .height = height, .width = width};
-    d->shape->geometry.pixel_height = (double)height;
-    d->shape->geometry.pixel_width = (double)width;
+    d->shapes.rows = d->videos.rows;
+    d->shapes.shape->clips =
+        (struct video_clips){.frames = frames, .height = height, .width = width};
+    d->shapes.shape->geometry.pixel_height = (double)height;
+    d->shapes.shape->geometry.pixel_width = (double)width;
     snprintf(d->title, sizeof d->title, "videos: %s, %lld of %lld frames of %lld x %lld",
-             o->video_dir, (long long)d->rows, (long long)frames, (long long)width,
+             o->video_dir, (long long)d->shapes.rows, (long long)frames, (long long)width,
              (long long)height);
     return 0;
 }
@@ -43,8 +44,8 @@ static int open_data(struct encode *e)
 static int open_coder(struct encode *e)
 {
     struct video_coder *k = &e->coder;
-    struct stdit_shape *s = e->data.shape;
-    const struct stdit_clips *c = &s->clips;
+    struct video_shape *s = e->data.shapes.shape;
+    const struct video_clips *c = &s->clips;
     int64_t factor = k->sizes.factor;
 
     k->options.library = e->library;
@@ -79,11 +80,11 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
 
 /* A posterior is sampled with noise that follows from the seed and the name that the file of
  * latents would have: the position in a cache does not change it. */
-static int encode_clip(struct encode *e, const struct stdit_shape *s, const struct loader_clip *c,
+static int encode_clip(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
                        float *z)
 {
     struct video_coder *k = &e->coder;
-    const struct stdit_geometry *g = &s->geometry;
+    const struct video_geometry *g = &s->geometry;
     struct video_latents l = {g->frames, g->height, g->width, 2 * k->sizes.latent, NULL};
     char name[CACHE_PATH + 16];
 

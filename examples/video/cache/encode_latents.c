@@ -21,21 +21,18 @@ struct pass {
 };
 
 /* The shape in which a row is encoded, or NULL. */
-static const struct stdit_shape *shape_of(const struct encode *e, int64_t row)
+static const struct video_shape *shape_of(const struct encode *e, int64_t row)
 {
     const struct stdit_data *d = &e->data;
     const struct stdit_options *o = &e->options.stdit;
     struct bucket b;
 
-    if (!d->buckets.n)
-        return d->shape;
-    if (!buckets_assign(&d->buckets, &d->size[row], row, o->stride ? o->stride : 1,
+    if (!d->shapes.buckets.n)
+        return d->shapes.shape;
+    if (!buckets_assign(&d->shapes.buckets, &d->shapes.size[row], row, o->stride ? o->stride : 1,
                         (uint64_t)o->library.seed, 0, &b))
         return NULL;
-    for (int i = 0; i < d->n_shapes; i++)
-        if (!memcmp(&d->shape[i].bucket, &b, sizeof b))
-            return &d->shape[i];
-    return NULL;
+    return video_shape_of(&d->shapes, &b);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -58,7 +55,7 @@ static int64_t next_row(struct pass *p)
 static int next(void *user, struct loader_clip *c)
 {
     struct pass *p = user;
-    const struct stdit_shape *s = NULL;
+    const struct video_shape *s = NULL;
     int64_t row = 0;
 
     while (!s && row >= 0) {
@@ -89,19 +86,19 @@ static int open_loader(struct pass *p)
     const struct stdit_data *d = &e->data;
     struct loader_need need = {.pixels = videos_pixels(&d->videos)};
 
-    for (int i = 0; i < d->n_shapes; i++) {
-        const struct stdit_clips *c = &d->shape[i].clips;
+    for (int i = 0; i < d->shapes.n; i++) {
+        const struct video_clips *c = &d->shapes.shape[i].clips;
         int64_t clip = c->frames * c->height * c->width * 3;
         need.clip = need.step = clip > need.clip ? clip : need.clip;
     }
     p->source = (struct loader_source){
-        .next = next, .read = read_row, .rows = d->rows, .user = p, .alone = true};
+        .next = next, .read = read_row, .rows = d->shapes.rows, .user = p, .alone = true};
     return loader_open(&p->loader, &e->options.stdit.loader, &need, &p->source);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-static int add_clip(struct pass *p, struct cache_writer *w, const struct stdit_shape *s,
+static int add_clip(struct pass *p, struct cache_writer *w, const struct video_shape *s,
                     struct loader_clip *c, struct cache_note *note)
 {
     struct stdit_data *d = &p->e->data;
@@ -129,16 +126,16 @@ static int add_clip(struct pass *p, struct cache_writer *w, const struct stdit_s
 static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
 {
     const struct stdit_data *d = &p->e->data;
-    const struct stdit_shape *s = shape_of(p->e, row);
+    const struct video_shape *s = shape_of(p->e, row);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct loader_clip c;
     char name[CACHE_PATH];
     struct cache_note note = {.row = row, .name = encode_name(p->e, row, name)};
 
-    if (d->size) {
-        note.source[0] = d->size[row].frames;
-        note.source[1] = d->size[row].height;
-        note.source[2] = d->size[row].width;
+    if (d->shapes.size) {
+        note.source[0] = d->shapes.size[row].frames;
+        note.source[1] = d->shapes.size[row].height;
+        note.source[2] = d->shapes.size[row].width;
     }
     if (!s)
         return cache_writer_add(w, &note, CKPT_F32, 0, NULL, NULL);
@@ -179,8 +176,8 @@ static int open_pass(struct pass *p)
 
     if (p->e->family->open(p->e))
         return -1;
-    for (int i = 0; i < d->n_shapes; i++) {
-        int64_t z = stdit_data_z(d, &d->shape[i]);
+    for (int i = 0; i < d->shapes.n; i++) {
+        int64_t z = stdit_data_z(d, &d->shapes.shape[i]);
         most = z > most ? z : most;
     }
     p->z = MEMORY_FOR(sizeof *p->z, most);
@@ -193,7 +190,7 @@ static int make_shards(struct pass *p)
     struct encode *e = p->e;
     int rc = open_loader(p);
 
-    p->progress = ckpt_progress_open(stderr, "encode", e->data.rows / e->ranks);
+    p->progress = ckpt_progress_open(stderr, "encode", e->data.shapes.rows / e->ranks);
     for (int64_t i = 0; i < e->n_todo && !rc; i++)
         rc = make_shard(p, e->todo[i]);
     ckpt_progress_close(p->progress);

@@ -28,8 +28,8 @@ static int open_coder(struct encode *e)
         return say_fail("%s", ckpt_error(NULL));
     if (stdit_vae_open(&d->vae, e->context, &e->options.stdit))
         return -1;
-    for (int i = 0; i < d->n_shapes && !rc; i++)
-        rc = stdit_vae_add(&d->vae, &d->shape[i].clips, STDIT_ENCODE);
+    for (int i = 0; i < d->shapes.n && !rc; i++)
+        rc = stdit_vae_add(&d->vae, &d->shapes.shape[i].clips, STDIT_ENCODE);
     return rc ? -1 : stdit_vae_compile(&d->vae, false);
 }
 
@@ -49,7 +49,7 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
     return stdit_clip_read(&e->data, (uint64_t)e->options.stdit.library.seed, row, f, c, row, fps);
 }
 
-static int encode_clip(struct encode *e, const struct stdit_shape *s, const struct loader_clip *c,
+static int encode_clip(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
                        float *z)
 {
     return stdit_vae_encode(&e->data.vae, &s->clips, c->sample, c->rgb, z);

@@ -21,13 +21,13 @@ const char say_program[] = "video-encode";
 
 int64_t encode_shards(const struct encode *e)
 {
-    return (e->data.rows + e->options.shard - 1) / e->options.shard;
+    return (e->data.shapes.rows + e->options.shard - 1) / e->options.shard;
 }
 
 int64_t encode_shard_rows(const struct encode *e, int64_t shard, int64_t *first)
 {
     *first = shard * e->options.shard;
-    int64_t left = e->data.rows - *first;
+    int64_t left = e->data.shapes.rows - *first;
 
     return left < e->options.shard ? (left > 0 ? left : 0) : e->options.shard;
 }
@@ -74,14 +74,14 @@ static uint64_t sum_data(const struct encode *e)
     uint64_t sum[3] = {0};
     char name[CACHE_PATH];
 
-    for (int64_t i = 0; i < e->data.rows; i++) {
+    for (int64_t i = 0; i < e->data.shapes.rows; i++) {
         const char *caption = videos_caption(v, i);
         encode_name(e, i, name);
         sum[1] = cache_sum(name, strlen(name));
         sum[2] = caption ? cache_sum(caption, strlen(caption)) : 0;
         sum[0] = cache_sum(sum, sizeof sum);
-        if (e->data.size)
-            sum[0] ^= cache_sum(&e->data.size[i], sizeof e->data.size[i]);
+        if (e->data.shapes.size)
+            sum[0] ^= cache_sum(&e->data.shapes.size[i], sizeof e->data.shapes.size[i]);
     }
     return sum[0];
 }
@@ -93,8 +93,8 @@ static json_t *make_setup(const struct encode *e, const char *data)
     return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family", e->family->name(e),
                      "vae_model", o->vae_model, "dtype", o->dtype, "stored", e->options.stored,
                      "data", data, "seed", (json_int_t)o->library.seed, "stride",
-                     (json_int_t)(o->stride ? o->stride : 1), "rows", (json_int_t)e->data.rows,
-                     "shard", (json_int_t)e->options.shard);
+                     (json_int_t)(o->stride ? o->stride : 1), "rows",
+                     (json_int_t)e->data.shapes.rows, "shard", (json_int_t)e->options.shard);
 }
 
 static int describe(struct encode *e)
@@ -105,11 +105,11 @@ static int describe(struct encode *e)
     bool failed = false;
 
     e->setup = make_setup(e, cache_sum_text(data, sum_data(e)));
-    if (!d->buckets.n)
+    if (!d->shapes.buckets.n)
         json_make_set(e->setup, "clip",
-                      json_pack("[I,I,I]", (json_int_t)d->shape->clips.frames,
-                                (json_int_t)d->shape->clips.height,
-                                (json_int_t)d->shape->clips.width),
+                      json_pack("[I,I,I]", (json_int_t)d->shapes.shape->clips.frames,
+                                (json_int_t)d->shapes.shape->clips.height,
+                                (json_int_t)d->shapes.shape->clips.width),
                       &failed);
     if (!e->setup || failed)
         return say_fail("no memory for the settings of a cache");
@@ -219,7 +219,7 @@ static int check(struct encode *e)
 static int finish(const struct encode *e)
 {
     const char *output = e->options.output;
-    int64_t missing = cache_manifest_write(output, e->setup, e->data.rows, e->options.shard);
+    int64_t missing = cache_manifest_write(output, e->setup, e->data.shapes.rows, e->options.shard);
 
     if (missing < 0)
         return -1;

@@ -86,8 +86,10 @@ int cogvideo_order_adapter(const struct cogvideo *m, ckpt *c, const char *prefix
 
 static struct cogvideo_grid sample_grid(const struct cogvideo_config *c)
 {
-    struct video_geometry g = {cogvideo_latent_frames(c, c->sample_frames), c->sample_height,
-                               c->sample_width, c->text_tokens};
+    struct video_geometry g = {.frames = cogvideo_latent_frames(c, c->sample_frames),
+                               .height = c->sample_height,
+                               .width = c->sample_width,
+                               .tokens = c->text_tokens};
 
     return cogvideo_grid(c, &g);
 }

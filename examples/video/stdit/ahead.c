@@ -17,15 +17,15 @@ static int next(void *user, struct loader_clip *c)
     if (!a->turn.shape || a->taken == a->turn.shape->batch) {
         if (a->step >= r->options.train.steps)
             return 0;
-        if (stdit_turns_next(&a->turns, a->step, &a->turn))
+        if (video_turns_next(&a->turns, a->step, &a->turn))
             return -1;
         a->step++;
         a->taken = 0;
     }
-    const struct stdit_clips *clips = &a->turn.shape->clips;
+    const struct video_clips *clips = &a->turn.shape->clips;
     int64_t at = a->turn.shape->batch * ckpt_rank(r->context) + a->taken++;
-    *c = (struct loader_clip){.sample = stdit_turn_sample(&a->turn, &r->data, at),
-                              .row = stdit_turn_row(&a->turn, &r->data, at),
+    *c = (struct loader_clip){.sample = video_turn_sample(&a->turn, &r->data.shapes, at),
+                              .row = video_turn_row(&a->turn, &r->data.shapes, at),
                               .frames = clips->frames,
                               .height = clips->height,
                               .width = clips->width};
@@ -37,10 +37,10 @@ static int next(void *user, struct loader_clip *c)
 /* Whether the row has enough frames; an image (one frame) is never cut from a video. */
 static bool has_frames(const struct stdit_data *d, const struct loader_clip *c, int64_t row)
 {
-    if (!d->size)
+    if (!d->shapes.size)
         return true;
-    return c->frames == 1 ? d->size[row].frames == 1
-                          : d->size[row].frames >= c->frames * d->videos.stride;
+    return c->frames == 1 ? d->shapes.size[row].frames == 1
+                          : d->shapes.size[row].frames >= c->frames * d->videos.stride;
 }
 
 int stdit_clip_read(const struct stdit_data *d, uint64_t seed, int64_t sample,
@@ -66,7 +66,7 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
     const struct stdit_data *d = &a->run->data;
 
     return stdit_clip_read(d, (uint64_t)a->run->options.library.seed,
-                           stdit_sample_of(d, c->sample, row), f, c, row, fps);
+                           video_sample_of(&d->shapes, c->sample, row), f, c, row, fps);
 }
 
 /* ---- memory of the loader -------------------------------------------------------------------- */
@@ -75,9 +75,9 @@ static struct loader_need need_of(const struct stdit_data *d)
 {
     struct loader_need n = {.pixels = videos_pixels(&d->videos)};
 
-    for (int i = 0; i < d->n_shapes; i++) {
-        const struct stdit_clips *c = &d->shape[i].clips;
-        int64_t clip = c->frames * c->height * c->width * 3, step = clip * d->shape[i].batch;
+    for (int i = 0; i < d->shapes.n; i++) {
+        const struct video_clips *c = &d->shapes.shape[i].clips;
+        int64_t clip = c->frames * c->height * c->width * 3, step = clip * d->shapes.shape[i].batch;
         n.clip = clip > n.clip ? clip : n.clip;
         n.step = step > n.step ? step : n.step;
     }
@@ -98,12 +98,13 @@ static int go_to(struct stdit_ahead *a, struct stdit_run *r)
 {
     const char *place;
 
-    if (stdit_turns_open(&a->turns, &r->data, &r->options, ckpt_ranks(r->context)))
+    if (video_turns_open(&a->turns, &r->data.shapes, r->options.stride,
+                         (uint64_t)r->options.library.seed, ckpt_ranks(r->context)))
         return -1;
-    if (!r->data.buckets.n)
+    if (!r->data.shapes.buckets.n)
         return 0;
-    place = stdit_turns_place(&r->turns);
-    return place ? stdit_turns_go(&a->turns, place)
+    place = video_turns_place(&r->turns);
+    return place ? video_turns_go(&a->turns, place)
                  : say_fail("no memory for the place in the buckets");
 }
 
@@ -115,7 +116,7 @@ int stdit_ahead_open(struct stdit_ahead *a, struct stdit_run *r)
     struct loader_need need = need_of(&r->data);
     a->source = (struct loader_source){.next = next,
                                        .read = read_row,
-                                       .rows = r->data.rows,
+                                       .rows = r->data.shapes.rows,
                                        .user = a,
                                        .known = r->bad,
                                        .name = videos_name,
@@ -127,6 +128,6 @@ void stdit_ahead_close(struct stdit_ahead *a)
 {
     loader_close(a->loader);
     if (a->turns.data)
-        stdit_turns_close(&a->turns);
+        video_turns_close(&a->turns);
     *a = (struct stdit_ahead){.run = NULL};
 }

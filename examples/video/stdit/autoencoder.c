@@ -27,13 +27,13 @@ int stdit_vae_configure(struct stdit_vae *v, const struct stdit_options *o)
     return 0;
 }
 
-void stdit_vae_size(const struct stdit_vae *v, struct stdit_clips *c, int64_t frames,
+void stdit_vae_size(const struct stdit_vae *v, struct video_clips *c, int64_t frames,
                     int64_t height, int64_t width)
 {
     struct vae_coder k = v->plain;
 
     vae_coder_size(&k, &v->plain.model.config, height, width);
-    *c = (struct stdit_clips){.frames = frames,
+    *c = (struct video_clips){.frames = frames,
                               .height = height,
                               .width = width,
                               .latent_frames = vae_latent_frames(frames, VAE_CHUNK),
@@ -54,7 +54,7 @@ int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct stdit_options *o)
 /* The context owns the programs. */
 void stdit_vae_close(struct stdit_vae *v)
 {
-    for (int i = 0; i < STDIT_DIRECTIONS; i++)
+    for (int i = 0; i < VIDEO_DIRECTIONS; i++)
         free(v->coder[i]);
     free(v->x);
     free(v->z);
@@ -64,7 +64,7 @@ void stdit_vae_close(struct stdit_vae *v)
 /* ---- programs ------------------------------------------------------------------------------- */
 
 /* The frames of the chunk that starts at frame `at`. */
-static int64_t chunk_at(const struct stdit_clips *c, int64_t at)
+static int64_t chunk_at(const struct video_clips *c, int64_t at)
 {
     return c->frames - at < VAE_CHUNK ? c->frames - at : VAE_CHUNK;
 }
@@ -82,7 +82,7 @@ static int find_coder(const struct stdit_vae *v, enum stdit_direction direction,
 
 /* The index of the coder of such a chunk, created on first use; -1 after a sentence. */
 static int coder_of(struct stdit_vae *v, enum stdit_direction direction,
-                    const struct stdit_clips *c, int64_t frames)
+                    const struct video_clips *c, int64_t frames)
 {
     struct vae_coder k = v->plain;
 
@@ -100,7 +100,7 @@ static int coder_of(struct stdit_vae *v, enum stdit_direction direction,
     return v->n[direction]++;
 }
 
-int stdit_vae_add(struct stdit_vae *v, struct stdit_clips *c, enum stdit_direction direction)
+int stdit_vae_add(struct stdit_vae *v, struct video_clips *c, enum stdit_direction direction)
 {
     int64_t rest = c->frames % VAE_CHUNK;
     int64_t chunks = (c->frames + VAE_CHUNK - 1) / VAE_CHUNK;
@@ -118,7 +118,7 @@ static int make_buffers(struct stdit_vae *v)
 {
     int64_t pixels = 0, cells = 0;
 
-    for (int d = 0; d < STDIT_DIRECTIONS; d++)
+    for (int d = 0; d < VIDEO_DIRECTIONS; d++)
         for (int i = 0; i < v->n[d]; i++) {
             const struct vae_coder *k = &v->coder[d][i];
             int64_t x = k->frames * k->padded_height * k->padded_width;
@@ -156,7 +156,7 @@ int stdit_vae_compile(struct stdit_vae *v, bool least)
 {
     int rc = v->n[STDIT_ENCODE] + v->n[STDIT_DECODE] ? make_buffers(v) : 0;
 
-    for (int d = 0; d < STDIT_DIRECTIONS; d++)
+    for (int d = 0; d < VIDEO_DIRECTIONS; d++)
         for (int i = 0; i < v->n[d] && !rc; i++)
             rc = compile(&v->coder[d][i], (enum stdit_direction)d, least);
     return rc;
@@ -166,7 +166,7 @@ int stdit_vae_compile(struct stdit_vae *v, bool least)
 
 /* Index in a clip [Z, latent_frames, h, w] of value i of a chunk [T, h, w, Z]; the chunk starts at
  * frame `first` of the clip. */
-static int64_t in_clip(const struct stdit_vae *v, const struct stdit_clips *c, int64_t first,
+static int64_t in_clip(const struct stdit_vae *v, const struct video_clips *c, int64_t first,
                        int64_t i)
 {
     int64_t plane = c->rows * c->columns, channel = i % v->channels, p = i / v->channels % plane;
@@ -175,7 +175,7 @@ static int64_t in_clip(const struct stdit_vae *v, const struct stdit_clips *c, i
 }
 
 /* The coder of the chunk that starts at frame `at`. */
-static struct vae_coder *coder_at(const struct stdit_vae *v, const struct stdit_clips *c,
+static struct vae_coder *coder_at(const struct stdit_vae *v, const struct video_clips *c,
                                   enum stdit_direction direction, int64_t at)
 {
     return &v->coder[direction][c->coder[direction][at && chunk_at(c, at) < VAE_CHUNK]];
@@ -183,7 +183,7 @@ static struct vae_coder *coder_at(const struct stdit_vae *v, const struct stdit_
 
 /* Runs the program of a chunk.  The step number for its noise is distinct from the step numbers of
  * training programs. */
-static int encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+static int encode_chunk(struct stdit_vae *v, const struct video_clips *c, int64_t sample,
                         int64_t at)
 {
     struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, at);
@@ -197,7 +197,7 @@ static int encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_
 }
 
 /* Encodes a chunk in v->x; its latents go to their place in the clip's latents. */
-static int encode_frames(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+static int encode_frames(struct stdit_vae *v, const struct video_clips *c, int64_t sample,
                          int64_t at, float *z)
 {
     int64_t first = vae_latent_frames(at, VAE_CHUNK);
@@ -210,12 +210,12 @@ static int encode_frames(struct stdit_vae *v, const struct stdit_clips *c, int64
     return 0;
 }
 
-int64_t stdit_vae_chunk(const struct stdit_clips *c, int64_t at)
+int64_t stdit_vae_chunk(const struct video_clips *c, int64_t at)
 {
     return chunk_at(c, at);
 }
 
-int stdit_vae_encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+int stdit_vae_encode_chunk(struct stdit_vae *v, const struct video_clips *c, int64_t sample,
                            int64_t at, const uint8_t *rgb, float *z)
 {
     const struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, at);
@@ -226,7 +226,7 @@ int stdit_vae_encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int
     return encode_frames(v, c, sample, at, z);
 }
 
-int stdit_vae_encode(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+int stdit_vae_encode(struct stdit_vae *v, const struct video_clips *c, int64_t sample,
                      const uint8_t *rgb, float *z)
 {
     for (int64_t at = 0; at < c->frames; at += VAE_CHUNK)
@@ -236,7 +236,7 @@ int stdit_vae_encode(struct stdit_vae *v, const struct stdit_clips *c, int64_t s
 }
 
 /* Decodes the frames of a chunk into v->x. */
-static int decode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t at,
+static int decode_chunk(struct stdit_vae *v, const struct video_clips *c, int64_t at,
                         const float *z)
 {
     struct vae_coder *k = coder_at(v, c, STDIT_DECODE, at);
@@ -250,7 +250,7 @@ static int decode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_
 
 /* From the last frame and row to the first: frames padded to whole cells are larger, in the same
  * memory. */
-static int encode_decoded(struct stdit_vae *v, const struct stdit_clips *c,
+static int encode_decoded(struct stdit_vae *v, const struct video_clips *c,
                           const struct stdit_again *again, int64_t at)
 {
     const struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, at);
@@ -261,7 +261,7 @@ static int encode_decoded(struct stdit_vae *v, const struct stdit_clips *c,
     return encode_frames(v, c, again->sample, at, again->z);
 }
 
-int stdit_vae_decode(struct stdit_vae *v, const struct stdit_clips *c, const float *z, uint8_t *rgb,
+int stdit_vae_decode(struct stdit_vae *v, const struct video_clips *c, const float *z, uint8_t *rgb,
                      const struct stdit_again *again)
 {
     int64_t frame = c->height * c->width * 3;

@@ -16,12 +16,12 @@ static size_t larger(size_t room, int64_t n)
     return room > (size_t)n ? room : (size_t)n;
 }
 
-static struct room room_of(const struct stdit_data *d, const struct stdit_shape *shapes, int n)
+static struct room room_of(const struct stdit_data *d, const struct video_shape *shapes, int n)
 {
     struct room room = {0};
 
     for (int i = 0; i < n; i++) {
-        const struct stdit_shape *s = &shapes[i];
+        const struct video_shape *s = &shapes[i];
         room.samples = larger(room.samples, s->batch);
         room.z = larger(room.z, s->batch * stdit_data_z(d, s));
         room.frames = larger(room.frames, s->batch * s->geometry.frames);
@@ -30,7 +30,7 @@ static struct room room_of(const struct stdit_data *d, const struct stdit_shape 
 }
 
 int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r,
-                       const struct stdit_shape *shapes, int n_shapes)
+                       const struct video_shape *shapes, int n_shapes)
 {
     struct room room = room_of(&r->data, shapes, n_shapes);
     size_t n = room.samples, z = room.z, y = n * (size_t)stdit_data_y(&r->data);
@@ -130,22 +130,23 @@ static int copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_
 
 /* The row of sample i of this rank. */
 static int64_t row_of(const struct stdit_batch *b, const struct stdit_data *d,
-                      const struct stdit_turn *turn, int64_t i)
+                      const struct video_turn *turn, int64_t i)
 {
-    return stdit_turn_row(turn, d, b->first + i);
+    return video_turn_row(turn, &d->shapes, b->first + i);
 }
 
 /* The draws of a step are made for all ranks together, so they do not depend on the number of
  * ranks. */
-static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct stdit_turn *turn)
+static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct video_turn *turn)
 {
     const struct stdit_data *d = &r->data;
-    const struct stdit_shape *s = b->shape;
+    const struct video_shape *s = b->shape;
     uint64_t seed = (uint64_t)r->options.library.seed;
     size_t n = (size_t)b->size, first = (size_t)b->first, frames = (size_t)s->geometry.frames;
 
     if (!d->t) {
-        stdit_draw_times(seed, turn->step, s->shift, b->all, b->u);
+        stdit_draw_times(seed, turn->step, stdit_shift_of(r->model.config.dtype, &s->geometry),
+                         b->all, b->u);
         memmove(b->u, b->u + first, n * sizeof *b->u);
     }
     if (r->drops && !d->null_caption) {
@@ -161,7 +162,7 @@ static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct s
     return 0;
 }
 
-static void begin(struct stdit_batch *b, const struct stdit_run *r, const struct stdit_shape *s)
+static void begin(struct stdit_batch *b, const struct stdit_run *r, const struct video_shape *s)
 {
     b->shape = s;
     b->bf16 = r->model.config.dtype == CKPT_BF16;
@@ -172,7 +173,7 @@ static void begin(struct stdit_batch *b, const struct stdit_run *r, const struct
 }
 
 int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
-                     const struct stdit_turn *turn)
+                     const struct video_turn *turn)
 {
     const struct stdit_data *d = &r->data;
 
@@ -193,7 +194,7 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
     return 0;
 }
 
-int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn,
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct video_turn *turn,
                        struct loader *loader)
 {
     struct stdit_data *d = &r->data;
@@ -207,8 +208,9 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct 
         if (c.row != row_of(b, d, turn, i) && copy_sample(b, d, i, c.row))
             return -1;
         b->fps[i] = (float)videos_rate(&d->videos, c.frames, c.fps);
-        int rc = stdit_vae_encode(&d->vae, &b->shape->clips, stdit_sample_of(d, c.sample, c.row),
-                                  c.rgb, b->z + i * z);
+        int rc =
+            stdit_vae_encode(&d->vae, &b->shape->clips,
+                             video_sample_of(&d->shapes, c.sample, c.row), c.rgb, b->z + i * z);
         loader_release(loader);
         if (rc)
             return -1;
@@ -247,10 +249,10 @@ int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_ru
     return rc;
 }
 
-struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct stdit_shape *s,
+struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct video_shape *s,
                                         ckpt_tape *t, int64_t batch, bool drop)
 {
-    const struct stdit_geometry *g = &s->geometry;
+    const struct video_geometry *g = &s->geometry;
     int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
     int64_t y[] = {batch, g->tokens, r->data.caption_channels};
     struct stdit_inputs in = {0};

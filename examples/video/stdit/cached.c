@@ -7,9 +7,9 @@
 #include <string.h>
 #include "dataset.h"
 
-static bool fits(const struct stdit_data *d, const struct stdit_shape *s, const struct cache_row *r)
+static bool fits(const struct stdit_data *d, const struct video_shape *s, const struct cache_row *r)
 {
-    const struct stdit_geometry *g = &s->geometry;
+    const struct video_geometry *g = &s->geometry;
 
     return cache_has(r, CACHE_LATENTS) && r->shape[0] == d->channels && r->shape[1] == g->frames &&
            r->shape[2] == g->height && r->shape[3] == g->width &&
@@ -17,11 +17,11 @@ static bool fits(const struct stdit_data *d, const struct stdit_shape *s, const 
            (double)r->note.width == g->pixel_width;
 }
 
-int64_t stdit_cached_row(const struct stdit_data *d, const struct stdit_shape *s, int64_t row,
+int64_t stdit_cached_row(const struct stdit_data *d, const struct video_shape *s, int64_t row,
                          float *z, const struct stdit_text *text)
 {
-    for (int64_t i = 0; i < d->rows && !fits(d, s, &d->cache.row[row]); i++)
-        row = (row + 1) % d->rows;
+    for (int64_t i = 0; i < d->shapes.rows && !fits(d, s, &d->cache.row[row]); i++)
+        row = (row + 1) % d->shapes.rows;
     if (cache_read_latents(&d->cache, row, z))
         return -1;
     if (d->y)
@@ -74,13 +74,14 @@ static int one_shape(struct stdit_data *d, const struct stdit_options *o)
         first++;
     const struct cache_note *n = &d->cache.row[first].note;
     struct stdit_vae v;
-    if (stdit_data_shapes(d, 1) || stdit_vae_configure(&v, o))
+    if (video_shapes_make(&d->shapes, 1) || stdit_vae_configure(&v, o))
         return -1;
     d->vae = v;
     d->channels = v.channels;
-    stdit_shape_fill(&v, d->shape, n->frames, n->height, n->width);
-    for (int64_t i = 0; i < d->rows; i++)
-        if (cache_has(&d->cache.row[i], CACHE_LATENTS) && !fits(d, d->shape, &d->cache.row[i]))
+    stdit_shape_fill(&v, d->shapes.shape, n->frames, n->height, n->width);
+    for (int64_t i = 0; i < d->shapes.rows; i++)
+        if (cache_has(&d->cache.row[i], CACHE_LATENTS) &&
+            !fits(d, d->shapes.shape, &d->cache.row[i]))
             return refuse_shape(d, o, i);
     return 0;
 }
@@ -90,12 +91,12 @@ static int assign(struct stdit_data *d, const struct stdit_options *o)
 {
     uint64_t seed = (uint64_t)cache_setup_int(&d->cache, "seed", 0);
 
-    for (int64_t i = 0; i < d->rows; i++) {
+    for (int64_t i = 0; i < d->shapes.rows; i++) {
         const struct cache_row *r = &d->cache.row[i];
-        const struct stdit_shape *s = NULL;
-        struct bucket *own = &d->own[i];
-        if (buckets_assign(&d->buckets, &d->size[i], i, o->stride, seed, 0, own))
-            s = stdit_shape_of(d, own);
+        const struct video_shape *s = NULL;
+        struct bucket *own = &d->shapes.own[i];
+        if (buckets_assign(&d->shapes.buckets, &d->shapes.size[i], i, o->stride, seed, 0, own))
+            s = video_shape_of(&d->shapes, own);
         bool has = cache_has(r, CACHE_LATENTS);
         if (has && (!s || !fits(d, s, r)))
             return refuse_shape(d, o, i);
@@ -108,13 +109,13 @@ static int assign(struct stdit_data *d, const struct stdit_options *o)
 /* Checks shapes; another clip replaces an unreadable one. */
 static int check_shapes(const struct stdit_data *d, const struct stdit_options *o)
 {
-    for (int64_t i = 0; i < d->rows; i++) {
-        bool bad = d->own[i].row >= 0 && d->cache.row[i].note.bad;
-        const struct stdit_shape *s = bad ? stdit_shape_of(d, &d->own[i]) : NULL;
+    for (int64_t i = 0; i < d->shapes.rows; i++) {
+        bool bad = d->shapes.own[i].row >= 0 && d->cache.row[i].note.bad;
+        const struct video_shape *s = bad ? video_shape_of(&d->shapes, &d->shapes.own[i]) : NULL;
         int64_t row = 0;
-        while (s && row < d->rows && !fits(d, s, &d->cache.row[row]))
+        while (s && row < d->shapes.rows && !fits(d, s, &d->cache.row[row]))
             row++;
-        if (row == d->rows)
+        if (row == d->shapes.rows)
             return say_fail("--cache %s: no clip of bucket %s could be encoded", o->cache, s->name);
     }
     return 0;
@@ -122,13 +123,13 @@ static int check_shapes(const struct stdit_data *d, const struct stdit_options *
 
 static int bucketed(struct stdit_data *d, const struct stdit_options *o)
 {
-    d->size = calloc((size_t)d->rows, sizeof *d->size);
-    d->own = calloc((size_t)d->rows, sizeof *d->own);
-    if (!d->size || !d->own)
-        return say_fail("no memory for the sizes of %lld clips", (long long)d->rows);
-    for (int64_t i = 0; i < d->rows; i++) {
+    d->shapes.size = calloc((size_t)d->shapes.rows, sizeof *d->shapes.size);
+    d->shapes.own = calloc((size_t)d->shapes.rows, sizeof *d->shapes.own);
+    if (!d->shapes.size || !d->shapes.own)
+        return say_fail("no memory for the sizes of %lld clips", (long long)d->shapes.rows);
+    for (int64_t i = 0; i < d->shapes.rows; i++) {
         const int64_t *source = d->cache.row[i].note.source;
-        d->size[i] = (struct bucket_sample){source[0], source[1], source[2]};
+        d->shapes.size[i] = (struct bucket_sample){source[0], source[1], source[2]};
     }
     return stdit_data_buckets(d, o) || assign(d, o) || check_shapes(d, o) ? -1 : 0;
 }
@@ -141,7 +142,7 @@ static int take_text(struct stdit_data *d, const struct stdit_options *o)
 
     if (!text || o->text)
         return stdit_data_caption(d, o);
-    d->text_rows = d->rows;
+    d->text_rows = d->shapes.rows;
     d->tokens = (int64_t)json_integer_value(json_object_get(text, "tokens"));
     d->caption_channels = d->cache.width;
     return d->tokens >= d->cache.tokens && d->cache.width
@@ -151,10 +152,10 @@ static int take_text(struct stdit_data *d, const struct stdit_options *o)
 
 static int take_rates(struct stdit_data *d)
 {
-    d->fps = calloc((size_t)d->rows, sizeof *d->fps);
+    d->fps = calloc((size_t)d->shapes.rows, sizeof *d->fps);
     if (!d->fps)
-        return say_fail("no memory for %lld samples", (long long)d->rows);
-    for (int64_t i = 0; i < d->rows; i++)
+        return say_fail("no memory for %lld samples", (long long)d->shapes.rows);
+    for (int64_t i = 0; i < d->shapes.rows; i++)
         d->fps[i] = (float)d->cache.row[i].note.fps;
     return 0;
 }
@@ -166,15 +167,16 @@ int stdit_data_cached(struct stdit_data *d, struct stdit_options *o)
     const char *model = cache_setup_text(&d->cache, "vae_model");
     o->vae_model = model ? model : o->vae_model;
     o->stride = cache_setup_int(&d->cache, "stride", 1);
-    d->rows = d->cache.rows;
+    d->shapes.rows = d->cache.rows;
     if ((o->buckets ? bucketed(d, o) : one_shape(d, o)) || take_text(d, o) || take_rates(d))
         return -1;
     if (!o->vae) /* nothing is decoded */
         d->vae = (struct stdit_vae){.channels = 0};
     snprintf(d->title, sizeof d->title, "cache: %s, %lld of %lld clips, %lld could not be read",
-             o->cache, (long long)d->cache.present, (long long)d->rows, (long long)d->cache.bad);
-    return d->text_rows == 1 || d->text_rows == d->rows
+             o->cache, (long long)d->cache.present, (long long)d->shapes.rows,
+             (long long)d->cache.bad);
+    return d->text_rows == 1 || d->text_rows == d->shapes.rows
                ? 0
                : say_fail("%s: %lld rows of text for %lld clips", o->text, (long long)d->text_rows,
-                          (long long)d->rows);
+                          (long long)d->shapes.rows);
 }

@@ -9,6 +9,17 @@
 #include "dataset.h"
 #include "schedule.h"
 
+int64_t stdit_data_z(const struct stdit_data *d, const struct video_shape *s)
+{
+    const struct video_geometry *g = &s->geometry;
+    return d->channels * g->frames * g->height * g->width;
+}
+
+int64_t stdit_data_y(const struct stdit_data *d)
+{
+    return d->tokens * d->caption_channels;
+}
+
 /* Width of the fixed caption, of one token, for clips without a text encoder. */
 enum { CLIP_CAPTION = 64 };
 
@@ -30,10 +41,10 @@ static int fixed_text(struct stdit_data *d, uint64_t seed)
 
 static int fixed_rate(struct stdit_data *d, float fps)
 {
-    d->fps = malloc((size_t)d->rows * sizeof *d->fps);
+    d->fps = malloc((size_t)d->shapes.rows * sizeof *d->fps);
     if (!d->fps)
-        return say_fail("no memory for %lld samples", (long long)d->rows);
-    for (int64_t i = 0; i < d->rows; i++)
+        return say_fail("no memory for %lld samples", (long long)d->shapes.rows);
+    for (int64_t i = 0; i < d->shapes.rows; i++)
         d->fps[i] = fps;
     return 0;
 }
@@ -43,7 +54,7 @@ static int fixed_rate(struct stdit_data *d, float fps)
 /* [T][H][W][3] bytes -> [3][T][H][W] in [-1, 1]. */
 static void clip_to_values(struct stdit_data *d, const uint8_t *rgb, float *z)
 {
-    const struct stdit_geometry *g = &d->shape->geometry;
+    const struct video_geometry *g = &d->shapes.shape->geometry;
     int64_t plane = g->height * g->width, frames = g->frames;
 
     for (int64_t f = 0; f < frames; f++)
@@ -57,16 +68,16 @@ static void clip_to_values(struct stdit_data *d, const uint8_t *rgb, float *z)
 /* Consecutive clips of a file. */
 static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
 {
-    const struct stdit_geometry *g = &d->shape->geometry;
+    const struct video_geometry *g = &d->shapes.shape->geometry;
     struct clip c = {.size = {g->width, g->height, true}, .frames = g->frames, .stride = stride};
     uint8_t *rgb = MEMORY_FOR(3, g->frames, g->height, g->width);
-    int64_t row = stdit_data_z(d, d->shape);
+    int64_t row = stdit_data_z(d, d->shapes.shape);
     int rc = 0;
 
-    d->z = MEMORY_FOR(sizeof *d->z, d->rows, row);
+    d->z = MEMORY_FOR(sizeof *d->z, d->shapes.rows, row);
     if (!d->z || !rgb)
         rc = say_fail("no memory for the clips");
-    for (int64_t i = 0; i < d->rows && !rc; i++) {
+    for (int64_t i = 0; i < d->shapes.rows && !rc; i++) {
         c.skip = i * c.frames * stride;
         rc = clip_take(&c, v, rgb);
         if (!rc)
@@ -89,18 +100,18 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
     int64_t stride = o->stride ? o->stride : shipped ? 3 : 1;
     struct video v;
 
-    if (stdit_data_shapes(d, 1))
+    if (video_shapes_make(&d->shapes, 1))
         return -1;
     d->pixels = true;
-    d->rows = o->clips ? o->clips : 1;
+    d->shapes.rows = o->clips ? o->clips : 1;
     d->channels = 3;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = 1;
-    d->shape->geometry = (struct stdit_geometry){.frames = frames,
-                                                 .height = height,
-                                                 .width = width,
-                                                 .pixel_height = 8.0 * (double)height,
-                                                 .pixel_width = 8.0 * (double)width};
+    d->shapes.shape->geometry = (struct video_geometry){.frames = frames,
+                                                        .height = height,
+                                                        .width = width,
+                                                        .pixel_height = 8.0 * (double)height,
+                                                        .pixel_width = 8.0 * (double)width};
     if (!path)
         return -1;
     if (o->in_channels && o->in_channels != 3)
@@ -112,7 +123,8 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
         return -1;
     double fps = frames == 1 ? 120 : floor(rate / (double)stride + 1e-6);
     snprintf(d->title, sizeof d->title, "clip: %s, %lld x %lld frames of %lld x %lld, %g a second",
-             path, (long long)d->rows, (long long)frames, (long long)width, (long long)height, fps);
+             path, (long long)d->shapes.rows, (long long)frames, (long long)width,
+             (long long)height, fps);
     return fixed_rate(d, (float)fps) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
 }
 
@@ -122,37 +134,37 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
 {
     const char *text = o->latent;
 
-    if (stdit_data_shapes(d, 1))
+    if (video_shapes_make(&d->shapes, 1))
         return -1;
-    d->rows = o->train.samples;
+    d->shapes.rows = o->train.samples;
     d->channels = o->in_channels ? o->in_channels : 4;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = o->text_tokens ? o->text_tokens : 1;
-    struct stdit_geometry *g = &d->shape->geometry;
-    *g = (struct stdit_geometry){.frames = o->latent_frames,
+    struct video_geometry *g = &d->shapes.shape->geometry;
+    *g = (struct video_geometry){.frames = o->latent_frames,
                                  .height = o->latent_height,
                                  .width = o->latent_width,
                                  .pixel_height = 8.0 * (double)o->latent_height,
                                  .pixel_width = 8.0 * (double)o->latent_width};
-    d->z = MEMORY_FOR(sizeof *d->z, d->rows, d->channels, g->frames, g->height, g->width);
+    d->z = MEMORY_FOR(sizeof *d->z, d->shapes.rows, d->channels, g->frames, g->height, g->width);
     if (!d->z)
-        return say_fail("--latent %s: no memory for %lld samples", text, (long long)d->rows);
+        return say_fail("--latent %s: no memory for %lld samples", text, (long long)d->shapes.rows);
     ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z,
-                     d->rows * stdit_data_z(d, d->shape));
+                     d->shapes.rows * stdit_data_z(d, d->shapes.shape));
     snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
-             (long long)d->rows);
+             (long long)d->shapes.rows);
     return fixed_rate(d, 24) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
 }
 
 /* ---- clips for an autoencoder --------------------------------------------------------------- */
 
-void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
+void stdit_shape_fill(const struct stdit_vae *v, struct video_shape *s, int64_t frames,
                       int64_t height, int64_t width)
 {
-    struct stdit_clips *c = &s->clips;
+    struct video_clips *c = &s->clips;
 
     stdit_vae_size(v, c, frames, height, width);
-    s->geometry = (struct stdit_geometry){.frames = c->latent_frames,
+    s->geometry = (struct video_geometry){.frames = c->latent_frames,
                                           .height = c->rows,
                                           .width = c->columns,
                                           .pixel_height = (double)height,
@@ -164,10 +176,10 @@ int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_
 {
     int64_t width = o->width ? o->width : 64, height = o->height ? o->height : 40;
 
-    if (stdit_data_shapes(d, 1) || stdit_vae_configure(&d->vae, o))
+    if (video_shapes_make(&d->shapes, 1) || stdit_vae_configure(&d->vae, o))
         return -1;
     d->channels = d->vae.channels;
-    stdit_shape_fill(&d->vae, d->shape, frames, height, width);
+    stdit_shape_fill(&d->vae, d->shapes.shape, frames, height, width);
     return 0;
 }
 
@@ -183,10 +195,10 @@ int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
 
 static int check_text(const struct stdit_data *d, const struct stdit_options *o)
 {
-    return d->text_rows == 1 || d->text_rows == d->rows
+    return d->text_rows == 1 || d->text_rows == d->shapes.rows
                ? 0
                : say_fail("%s: %lld rows of text for %lld clips", o->text, (long long)d->text_rows,
-                          (long long)d->rows);
+                          (long long)d->shapes.rows);
 }
 
 static int data_text(struct stdit_data *d, const struct stdit_options *o, bool captions)
@@ -208,33 +220,56 @@ static int data_videos(struct stdit_data *d, const struct stdit_options *o, bool
     if (stdit_data_shape(d, o, frames))
         return -1;
     v->frames = frames;
-    v->width = d->shape->clips.width;
-    v->height = d->shape->clips.height;
-    d->rows = v->rows;
+    v->width = d->shapes.shape->clips.width;
+    v->height = d->shapes.shape->clips.height;
+    d->shapes.rows = v->rows;
     if (data_text(d, o, captions) || fixed_rate(d, 0))
         return -1;
-    for (int64_t i = 0; i < d->rows; i++)
+    for (int64_t i = 0; i < d->shapes.rows; i++)
         d->fps[i] = (float)videos_fps(v, i);
-    snprintf(d->title, sizeof d->title,
-             "videos: %s, %lld x %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld]",
-             o->video_dir, (long long)d->rows, (long long)frames, (long long)v->width,
-             (long long)v->height, (long long)d->channels, (long long)d->shape->geometry.frames,
-             (long long)d->shape->geometry.height, (long long)d->shape->geometry.width);
+    snprintf(
+        d->title, sizeof d->title,
+        "videos: %s, %lld x %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld]",
+        o->video_dir, (long long)d->shapes.rows, (long long)frames, (long long)v->width,
+        (long long)v->height, (long long)d->channels, (long long)d->shapes.shape->geometry.frames,
+        (long long)d->shapes.shape->geometry.height, (long long)d->shapes.shape->geometry.width);
     return 0;
 }
 
 /* ---- buckets -------------------------------------------------------------------------------- */
 
+static void fill_shape(const void *coder, struct video_shape *s, int64_t frames, int64_t height,
+                       int64_t width)
+{
+    stdit_shape_fill(coder, s, frames, height, width);
+}
+
+/* For training on noise, the autoencoder is configured to compute latent sizes, but not created. */
+int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o)
+{
+    struct stdit_vae v;
+
+    if (stdit_vae_configure(&v, o))
+        return -1;
+    const struct video_sizing sizing = {vae_factor(&v.plain.model.config), fill_shape, &v};
+    d->channels = v.channels;
+    if (!d->noise)
+        d->vae = v;
+    return video_shapes_read(&d->shapes, o->buckets, o->train.batch == CKPT_AUTO,
+                             o->stride ? o->stride : 1, &sizing);
+}
+
 static int take_sizes(struct stdit_data *d)
 {
     const struct videos *v = &d->videos;
 
-    d->rows = v->rows;
-    d->size = malloc((size_t)d->rows * sizeof *d->size);
-    if (!d->size)
-        return say_fail("no memory for the sizes of %lld clips", (long long)d->rows);
-    for (int64_t i = 0; i < d->rows; i++)
-        d->size[i] = (struct bucket_sample){v->file[i].frames, v->file[i].height, v->file[i].width};
+    d->shapes.rows = v->rows;
+    d->shapes.size = malloc((size_t)d->shapes.rows * sizeof *d->shapes.size);
+    if (!d->shapes.size)
+        return say_fail("no memory for the sizes of %lld clips", (long long)d->shapes.rows);
+    for (int64_t i = 0; i < d->shapes.rows; i++)
+        d->shapes.size[i] =
+            (struct bucket_sample){v->file[i].frames, v->file[i].height, v->file[i].width};
     return 0;
 }
 
@@ -259,8 +294,8 @@ static int data_bucketed(struct stdit_data *d, const struct stdit_options *o, bo
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = o->text_tokens ? o->text_tokens : 1;
     snprintf(d->title, sizeof d->title, "%s: %s, %lld in %d buckets of %s",
-             d->noise ? "random latents" : "videos", path, (long long)d->fitting, d->n_shapes,
-             o->buckets);
+             d->noise ? "random latents" : "videos", path, (long long)d->shapes.fitting,
+             d->shapes.n, o->buckets);
     if (fixed_rate(d, 24))
         return -1;
     if (d->noise)
@@ -291,8 +326,8 @@ int stdit_data_agree(struct stdit_data *d, struct stdit_options *o)
     if (o->text_tokens < d->tokens)
         return say_fail("the text has %lld tokens, the null caption %lld; raise --text-tokens",
                         (long long)d->tokens, (long long)o->text_tokens);
-    for (int i = 0; i < d->n_shapes; i++)
-        d->shape[i].geometry.tokens = d->tokens;
+    for (int i = 0; i < d->shapes.n; i++)
+        d->shapes.shape[i].geometry.tokens = d->tokens;
     return 0;
 }
 
@@ -311,8 +346,8 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions
         rc = data_videos(d, o, captions);
     else
         rc = o->video ? data_clip(d, o) : data_noise(d, o);
-    if (!rc && !d->buckets.n)
-        d->shape->batch = o->train.batch;
+    if (!rc && !d->shapes.buckets.n)
+        d->shapes.shape->batch = o->train.batch;
     return rc ? -1 : stdit_data_agree(d, o);
 }
 
@@ -321,11 +356,8 @@ void stdit_data_close(struct stdit_data *d)
     stdit_vae_close(&d->vae);
     videos_close(&d->videos);
     stdit_texts_close(&d->texts);
-    buckets_free(&d->buckets);
+    video_shapes_free(&d->shapes);
     cache_close(&d->cache);
-    free(d->size);
-    free(d->own);
-    free(d->shape);
     free(d->z);
     free(d->y);
     free(d->mask);

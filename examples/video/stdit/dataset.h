@@ -7,44 +7,24 @@
 #include "ckpt_files.h"
 #include "model.h"
 #include "autoencoder.h"
-#include "buckets.h"
 #include "options.h"
 #include "schedule.h"
 #include "texts.h"
+#include "../shapes.h"
 #include "../videos.h"
-
-enum { STDIT_BUCKET_NAME = 32 };
-
-/* Clips of one size and length, the batch size, and the training program. */
-struct stdit_shape {
-    struct stdit_geometry geometry;
-    struct stdit_clips clips; /* input of the autoencoder */
-    struct stdit_shift shift;
-    int64_t batch;        /* samples of a step, of each rank */
-    bool masked;          /* frame masks are fed */
-    struct bucket bucket; /* with buckets */
-    char name[STDIT_BUCKET_NAME];
-    int64_t possible;       /* rows that may be in this bucket */
-    ckpt_program *training; /* the context's; NULL: none */
-};
 
 struct stdit_data {
     char title[512];   /* for the user */
     bool pixels;       /* z is a clip with values in [-1, 1] */
     bool null_caption; /* every sample has the null caption; y is unused */
     bool noise;        /* z is drawn for each row on use */
-    int64_t rows, channels, caption_channels;
-    int64_t fitting;        /* with buckets: rows that one with a shape can take */
+    int64_t channels, caption_channels;
     int64_t text_rows;      /* 1: shared by all rows */
     const int64_t *text_of; /* [rows] text row of each row; NULL: the row's own index */
     int64_t tokens;         /* text tokens of a sample */
-    struct stdit_shape *shape;
-    int n_shapes;
-    struct buckets buckets;     /* n 0: none */
-    struct bucket_sample *size; /* [rows], with buckets */
-    struct bucket *own;         /* [rows] of a cache, with buckets: the encoded bucket */
-    struct cache cache;         /* rows 0: none; else z and y come from it */
-    struct videos videos;       /* encoded by vae when z is NULL and there is no cache */
+    struct video_shapes shapes;
+    struct cache cache;   /* rows 0: none; else z and y come from it */
+    struct videos videos; /* encoded by vae when z is NULL and there is no cache */
     struct stdit_vae vae;
     struct stdit_texts texts; /* captions of videos; rows 0: none */
     float *z;                 /* [rows, channels, T, H, W] */
@@ -62,7 +42,7 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions
 void stdit_data_close(struct stdit_data *d);
 
 /* Elements of one row of z in a shape, and of y. */
-int64_t stdit_data_z(const struct stdit_data *d, const struct stdit_shape *s);
+int64_t stdit_data_z(const struct stdit_data *d, const struct video_shape *s);
 int64_t stdit_data_y(const struct stdit_data *d);
 
 /* Fills d from a file of features, except members that depend on the options. */
@@ -83,24 +63,15 @@ struct stdit_text {
 int stdit_data_cached(struct stdit_data *d, struct stdit_options *o);
 /* Reads the latents of a row and its text, if cached.  If the row could not be encoded, reads the
  * next row of its shape.  Returns the row read. */
-int64_t stdit_cached_row(const struct stdit_data *d, const struct stdit_shape *s, int64_t row,
+int64_t stdit_cached_row(const struct stdit_data *d, const struct video_shape *s, int64_t row,
                          float *z, const struct stdit_text *text);
 
 /* Makes the only shape, for clips that the autoencoder encodes. */
 int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames);
-/* Reads the table of buckets, and makes a shape for each bucket with enough possible rows for a
- * whole batch.  The sizes of the rows are known.  Shapes with the most tokens per step come
- * first. */
+/* Reads the table of buckets: see video_shapes_read. */
 int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o);
-/* The shape of a bucket, or NULL if the run has none of it. */
-const struct stdit_shape *stdit_shape_of(const struct stdit_data *d, const struct bucket *b);
-/* "144p 17 0.56": size, frames and ratio. */
-void stdit_bucket_name(const struct buckets *table, const struct bucket *b,
-                       char name[STDIT_BUCKET_NAME]);
 /* Sets the members of a shape that depend on the sizes of its frames. */
-void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
+void stdit_shape_fill(const struct stdit_vae *v, struct video_shape *s, int64_t frames,
                       int64_t height, int64_t width);
-/* Allocates n shapes. */
-int stdit_data_shapes(struct stdit_data *d, int n);
 
 #endif

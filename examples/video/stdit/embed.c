@@ -27,7 +27,7 @@ static ckpt_tensor as_weights(const struct stdit *m, ckpt_tape *t, ckpt_tensor x
     return ckpt_cast(t, ckpt_cast(t, x, m->config.dtype), CKPT_F32);
 }
 
-static void embed_time(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+static void embed_time(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                        const struct stdit_inputs *in, struct stdit_condition *c)
 {
     ckpt_tensor fps = scalar_embed(m, t, m->fps, as_weights(m, t, in->fps));
@@ -69,7 +69,7 @@ static ckpt_tensor null_rows(const struct stdit *m, ckpt_tape *t, int64_t n)
  * A dropped caption becomes the null caption before the projection; the text mask stays, so the
  * null caption has the length of the original.  Then the valid tokens are packed.
  */
-static void embed_text(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+static void embed_text(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                        const struct stdit_inputs *in, struct stdit_condition *c)
 {
     int64_t batch = ckpt_desc_of(t, in->mask).shape[0];
@@ -86,7 +86,7 @@ static void embed_text(const struct stdit *m, ckpt_tape *t, const struct stdit_g
     c->y = ckpt_pack(t, y, in->mask, &c->lens);
 }
 
-void stdit_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+void stdit_embed(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                  const struct stdit_inputs *in, struct stdit_condition *c)
 {
     embed_time(m, t, g, in, c);

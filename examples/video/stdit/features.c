@@ -31,16 +31,16 @@ static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
     d->z = tensor_read(f, path, "z", 5, z);
     if (!d->z)
         return -1;
-    d->rows = z[0];
+    d->shapes.rows = z[0];
     d->channels = z[1];
-    d->shape->geometry = (struct stdit_geometry){.frames = z[2],
-                                                 .height = z[3],
-                                                 .width = z[4],
-                                                 .pixel_height = 8.0 * (double)z[3],
-                                                 .pixel_width = 8.0 * (double)z[4]};
-    if (load_text(d, f, path, d->rows))
+    d->shapes.shape->geometry = (struct video_geometry){.frames = z[2],
+                                                        .height = z[3],
+                                                        .width = z[4],
+                                                        .pixel_height = 8.0 * (double)z[3],
+                                                        .pixel_width = 8.0 * (double)z[4]};
+    if (load_text(d, f, path, d->shapes.rows))
         return -1;
-    d->fps = tensor_read(f, path, "fps", 1, &d->rows);
+    d->fps = tensor_read(f, path, "fps", 1, &d->shapes.rows);
     return d->fps ? 0 : -1;
 }
 
@@ -50,7 +50,7 @@ static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const
 {
     float *size = NULL;
 
-    if (tensor_read_if(f, path, name, 1, &d->rows, &size))
+    if (tensor_read_if(f, path, name, 1, &d->shapes.rows, &size))
         return -1;
     if (!size)
         return 0;
@@ -62,9 +62,9 @@ static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const
 /* A clip without a noised frame has no loss: Open-Sora's is 0 / 0 there. */
 static int check_masks(const struct stdit_data *d, const char *path)
 {
-    const int64_t frames = d->shape->geometry.frames;
+    const int64_t frames = d->shapes.shape->geometry.frames;
 
-    for (int64_t row = 0; row < d->rows; row++) {
+    for (int64_t row = 0; row < d->shapes.rows; row++) {
         bool noised = false;
         for (int64_t i = 0; i < frames; i++)
             noised |= d->x_mask[row * frames + i] != 0;
@@ -78,10 +78,10 @@ static int check_masks(const struct stdit_data *d, const char *path)
 
 static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
 {
-    struct stdit_geometry *g = &d->shape->geometry;
+    struct video_geometry *g = &d->shapes.shape->geometry;
 
-    int64_t z[] = {d->rows, d->channels, g->frames, g->height, g->width};
-    int64_t x_mask[] = {d->rows, g->frames};
+    int64_t z[] = {d->shapes.rows, d->channels, g->frames, g->height, g->width};
+    int64_t x_mask[] = {d->shapes.rows, g->frames};
 
     if (tensor_read_if(f, path, "t", 1, z, &d->t) || tensor_read_if(f, path, "eps", 5, z, &d->eps))
         return -1;
@@ -124,7 +124,7 @@ int stdit_data_features(struct stdit_data *d, const char *path)
 {
     ckpt_file *f;
 
-    if (stdit_data_shapes(d, 1))
+    if (video_shapes_make(&d->shapes, 1))
         return -1;
     if (ckpt_file_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
@@ -134,6 +134,7 @@ int stdit_data_features(struct stdit_data *d, const char *path)
     if (!rc)
         report_unknown(f, path);
     ckpt_file_close(f);
-    snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path, (long long)d->rows);
+    snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path,
+             (long long)d->shapes.rows);
     return rc;
 }

@@ -5,7 +5,7 @@
 static void put_model(FILE *f, const struct stdit_run *r)
 {
     const struct stdit_config *m = &r->model.config;
-    const struct stdit_geometry *g = &r->data.shape->geometry;
+    const struct video_geometry *g = &r->data.shapes.shape->geometry;
 
     json_put_int(f, "hidden", m->hidden);
     json_put_int(f, "heads", m->heads);
@@ -29,7 +29,7 @@ void stdit_describe(const void *run, FILE *f)
     json_put_string(f, "dtype", o->dtype);
     json_put_string(f, "data", r->data.title);
     put_model(f, r);
-    json_put_int(f, "rows", r->data.rows);
-    json_put_int(f, "buckets", r->data.buckets.n ? r->data.n_shapes : 0);
+    json_put_int(f, "rows", r->data.shapes.rows);
+    json_put_int(f, "buckets", r->data.shapes.buckets.n ? r->data.shapes.n : 0);
     json_put_string(f, "mask_stage", o->mask_stage);
 }

@@ -70,11 +70,11 @@ static int open_data(void *run)
 static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
 {
     const struct stdit_data *d = &((const struct stdit_run *)run)->data;
-    size_t rows = (size_t)d->rows, texts = d->y ? (size_t)d->text_rows : 0;
+    size_t rows = (size_t)d->shapes.rows, texts = d->y ? (size_t)d->text_rows : 0;
     const struct ckpt_fact all[] = {
-        {"number of clips", &d->rows, sizeof d->rows},
-        {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shape) * sizeof *d->z : 0},
-        {"sizes of the clips", d->size, d->size ? rows * sizeof *d->size : 0},
+        {"number of clips", &d->shapes.rows, sizeof d->shapes.rows},
+        {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shapes.shape) * sizeof *d->z : 0},
+        {"sizes of the clips", d->shapes.size, d->shapes.size ? rows * sizeof *d->shapes.size : 0},
         {"text", d->y, texts * (size_t)stdit_data_y(d) * sizeof *d->y},
         {"captions", &d->texts.sum, sizeof d->texts.sum},
         {"text mask", d->mask, texts * (size_t)d->tokens * sizeof *d->mask},
@@ -89,8 +89,8 @@ static void set_masks(struct stdit_run *r)
 {
     bool drawn = strcmp(r->options.mask_stage, "none") != 0;
 
-    for (int i = 0; i < r->data.n_shapes; i++) {
-        struct stdit_shape *s = &r->data.shape[i];
+    for (int i = 0; i < r->data.shapes.n; i++) {
+        struct video_shape *s = &r->data.shapes.shape[i];
         s->masked = r->data.x_mask || (drawn && s->geometry.frames > 1);
     }
 }
@@ -142,21 +142,24 @@ static int compile(void *run, bool trains)
         loader_hold_open(&r->hold, &o->loader, videos_largest(&r->data.videos)))
         return -1;
     int rc = stdit_compile(r, trains ? compile_steps : NULL);
-    r->training = r->data.shape->training;
+    r->training = r->data.shapes.shape->training;
     return rc;
 }
 
 static int fits(void *run, bool trains)
 {
     struct stdit_run *r = run;
+    const struct stdit_options *o = &r->options;
+    const bool buckets = r->data.shapes.buckets.n > 0;
 
-    if (trains && stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)))
+    if (trains && video_turns_open(&r->turns, &r->data.shapes, o->stride, (uint64_t)o->library.seed,
+                                   ckpt_ranks(r->context)))
         return -1;
-    if (trains && r->data.buckets.n)
-        stdit_print_buckets(r);
-    if (trains && !r->data.buckets.n)
-        ckpt_plan_print(r->data.shape->training, stdout);
-    if (trains && r->options.video_dir && stdit_ahead_plan(r))
+    if (trains && buckets)
+        video_print_buckets(&r->turns, r->context);
+    if (trains && !buckets)
+        ckpt_plan_print(r->data.shapes.shape->training, stdout);
+    if (trains && o->video_dir && stdit_ahead_plan(r))
         return -1;
     loader_hold_close(&r->hold);
     return 0;
@@ -167,12 +170,12 @@ static int fits(void *run, bool trains)
 static int notes(void *run, struct resume_place *place)
 {
     struct stdit_run *r = run;
-    bool buckets = r->data.buckets.n > 0;
+    bool buckets = r->data.shapes.buckets.n > 0;
 
-    if (buckets && stdit_note_buckets(r))
+    if (buckets && video_note_buckets(&r->data.shapes, r->context))
         return -1;
-    place->name = buckets ? STDIT_PLACE : NULL;
-    return buckets ? stdit_note_place(r, NULL) : 0;
+    place->name = buckets ? VIDEO_PLACE : NULL;
+    return buckets ? video_note_place(&r->turns, r->context, NULL) : 0;
 }
 
 static int resumed(void *run, struct resume_place *place)
@@ -181,7 +184,7 @@ static int resumed(void *run, struct resume_place *place)
 
     r->bad = place->bad;
     place->bad = NULL;
-    return place->was ? stdit_turns_go(&r->turns, place->was) : 0;
+    return place->was ? video_turns_go(&r->turns, place->was) : 0;
 }
 
 static void report(const void *run)
@@ -219,7 +222,7 @@ int main(int argc, char **argv)
                               .fits = fits,
                               .program = &r.training,
                               .counted = "clips of the data",
-                              .samples = &r.data.rows,
+                              .samples = &r.data.shapes.rows,
                               .notes = notes,
                               .resumed = resumed,
                               .describe = stdit_describe,

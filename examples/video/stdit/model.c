@@ -125,7 +125,7 @@ int stdit_set_rope(const struct stdit *m, ckpt *c)
 
 /* [B, in, T, H, W] -> [B, T, S, C]: a convolution of kernel and stride (1, 2, 2), plus position
  * embedding. */
-static ckpt_tensor patch_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+static ckpt_tensor patch_embed(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                                ckpt_tensor x)
 {
     int64_t flat[] = {m->config.hidden, m->config.in_channels * 4};
@@ -156,7 +156,7 @@ static ckpt_tensor final_modulate(const struct stdit *m, ckpt_tape *t, ckpt_tens
  * Frames that are not noised are modulated for time 0.  As in Open-Sora, the input of this
  * modulation is already modulated for t; it is not x itself.
  */
-static ckpt_tensor final_layer(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+static ckpt_tensor final_layer(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                                const struct stdit_condition *c, ckpt_tensor x)
 {
     ckpt_tensor z = final_modulate(m, t, x, c->t);
@@ -167,7 +167,7 @@ static ckpt_tensor final_layer(const struct stdit *m, ckpt_tape *t, const struct
                            g->frames, g->height, g->width, 1, 2, 2);
 }
 
-ckpt_tensor stdit_forward(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+ckpt_tensor stdit_forward(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                           const struct stdit_inputs *in)
 {
     struct stdit_condition c;

@@ -8,7 +8,7 @@
 #ifndef STDIT_MODEL_H
 #define STDIT_MODEL_H
 
-#include "ckpt.h"
+#include "../model.h"
 
 struct stdit_config {
     int64_t hidden, heads, depth;
@@ -18,14 +18,6 @@ struct stdit_config {
     enum ckpt_dtype dtype;
     bool freeze_caption; /* the caption projection is not trained */
     bool exact_timestep; /* with bf16: the timestep is not rounded */
-};
-
-/* The shape that a program is recorded for. */
-struct stdit_geometry {
-    int64_t frames, height, width;    /* of the latent (or of the clip, in pixel space) */
-    int64_t tokens;                   /* text tokens of a sample */
-    double pixel_height, pixel_width; /* of the video that was encoded */
-    int64_t pixel_frames;             /* its frames; 0: computed from the latent frames */
 };
 
 struct stdit_block {
@@ -61,7 +53,7 @@ struct stdit_inputs {
 };
 
 /* Records the model; the result is [B, 2 in, T, H, W] in the model's dtype. */
-ckpt_tensor stdit_forward(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+ckpt_tensor stdit_forward(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                           const struct stdit_inputs *in);
 
 /* ---- internal to the model's files -------------------------------------------------------- */
@@ -75,13 +67,13 @@ struct stdit_condition {
     ckpt_tensor rope;       /* fp32 [T, D/2, 2] */
 };
 
-void stdit_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
+void stdit_embed(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                  const struct stdit_inputs *in, struct stdit_condition *c);
 ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
                                 const struct stdit_condition *c, ckpt_tensor x, bool temporal);
 
 /* The position table added to the tokens, [S, C] in the model's dtype. */
-ckpt_tensor stdit_position(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g);
+ckpt_tensor stdit_position(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g);
 /* The rotary frequencies [D/2], rounded to the model's dtype. */
 void stdit_rope_frequencies(const struct stdit_config *c, float *dst);
 ckpt_tensor stdit_rope(const struct stdit *m, ckpt_tape *t, int64_t frames);

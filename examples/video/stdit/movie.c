@@ -7,7 +7,7 @@
 
 static struct sample_clip clip_of(const struct stdit_run *r, int64_t frames, const uint8_t *rgb)
 {
-    const struct stdit_clips *c = &r->data.shape->clips;
+    const struct video_clips *c = &r->data.shapes.shape->clips;
     float fps = r->data.fps[0];
 
     return (struct sample_clip){frames, c->height, c->width, fps >= 1 && fps < 120 ? fps : 24, rgb};
@@ -72,7 +72,7 @@ void stdit_movie_close(struct stdit_movie *m)
 /* The first clip of the data, for visual comparison. */
 static int write_data(struct stdit_run *r)
 {
-    const struct stdit_clips *shape = &r->data.shape->clips;
+    const struct video_clips *shape = &r->data.shapes.shape->clips;
     struct clip c = {.size = {shape->width, shape->height, true}, .frames = shape->frames};
     double fps;
     const struct video_file *file = videos_find(&r->data.videos, 0, 0, &c);
@@ -104,10 +104,11 @@ void stdit_movie_report(const struct stdit_run *r, int64_t step)
 
 static int write_video(struct stdit_run *r, const float *z, int64_t step, int64_t i, uint8_t *rgb)
 {
-    const struct stdit_clips *c = &r->data.shape->clips;
+    const struct video_clips *c = &r->data.shapes.shape->clips;
     struct stdit_movie m;
 
-    if (stdit_vae_decode(&r->data.vae, c, z + i * stdit_data_z(&r->data, r->data.shape), rgb, NULL))
+    if (stdit_vae_decode(&r->data.vae, c, z + i * stdit_data_z(&r->data, r->data.shapes.shape), rgb,
+                         NULL))
         return -1;
     int rc = stdit_movie_open(&m, r, step, i, c->frames) || stdit_movie_put(&m, rgb, c->frames) ||
              stdit_movie_finish(&m);
@@ -117,7 +118,7 @@ static int write_video(struct stdit_run *r, const float *z, int64_t step, int64_
 
 int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t step)
 {
-    const struct stdit_clips *c = &r->data.shape->clips;
+    const struct video_clips *c = &r->data.shapes.shape->clips;
     uint8_t *rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
     int rc = rgb ? 0 : say_fail("no memory for a clip");
 

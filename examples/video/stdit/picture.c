@@ -17,7 +17,7 @@ struct range {
 static struct range range_of(const struct stdit_data *d)
 {
     double sum = 0, squares = 0;
-    int64_t n = stdit_data_z(d, d->shape);
+    int64_t n = stdit_data_z(d, d->shapes.shape);
 
     if (d->pixels)
         return (struct range){-1, 1};
@@ -34,7 +34,7 @@ static struct range range_of(const struct stdit_data *d)
  * colours. */
 static void to_rgb(uint8_t *rgb, const float *z, const struct stdit_data *d, struct range range)
 {
-    const struct stdit_geometry *g = &d->shape->geometry;
+    const struct video_geometry *g = &d->shapes.shape->geometry;
     int64_t volume = g->frames * g->height * g->width;
 
     for (int64_t p = 0; p < volume; p++)
@@ -53,7 +53,7 @@ static int zoom_to(int64_t pixels, int64_t width)
 
 static int write_strip(struct stdit_run *r, const struct sample_name *name, const uint8_t *rgb)
 {
-    const struct stdit_geometry *g = &r->data.shape->geometry;
+    const struct video_geometry *g = &r->data.shapes.shape->geometry;
     char path[4096];
 
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name->file);
@@ -66,7 +66,7 @@ static int write_strip(struct stdit_run *r, const struct sample_name *name, cons
 
 static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
 {
-    const struct stdit_geometry *g = &r->data.shape->geometry;
+    const struct video_geometry *g = &r->data.shapes.shape->geometry;
     char path[4096];
 
     for (int64_t frame = 0; frame < g->frames; frame++) {
@@ -88,7 +88,7 @@ static int write_data(struct stdit_run *r, uint8_t *rgb, struct range range)
 static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t step, uint8_t *rgb)
 {
     struct range range = range_of(&r->data);
-    int64_t row = stdit_data_z(&r->data, r->data.shape);
+    int64_t row = stdit_data_z(&r->data, r->data.shapes.shape);
 
     if (!step && write_data(r, rgb, range))
         return -1;
@@ -103,7 +103,7 @@ static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t s
 
 int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t step)
 {
-    const struct stdit_geometry *g = &r->data.shape->geometry;
+    const struct video_geometry *g = &r->data.shapes.shape->geometry;
     const char *out = r->options.out;
     uint8_t *rgb;
 

@@ -18,7 +18,7 @@ static bool is_latents(const char *path)
 
 static int look_at_latents(struct stdit_reference *r, const struct stdit_data *d)
 {
-    const struct stdit_clips *c = &d->shape->clips;
+    const struct video_clips *c = &d->shapes.shape->clips;
     struct vae_latent_reader f;
 
     if (vae_latents_open(&f, r->path))
@@ -38,7 +38,7 @@ static int look_at_latents(struct stdit_reference *r, const struct stdit_data *d
 
 static int look_at_video(struct stdit_reference *r, const struct stdit_data *d)
 {
-    const struct stdit_clips *c = &d->shape->clips;
+    const struct video_clips *c = &d->shapes.shape->clips;
     struct video v;
     int64_t frames = video_open(&v, r->path) ? -1 : video_frames(&v);
 
@@ -83,7 +83,7 @@ int stdit_references_open(struct stdit_guide *g, const char *paths, int64_t loop
         at = at[n] ? at + n + 1 : NULL;
     }
     for (int64_t i = 1; i < loops; i++)
-        g->reference[g->n++].clips = d->shape->clips;
+        g->reference[g->n++].clips = d->shapes.shape->clips;
     return 0;
 }
 
@@ -102,7 +102,7 @@ void stdit_guide_free(struct stdit_guide *g)
 static int use(struct stdit_guide *g, const struct stdit_strategy *s, const char *what,
                const struct stdit_data *d, const struct stdit_options *o)
 {
-    int64_t there = g->files + s->loop, frames = d->shape->geometry.frames;
+    int64_t there = g->files + s->loop, frames = d->shapes.shape->geometry.frames;
     struct stdit_span span;
 
     if (s->loop >= o->loop)
@@ -130,7 +130,7 @@ int stdit_references_use(struct stdit_guide *g, const char *what, const struct s
             return -1;
     for (int64_t i = 0; i < g->n; i++) {
         struct stdit_reference *r = &g->reference[i];
-        const struct stdit_clips *c = &r->clips;
+        const struct video_clips *c = &r->clips;
         r->z = r->end ? MEMORY_FOR(sizeof *r->z, d->channels, c->latent_frames, c->rows, c->columns)
                       : NULL;
         if (r->end && !r->z)
@@ -181,7 +181,7 @@ static int encode_chunk(struct stdit_reference *r, struct stdit_vae *v, struct v
 /* Encodes the chunks of 17 frames that contain used latent frames. */
 static int encode_video(struct stdit_reference *r, struct stdit_vae *v)
 {
-    const struct stdit_clips *c = &r->clips;
+    const struct video_clips *c = &r->clips;
     uint8_t *rgb = MEMORY_FOR(3, VAE_CHUNK, c->height, c->width);
     struct video f;
     int rc = rgb ? video_open(&f, r->path) : say_fail("no memory for frames");

@@ -10,7 +10,7 @@
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
-#include "turns.h"
+#include "../turns.h"
 
 /* The loss on clips of --val, by noise level. */
 struct stdit_validation {
@@ -30,7 +30,7 @@ struct stdit_run {
     int64_t trainable;           /* parameters that are trained */
     int64_t first;               /* steps of the resumed runs */
     bool drops;                  /* random captions are dropped */
-    struct stdit_turns turns;
+    struct video_turns turns;
     struct loader_hold hold; /* during compilation */
     char *bad;               /* RESUME_BAD of the resumed state, or NULL */
     struct stdit_validation validation;
@@ -64,7 +64,7 @@ int stdit_compile_sampling(struct stdit_run *r);
 
 /* Compiles the loss of a shape, with an optimizer or, NULL, the loss alone; what: prefix of an
  * error sentence. */
-int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+int stdit_compile_loss(struct stdit_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
                        const char *what);
 
 /* Opens --val; compiles its program; measures and prints the loss by noise level.  Open after the
@@ -74,28 +74,6 @@ int stdit_compile_validation(struct stdit_run *r);
 int stdit_validate(void *run, int64_t step);
 void stdit_validation_close(struct stdit_run *r);
 
-/* Prints the buckets, with the memory and step time of each, and how many clips are never trained,
- * by the turns of the first epoch, which are open. */
-void stdit_print_buckets(const struct stdit_run *r);
-/* Chooses the batches that the table leaves open, or uses the batches of the resumed state, and
- * notes them in the run's states.  Collective over all ranks.  Returns 0, or -1 after a sentence
- * for each bucket that does not fit with any batch. */
-int stdit_choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer);
-/* The forecast of a step with this shape and batch: see ckpt_forecast. */
-int stdit_forecast(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
-                   int64_t batch, double limit, struct ckpt_forecast *f);
-
-/* Notes a hash of the inputs that determine the order of the buckets.  Returns 0, or -1 after a
- * sentence. */
-int stdit_note_buckets(const struct stdit_run *r);
-
-/* Name of the note of stdit_note_place. */
-#define STDIT_PLACE "place in the buckets"
-
-/* Notes a place in the buckets, from stdit_turns_place, in the run's states; NULL: the current one.
- * Returns 0, or -1 after a sentence. */
-int stdit_note_place(struct stdit_run *r, const char *place);
-
 /* ---- batches ------------------------------------------------------------------------------- */
 
 /* Host memory for the inputs of one step, in the shape of its turn. */
@@ -104,7 +82,7 @@ struct stdit_batch {
     uint16_t *y_bf16; /* of y, where the model is in bf16 */
     bool bf16;
     int32_t *mask, *x_mask, *drop;
-    const struct stdit_shape *shape;
+    const struct video_shape *shape;
     uint64_t seed;
     int64_t size;       /* samples of this rank */
     int64_t all, first; /* samples of all ranks; index of this rank's first */
@@ -112,22 +90,22 @@ struct stdit_batch {
 
 /* Allocates for steps of any of n shapes. */
 int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r,
-                       const struct stdit_shape *shapes, int n);
+                       const struct video_shape *shapes, int n);
 void stdit_batch_free(struct stdit_batch *b);
 
 /* Fills in the rows of a step, then its draws: times, frame masks, dropped captions. */
 int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
-                     const struct stdit_turn *turn);
+                     const struct video_turn *turn);
 
 /* Encodes the clips of a step if the data is videos; they are the loader's next clips. */
-int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn,
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct video_turn *turn,
                        struct loader *loader);
 
 /* The clips of future steps, in the order of the steps. */
 struct stdit_ahead {
     const struct stdit_run *run;
-    struct stdit_turns turns;
-    struct stdit_turn turn;
+    struct video_turns turns;
+    struct video_turn turn;
     int64_t step, taken; /* next step; its clips so far */
     struct loader_source source;
     struct loader *loader; /* NULL: the data is not videos */
@@ -154,7 +132,7 @@ int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_ru
                               ckpt_program *p);
 
 /* Records the inputs that stdit_batch_feed feeds. */
-struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct stdit_shape *s,
+struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct video_shape *s,
                                         ckpt_tape *t, int64_t batch, bool drop);
 
 /* ---- output -------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct stdit_run *r = user;
-    const struct stdit_shape *s = r->data.shape;
+    const struct video_shape *s = r->data.shapes.shape;
     struct stdit_inputs in = stdit_record_inputs(r, s, t, batch, true);
 
     if (r->given)
@@ -56,10 +56,13 @@ int stdit_compile_sampling(struct stdit_run *r)
 
 int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t clips, int64_t step)
 {
-    int64_t frames = r->data.shape->geometry.frames;
+    int64_t frames = r->data.shapes.shape->geometry.frames;
 
-    *s = (struct stdit_sampler){
-        .run = r, .shape = *r->data.shape, .clips = clips, .guided = is_guided(r), .step = step};
+    *s = (struct stdit_sampler){.run = r,
+                                .shape = *r->data.shapes.shape,
+                                .clips = clips,
+                                .guided = is_guided(r),
+                                .step = step};
     s->shape.batch = s->guided ? 2 * clips : clips;
     if (stdit_batch_create(&s->batch, r, &s->shape, 1))
         return -1;
@@ -99,7 +102,7 @@ int stdit_sampler_text(struct stdit_sampler *s, int64_t first)
 
     r->drops = false; /* random drops are for training */
     int rc =
-        stdit_batch_fill(&s->batch, r, &(struct stdit_turn){.shape = &s->shape, .before = first});
+        stdit_batch_fill(&s->batch, r, &(struct video_turn){.shape = &s->shape, .before = first});
     r->drops = drops;
     if (s->guided)
         repeat_text(s);
@@ -115,7 +118,7 @@ struct sizes {
 
 static struct sizes sizes_of(const struct stdit_sampler *s)
 {
-    const struct stdit_geometry *g = &s->shape.geometry;
+    const struct video_geometry *g = &s->shape.geometry;
     int64_t frame = g->height * g->width;
 
     return (struct sizes){g->frames * frame, frame};
@@ -202,6 +205,7 @@ static void advance(struct stdit_sampler *s, float by)
 int stdit_sampler_draw(struct stdit_sampler *s)
 {
     struct stdit_run *r = s->run;
+    const struct stdit_shift shift = stdit_shift_of(r->model.config.dtype, &s->shape.geometry);
     int64_t steps = r->options.sample_steps;
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int rc = 0;
@@ -210,8 +214,8 @@ int stdit_sampler_draw(struct stdit_sampler *s)
     if (r->given)
         begin_frames(s);
     for (int64_t i = 0; i < steps && !rc; i++) {
-        double u = stdit_shifted(s->shape.shift, 1 - (double)i / (double)steps);
-        double next = stdit_shifted(s->shape.shift, 1 - (double)(i + 1) / (double)steps);
+        double u = stdit_shifted(shift, 1 - (double)i / (double)steps);
+        double next = stdit_shifted(shift, 1 - (double)(i + 1) / (double)steps);
         s->stopped = s->step && training_is_stopped(r->context);
         if (s->stopped)
             break;
@@ -276,7 +280,7 @@ static int sample_behind(struct stdit_run *r, int64_t step)
 /* The trained weights are already saved, so the moving average may replace them. */
 int stdit_sample(struct stdit_run *r)
 {
-    bool average = r->data.shape->training && r->options.train.ema_decay > 0;
+    bool average = r->data.shapes.shape->training && r->options.train.ema_decay > 0;
 
     if (average && average_swap(r->context))
         return -1;

@@ -7,7 +7,7 @@
 
 struct stdit_sampler {
     struct stdit_run *run;
-    struct stdit_shape shape; /* the data's, with the samples of a step */
+    struct video_shape shape; /* the data's, with the samples of a step */
     struct stdit_batch batch; /* with guidance: the clips with captions, then without */
     int64_t clips;
     bool guided, stopped;    /* stopped: interrupted by a stop request */

@@ -38,14 +38,14 @@ static int read_script(struct job *j)
         (!has_prompts(o) && stdit_data_caption(d, o)) || stdit_script_open(&j->script, d, o))
         return -1;
     j->run->given = stdit_script_guides(&j->script);
-    o->train.batch = d->shape->batch = j->script.at_once;
+    o->train.batch = d->shapes.shape->batch = j->script.at_once;
     o->library.micro_batch = o->library.micro_batch > 0 ? 0 : o->library.micro_batch;
-    d->rows = j->script.clips;
-    d->fps = malloc((size_t)d->rows * sizeof *d->fps);
+    d->shapes.rows = j->script.clips;
+    d->fps = malloc((size_t)d->shapes.rows * sizeof *d->fps);
     if (!d->fps)
-        return say_fail("no memory for %lld clips", (long long)d->rows);
-    for (int64_t i = 0; i < d->rows; i++)
-        d->fps[i] = d->shape->clips.frames == 1 ? 120 : (float)o->fps;
+        return say_fail("no memory for %lld clips", (long long)d->shapes.rows);
+    for (int64_t i = 0; i < d->shapes.rows; i++)
+        d->fps[i] = d->shapes.shape->clips.frames == 1 ? 120 : (float)o->fps;
     return has_prompts(o) ? stdit_captions_read(&j->captions, &j->script.texts, o) : 0;
 }
 
@@ -74,7 +74,7 @@ static int open_model(struct job *j)
 
 static int compile(struct stdit_run *r)
 {
-    return stdit_script_add(r->script, &r->data.vae, &r->data.shape->clips) ||
+    return stdit_script_add(r->script, &r->data.vae, &r->data.shapes.shape->clips) ||
                    stdit_compile(r, NULL)
                ? -1
                : 0;
@@ -116,7 +116,7 @@ static void introduce(const struct job *j)
 {
     const struct stdit_run *r = j->run;
     const struct stdit_options *o = &r->options;
-    const struct stdit_clips *c = &r->data.shape->clips;
+    const struct video_clips *c = &r->data.shapes.shape->clips;
     const char *title = o->text      ? o->text
                         : o->prompt  ? o->prompt
                         : o->prompts ? o->prompts
@@ -124,7 +124,7 @@ static void introduce(const struct job *j)
 
     stdit_note_caption(r);
     say_print("%lld clips of %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld], %s\n",
-              (long long)r->data.rows, (long long)c->frames, (long long)c->width,
+              (long long)r->data.shapes.rows, (long long)c->frames, (long long)c->width,
               (long long)c->height, (long long)r->data.channels, (long long)c->latent_frames,
               (long long)c->rows, (long long)c->columns, title);
     if (j->script.loops > 1)

@@ -42,6 +42,13 @@ int64_t stdit_video_frames(int64_t latent_frames)
     return latent_frames == 1 ? 1 : latent_frames * 17 / 5;
 }
 
+struct stdit_shift stdit_shift_of(enum ckpt_dtype dtype, const struct video_geometry *g)
+{
+    int64_t frames = g->pixel_frames ? g->pixel_frames : stdit_video_frames(g->frames);
+
+    return stdit_shift(dtype, g->pixel_height, g->pixel_width, frames);
+}
+
 double stdit_shifted(struct stdit_shift s, double u)
 {
     return s.r * u / (1 + s.r_less_one * u);

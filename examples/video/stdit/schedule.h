@@ -3,7 +3,7 @@
 #ifndef STDIT_SCHEDULE_H
 #define STDIT_SCHEDULE_H
 
-#include "ckpt.h"
+#include "../model.h"
 
 /* The random streams of the program, distinct from the streams of tape ops. */
 enum stdit_stream {
@@ -27,6 +27,7 @@ struct stdit_shift {
     double r, r_less_one;
 };
 struct stdit_shift stdit_shift(enum ckpt_dtype dtype, double height, double width, int64_t frames);
+struct stdit_shift stdit_shift_of(enum ckpt_dtype dtype, const struct video_geometry *g);
 
 /* The video frames for a number of latent frames, if nothing else determines it: 17 give 5. */
 int64_t stdit_video_frames(int64_t latent_frames);

@@ -155,7 +155,7 @@ static bool is_edited(const struct stdit_script *s)
 static float *draw(const struct stdit_script *s, const struct stdit_data *d, uint64_t seed,
                    int stream)
 {
-    int64_t n = s->clips * stdit_data_z(d, d->shape);
+    int64_t n = s->clips * stdit_data_z(d, d->shapes.shape);
     float *noise = MEMORY_FOR(sizeof *noise, s->loops, n);
 
     for (int64_t loop = 0; noise && loop < s->loops; loop++)
@@ -169,7 +169,7 @@ static float *draw(const struct stdit_script *s, const struct stdit_data *d, uin
 static float *read_noise(const struct stdit_script *s, const struct stdit_data *d, ckpt_file *f,
                          const char *path, const char *name)
 {
-    const struct stdit_geometry *g = &d->shape->geometry;
+    const struct video_geometry *g = &d->shapes.shape->geometry;
 
     return tensor_read(f, path, name, 5,
                        (int64_t[]){rows_of(s), d->channels, g->frames, g->height, g->width});
@@ -195,11 +195,11 @@ static int open_noise(struct stdit_script *s, const struct stdit_data *d,
 
 static int open_latents(struct stdit_script *s, const struct stdit_data *d)
 {
-    int64_t z = stdit_data_z(d, d->shape);
+    int64_t z = stdit_data_z(d, d->shapes.shape);
 
     s->start = MEMORY_FOR(sizeof *s->start, rows_of(s), z);
     s->latents = MEMORY_FOR(sizeof *s->latents, rows_of(s), z);
-    s->mask = MEMORY_FOR(sizeof *s->mask, rows_of(s), d->shape->geometry.frames);
+    s->mask = MEMORY_FOR(sizeof *s->mask, rows_of(s), d->shapes.shape->geometry.frames);
     return s->start && s->latents && s->mask
                ? 0
                : say_fail("no memory for the latents of %lld segments", (long long)rows_of(s));
@@ -209,13 +209,13 @@ static int open_latents(struct stdit_script *s, const struct stdit_data *d)
 
 static int check_loop(const struct stdit_data *d, const struct stdit_options *o)
 {
-    int64_t frames = d->shape->geometry.frames;
+    int64_t frames = d->shapes.shape->geometry.frames;
 
     if (o->loop == 1 || o->condition_frames < frames)
         return 0;
     return say_fail("--loop %lld: a segment of %lld frames has %lld latent frames, and "
                     "--condition-frames %lld leaves none of them to sample",
-                    (long long)o->loop, (long long)d->shape->clips.frames, (long long)frames,
+                    (long long)o->loop, (long long)d->shapes.shape->clips.frames, (long long)frames,
                     (long long)o->condition_frames);
 }
 
@@ -254,7 +254,7 @@ void stdit_script_close(struct stdit_script *s)
 
 /* ---- references ---------------------------------------------------------------------------- */
 
-int stdit_script_add(struct stdit_script *s, struct stdit_vae *v, struct stdit_clips *clips)
+int stdit_script_add(struct stdit_script *s, struct stdit_vae *v, struct video_clips *clips)
 {
     int rc = 0;
 
@@ -285,7 +285,7 @@ int stdit_script_encode(struct stdit_script *s, struct stdit_vae *v)
 static void give(const struct stdit_data *d, const struct stdit_reference *r,
                  const struct stdit_span *span, float *z)
 {
-    const struct stdit_geometry *g = &d->shape->geometry;
+    const struct video_geometry *g = &d->shapes.shape->geometry;
     int64_t plane = g->height * g->width, n = span->length * plane;
 
     for (int64_t c = 0; c < d->channels; c++)
@@ -298,8 +298,8 @@ int stdit_script_begin(struct stdit_script *s, const struct stdit_data *d,
                        float *mask)
 {
     const struct stdit_guide *g = &s->guide[clip];
-    int64_t row = loop * s->clips + clip, n = stdit_data_z(d, d->shape);
-    int64_t frames = d->shape->geometry.frames;
+    int64_t row = loop * s->clips + clip, n = stdit_data_z(d, d->shapes.shape);
+    int64_t frames = d->shapes.shape->geometry.frames;
     struct stdit_span span;
 
     memcpy(z, s->noise + row * n, (size_t)n * sizeof *z);
@@ -326,7 +326,7 @@ int stdit_script_begin(struct stdit_script *s, const struct stdit_data *d,
 
 int stdit_script_write(const struct stdit_script *s, const struct stdit_data *d, const char *path)
 {
-    const struct stdit_geometry *g = &d->shape->geometry;
+    const struct video_geometry *g = &d->shapes.shape->geometry;
     const int64_t shape[] = {rows_of(s), d->channels, g->frames, g->height, g->width};
     const int64_t frames[] = {rows_of(s), g->frames};
     const struct tensor all[] = {{"latents", CKPT_F32, 5, shape, s->latents},
@@ -348,7 +348,7 @@ int64_t stdit_script_shared(const struct stdit_options *o, int64_t loop)
 
 int64_t stdit_script_frames(const struct stdit_data *d, const struct stdit_options *o)
 {
-    int64_t frames = d->shape->clips.frames;
+    int64_t frames = d->shapes.shape->clips.frames;
 
     return frames + (o->loop - 1) * (frames - stdit_script_shared(o, 1));
 }

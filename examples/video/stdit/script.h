@@ -17,7 +17,7 @@
 struct stdit_reference {
     char *path;               /* NULL: a segment */
     bool latents;             /* a file of latents, as vae-encode writes it */
-    struct stdit_clips clips; /* of the whole file, in the size of the output */
+    struct video_clips clips; /* of the whole file, in the size of the output */
     int64_t sample;           /* number that determines the draw of its latents */
     int64_t first, end;       /* used latent frames; end 0: none */
     float *z;                 /* [channels, clips.latent_frames, h, w] */
@@ -50,7 +50,7 @@ void stdit_script_close(struct stdit_script *s);
 bool stdit_script_guides(const struct stdit_script *s);
 
 /* add registers the clips to be encoded; encode, with the device, encodes the files. */
-int stdit_script_add(struct stdit_script *s, struct stdit_vae *v, struct stdit_clips *clips);
+int stdit_script_add(struct stdit_script *s, struct stdit_vae *v, struct video_clips *clips);
 int stdit_script_encode(struct stdit_script *s, struct stdit_vae *v);
 
 /* The initial latents of a row in z [channels, T, h, w], and its mask [T]. */

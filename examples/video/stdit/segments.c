@@ -73,9 +73,9 @@ static struct stdit_reference *given_on(const struct drawing *g, int64_t clip)
 static int decode(struct drawing *g, int64_t i)
 {
     struct stdit_data *d = &g->run->data;
-    struct stdit_clips *c = &d->shape->clips;
+    struct video_clips *c = &d->shapes.shape->clips;
     struct stdit_reference *r = given_on(g, g->first + i);
-    const float *z = g->sampler.batch.z + i * stdit_data_z(d, d->shape);
+    const float *z = g->sampler.batch.z + i * stdit_data_z(d, d->shapes.shape);
 
     if (!r)
         return stdit_vae_decode(&d->vae, c, z, g->rgb, NULL);
@@ -86,7 +86,7 @@ static int decode(struct drawing *g, int64_t i)
 static int write_frames(struct drawing *g, int64_t i)
 {
     struct stdit_run *r = g->run;
-    const struct stdit_clips *c = &r->data.shape->clips;
+    const struct video_clips *c = &r->data.shapes.shape->clips;
     int64_t shared = stdit_script_shared(&r->options, g->loop);
     struct stdit_movie *m = &g->movie[i];
 
@@ -148,7 +148,7 @@ static int draw_all(struct drawing *g)
 
 int stdit_draw(struct stdit_run *r, struct stdit_script *script)
 {
-    const struct stdit_clips *c = &r->data.shape->clips;
+    const struct video_clips *c = &r->data.shapes.shape->clips;
     struct drawing g = {.run = r, .script = script};
     int rc = stdit_sampler_open(&g.sampler, r, script->at_once, 0);
 

@@ -119,8 +119,8 @@ static int add_clips(struct stdit_run *r, bool trains)
     bool encodes = r->options.video_dir && trains, decodes = r->options.sample_steps > 0;
     int rc = 0;
 
-    for (int i = 0; i < d->n_shapes && d->vae.channels && !rc; i++) {
-        struct stdit_clips *c = &d->shape[i].clips;
+    for (int i = 0; i < d->shapes.n && d->vae.channels && !rc; i++) {
+        struct video_clips *c = &d->shapes.shape[i].clips;
         rc = encodes ? stdit_vae_add(&d->vae, c, STDIT_ENCODE) : 0;
         if (!rc && decodes)
             rc = stdit_vae_add(&d->vae, c, STDIT_DECODE);
@@ -148,10 +148,10 @@ static int forget(struct stdit_run *r)
     r->context = NULL;
     r->sampling = NULL;
     r->trainable = 0;
-    for (int i = 0; i < r->data.n_shapes; i++)
-        r->data.shape[i].training = NULL;
+    for (int i = 0; i < r->data.shapes.n; i++)
+        r->data.shapes.shape[i].training = NULL;
     if (r->validation.run)
-        r->validation.run->data.shape->training = NULL;
+        r->validation.run->data.shapes.shape->training = NULL;
     if (!r->data.vae.channels)
         return 0;
     stdit_vae_close(&r->data.vae);
@@ -185,15 +185,6 @@ int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
-static void set_shifts(struct stdit_data *d, enum ckpt_dtype dtype)
-{
-    for (int i = 0; i < d->n_shapes; i++) {
-        const struct stdit_geometry *g = &d->shape[i].geometry;
-        int64_t frames = g->pixel_frames ? g->pixel_frames : stdit_video_frames(g->frames);
-        d->shape[i].shift = stdit_shift(dtype, g->pixel_height, g->pixel_width, frames);
-    }
-}
-
 int stdit_make_model(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
@@ -210,7 +201,6 @@ int stdit_make_model(struct stdit_run *r)
         .exact_timestep = o->exact_timestep,
     };
 
-    set_shifts(&r->data, config.dtype);
     if (r->data.vae.channels && stdit_vae_open(&r->data.vae, r->context, o))
         return -1;
     if (stdit_create(&r->model, r->context, &config))
@@ -232,7 +222,7 @@ void stdit_close(struct stdit_run *r)
 {
     loader_hold_close(&r->hold);
     loader_hw_close(&r->options.loader);
-    stdit_turns_close(&r->turns);
+    video_turns_close(&r->turns);
     stdit_free(&r->model);
     stdit_data_close(&r->data);
     free(r->bad);

@@ -35,7 +35,7 @@ static void sincos_half(float *dst, double p, int64_t channels, enum ckpt_dtype 
 }
 
 /* The scale of a frame relative to 512 x 512 pixels, per side. */
-static double position_scale(const struct stdit_config *c, const struct stdit_geometry *g)
+static double position_scale(const struct stdit_config *c, const struct video_geometry *g)
 {
     double height = round_to(c->dtype, g->pixel_height), width = round_to(c->dtype, g->pixel_width);
 
@@ -43,7 +43,7 @@ static double position_scale(const struct stdit_config *c, const struct stdit_ge
 }
 
 /* The first half of the channels encodes the column of a token, the second half its row. */
-static void position_table(float *dst, const struct stdit_config *c, const struct stdit_geometry *g,
+static void position_table(float *dst, const struct stdit_config *c, const struct video_geometry *g,
                            int64_t rows, int64_t columns)
 {
     double scale = position_scale(c, g);
@@ -76,7 +76,7 @@ static ckpt_tensor constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtyp
     return x;
 }
 
-ckpt_tensor stdit_position(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g)
+ckpt_tensor stdit_position(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g)
 {
     int64_t rows = (g->height + 1) / 2, columns = (g->width + 1) / 2;
     int64_t shape[] = {rows * columns, m->config.hidden}, n = shape[0] * shape[1];

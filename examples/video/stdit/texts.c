@@ -43,7 +43,7 @@ static uint64_t sum_captions(const struct prompts *p)
 static void take_captions(const struct stdit_data *d, const char **text, struct names *without)
 {
 
-    for (int64_t i = 0; i < d->rows; i++) {
+    for (int64_t i = 0; i < d->shapes.rows; i++) {
         const char *caption = videos_caption(&d->videos, i);
         text[i] = caption ? caption : "";
         if (!*text[i])
@@ -54,24 +54,25 @@ static void take_captions(const struct stdit_data *d, const char **text, struct 
 static int list_captions(struct stdit_texts *t, const struct stdit_data *d,
                          const struct stdit_options *o)
 {
-    const char **text = MEMORY_FOR(sizeof *text, d->rows);
+    const char **text = MEMORY_FOR(sizeof *text, d->shapes.rows);
     struct names without = {.n = 0};
     char named[NAMES_TEXT];
 
-    t->of = MEMORY_FOR(sizeof *t->of, d->rows);
+    t->of = MEMORY_FOR(sizeof *t->of, d->shapes.rows);
     if (!text || !t->of) {
         free(text);
-        return say_fail("no memory for the captions of %lld clips", (long long)d->rows);
+        return say_fail("no memory for the captions of %lld clips", (long long)d->shapes.rows);
     }
     take_captions(d, text, &without);
-    int rc = without.n == d->rows ? say_fail("%s: no clip has a caption; leave out --text-encoder "
-                                             "and --text to train with the null caption",
-                                             o->video_dir)
-                                  : prompts_distinct(&t->caption, text, d->rows, t->of);
+    int rc = without.n == d->shapes.rows
+                 ? say_fail("%s: no clip has a caption; leave out --text-encoder "
+                            "and --text to train with the null caption",
+                            o->video_dir)
+                 : prompts_distinct(&t->caption, text, d->shapes.rows, t->of);
     free(text);
     if (!rc && without.n)
         say_note("%s: %lld of %lld clips have no caption and get an empty one: %s", o->video_dir,
-                 (long long)without.n, (long long)d->rows, names_text(&without, named));
+                 (long long)without.n, (long long)d->shapes.rows, names_text(&without, named));
     t->rows = t->caption.n;
     t->sum = sum_captions(&t->caption);
     return rc;
@@ -344,7 +345,7 @@ int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
     if (t->longest > d->tokens)
         return say_fail("--text %s: has %lld tokens per caption; --text-tokens is %lld", o->text,
                         (long long)t->longest, (long long)d->tokens);
-    report(t, o, d->rows);
+    report(t, o, d->shapes.rows);
     return 0;
 }
 

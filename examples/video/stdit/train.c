@@ -33,15 +33,15 @@ static ckpt_tensor mix(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tenso
 
 struct recorded {
     const struct stdit_run *run;
-    const struct stdit_shape *shape;
+    const struct video_shape *shape;
 };
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct recorded *recorded = user;
     const struct stdit_run *r = recorded->run;
-    const struct stdit_shape *s = recorded->shape;
-    const struct stdit_geometry *g = &s->geometry;
+    const struct video_shape *s = recorded->shape;
+    const struct video_geometry *g = &s->geometry;
     int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
 
     ckpt_label(t, "noise");
@@ -60,7 +60,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
 }
 
-int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
+int stdit_compile_loss(struct stdit_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
                        const char *what)
 {
     struct recorded recorded = {r, s};
@@ -69,12 +69,33 @@ int stdit_compile_loss(struct stdit_run *r, struct stdit_shape *s, const ckpt_op
     return compiled(r->context, rc, s->training, what);
 }
 
-int stdit_forecast(struct stdit_run *r, struct stdit_shape *s, const ckpt_optimizer *optimizer,
-                   int64_t batch, double limit, struct ckpt_forecast *f)
-{
-    struct recorded recorded = {r, s};
+/* A run whose open batches are chosen. */
+struct forecast {
+    struct stdit_run *run;
+    const ckpt_optimizer *optimizer;
+};
 
-    return ckpt_forecast(r->context, record, &recorded, optimizer, batch, limit, f);
+static int forecast(void *user, struct video_shape *s, int64_t batch, double limit,
+                    struct ckpt_forecast *f)
+{
+    const struct forecast *c = user;
+    struct recorded recorded = {c->run, s};
+
+    return ckpt_forecast(c->run->context, record, &recorded, c->optimizer, batch, limit, f);
+}
+
+static int choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer)
+{
+    struct forecast user = {r, optimizer};
+    const struct video_batches b = {.shapes = &r->data.shapes,
+                                    .context = r->context,
+                                    .state = &r->options.train.state,
+                                    .micro = r->options.library.micro_batch,
+                                    .seconds = r->options.batch_seconds,
+                                    .forecast = forecast,
+                                    .user = &user};
+
+    return video_choose_batches(&b);
 }
 
 int stdit_compile_training(struct stdit_run *r)
@@ -84,10 +105,10 @@ int stdit_compile_training(struct stdit_run *r)
 
     adamw.eps = 1e-15f;
     const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &adamw);
-    if (r->data.buckets.n && stdit_choose_batches(r, optimizer))
+    if (r->data.shapes.buckets.n && choose_batches(r, optimizer))
         return -1;
-    for (int i = 0; i < r->data.n_shapes; i++) {
-        struct stdit_shape *s = &r->data.shape[i];
+    for (int i = 0; i < r->data.shapes.n; i++) {
+        struct video_shape *s = &r->data.shapes.shape[i];
         char what[64] = "";
         if (s->name[0])
             snprintf(what, sizeof what, "bucket %s: ", s->name);
@@ -106,12 +127,12 @@ struct course {
     struct stdit_run *run;
     struct stdit_batch batch;
     struct stdit_ahead ahead;
-    struct stdit_turn turn[FLIGHT]; /* of the steps in flight, by the remainder of their number */
+    struct video_turn turn[FLIGHT]; /* of the steps in flight, by the remainder of their number */
     char *place[FLIGHT];            /* before each of these turns, with buckets */
     int64_t turns;                  /* steps that have a turn */
 };
 
-static struct stdit_turn *turn_of(struct course *c, int64_t step)
+static struct video_turn *turn_of(struct course *c, int64_t step)
 {
     return &c->turn[step % FLIGHT];
 }
@@ -122,15 +143,15 @@ static int take_turn(struct training *t, int64_t step)
     struct stdit_run *r = c->run;
     char **place = &c->place[step % FLIGHT];
 
-    if (r->data.buckets.n) {
-        const char *now = stdit_turns_place(&r->turns);
+    if (r->data.shapes.buckets.n) {
+        const char *now = video_turns_place(&r->turns);
         free(*place);
         *place = now ? strdup(now) : NULL;
         if (!*place)
             return say_fail("no memory for the place in the buckets");
     }
     c->turns = step + 1;
-    return stdit_turns_next(&r->turns, step, turn_of(c, step));
+    return video_turns_next(&r->turns, step, turn_of(c, step));
 }
 
 static ckpt_program *program(const struct training *t, int64_t step)
@@ -143,8 +164,8 @@ static int feed(struct training *t, int64_t step)
     struct course *c = t->user;
     struct stdit_run *r = c->run;
     struct stdit_batch *b = &c->batch;
-    const struct stdit_turn *turn = turn_of(c, step);
-    const struct stdit_shape *s = turn->shape;
+    const struct video_turn *turn = turn_of(c, step);
+    const struct video_shape *s = turn->shape;
 
     if (stdit_batch_fill(b, r, turn) ||
         (c->ahead.loader && stdit_batch_encode(b, r, turn, c->ahead.loader)))
@@ -160,7 +181,7 @@ static int feed(struct training *t, int64_t step)
 static int end(struct training *t, int64_t step)
 {
     struct course *c = t->user;
-    const struct stdit_shape *s = turn_of(c, step)->shape;
+    const struct video_shape *s = turn_of(c, step)->shape;
 
     t->part = s->name[0] ? s->name : NULL;
     return training_end(t, s->training, step, 0);
@@ -173,7 +194,7 @@ static int notes(struct training *t)
     const struct course *c = t->user;
     const char *place = c->turns > t->ended ? c->place[t->ended % FLIGHT] : NULL;
 
-    if (c->run->data.buckets.n && stdit_note_place(c->run, place))
+    if (c->run->data.shapes.buckets.n && video_note_place(&c->run->turns, c->run->context, place))
         return -1;
     return c->ahead.loader ? loader_note_bad(c->ahead.loader, t->context) : 0;
 }
@@ -206,7 +227,7 @@ int stdit_open_steps(void *run, struct training *t)
     t->look[1] = (struct training_look){stdit_sample_between, o->sample_every, false};
     t->notes = notes;
     t->user = c;
-    return stdit_batch_create(&c->batch, r, r->data.shape, r->data.n_shapes) ||
+    return stdit_batch_create(&c->batch, r, r->data.shapes.shape, r->data.shapes.n) ||
                    stdit_ahead_open(&c->ahead, r)
                ? -1
                : 0;

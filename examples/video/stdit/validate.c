@@ -39,11 +39,11 @@ int stdit_validation_open(struct stdit_run *r)
         return -1;
     drop_draws(d, r->options.validation.file);
     v->common = (struct validation){.log = &r->log,
-                                    .rows = d->rows,
+                                    .rows = d->shapes.rows,
                                     .average = r->options.validation.average,
                                     .seed = (uint64_t)r->options.library.seed,
                                     .stream = STREAM_VALID,
-                                    .values = stdit_data_z(d, d->shape)};
+                                    .values = stdit_data_z(d, d->shapes.shape)};
     return validation_noise(&v->common, &d->t, &d->eps);
 }
 
@@ -55,7 +55,7 @@ int stdit_compile_validation(struct stdit_run *r)
         return 0;
     v->run->context = r->context;
     v->run->model = r->model;
-    return stdit_compile_loss(v->run, v->run->data.shape, NULL, "validation: ");
+    return stdit_compile_loss(v->run, v->run->data.shapes.shape, NULL, "validation: ");
 }
 
 /* The model belongs to the training run. */
@@ -79,12 +79,12 @@ static int measure_clip(struct validation *v, int64_t row, double *sum)
 {
     struct measuring *m = v->user;
     struct stdit_run *r = m->run;
-    const struct stdit_shape *s = r->data.shape;
+    const struct video_shape *s = r->data.shapes.shape;
     /* without the offset that a rank adds */
-    int64_t before = row + r->data.rows * ckpt_ranks(r->context) - ckpt_rank(r->context);
+    int64_t before = row + r->data.shapes.rows * ckpt_ranks(r->context) - ckpt_rank(r->context);
     float loss;
 
-    if (stdit_batch_fill(&m->batch, r, &(struct stdit_turn){.shape = s, .before = before}))
+    if (stdit_batch_fill(&m->batch, r, &(struct video_turn){.shape = s, .before = before}))
         return -1;
     if (stdit_batch_feed(&m->batch, r, s->training, false) ||
         stdit_batch_feed_training(&m->batch, r, s->training) || ckpt_step(s->training, &loss))
@@ -99,7 +99,7 @@ int stdit_validate(void *run, int64_t step)
     struct measuring m = {.run = r->validation.run};
     struct validation *v = &r->validation.common;
 
-    if (stdit_batch_create(&m.batch, m.run, m.run->data.shape, 1))
+    if (stdit_batch_create(&m.batch, m.run, m.run->data.shapes.shape, 1))
         return -1;
     v->context = r->context;
     v->measure = measure_clip;

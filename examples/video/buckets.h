@@ -7,8 +7,8 @@
  * probability that a matching sample stays here (else a smaller size is tried), look the
  * probability that this number of frames is tried at all.
  */
-#ifndef STDIT_BUCKETS_H
-#define STDIT_BUCKETS_H
+#ifndef VIDEO_BUCKETS_H
+#define VIDEO_BUCKETS_H
 
 #include <stdbool.h>
 #include <stdint.h>

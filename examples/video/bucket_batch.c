@@ -13,7 +13,8 @@
 #include <string.h>
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
-#include "run.h"
+#include "../common/say.h"
+#include "shapes.h"
 
 #define NOTE "batches of the buckets"
 
@@ -24,8 +25,7 @@ enum {
 };
 
 struct choice {
-    struct stdit_run *run;
-    const ckpt_optimizer *optimizer;
+    const struct video_batches *asked;
     int64_t unit; /* a batch is a multiple of this: --micro-batch */
     double base;  /* seconds: upper limit of a step */
 };
@@ -37,16 +37,16 @@ struct tried {
     bool fits;
 };
 
-static bool is_open(const struct stdit_data *d, const struct bucket *b)
+static bool is_open(const struct video_shapes *d, const struct bucket *b)
 {
     return d->buckets.row[b->row].entry[b->entry].open;
 }
 
-static int count_open(const struct stdit_data *d)
+static int count_open(const struct video_shapes *d)
 {
     int n = 0;
 
-    for (int i = 0; i < d->n_shapes; i++)
+    for (int i = 0; i < d->n; i++)
         n += is_open(d, &d->shape[i].bucket);
     return n;
 }
@@ -54,13 +54,13 @@ static int count_open(const struct stdit_data *d)
 /* ---- forecasts ------------------------------------------------------------------------------- */
 
 /* limit 0: no limit.  Returns 0, or -1 after a sentence. */
-static int try_batch(const struct choice *c, struct stdit_shape *s, double limit, struct tried *t)
+static int try_batch(const struct choice *c, struct video_shape *s, double limit, struct tried *t)
 {
     struct ckpt_forecast f = CKPT_FORECAST_INIT;
-    int rc = stdit_forecast(c->run, s, c->optimizer, t->n * c->unit, limit, &f);
+    int rc = c->asked->forecast(c->asked->user, s, t->n * c->unit, limit, &f);
 
     if (rc && rc != CKPT_EBUDGET)
-        return say_fail("bucket %s: %s", s->name, ckpt_error(c->run->context));
+        return say_fail("bucket %s: %s", s->name, ckpt_error(c->asked->context));
     t->fits = !rc;
     t->seconds = rc ? INFINITY : f.step_seconds;
     return 0;
@@ -101,7 +101,7 @@ static double rate(const struct tried *t)
 
 /* Searches from a batch of one unit, which is feasible, to the best.  Returns 0, or -1 after a
  * sentence. */
-static int climb(const struct choice *c, struct stdit_shape *s, int64_t most, struct tried *best)
+static int climb(const struct choice *c, struct video_shape *s, int64_t most, struct tried *best)
 {
     struct tried good = *best, bad = {0};
 
@@ -120,20 +120,20 @@ static int climb(const struct choice *c, struct stdit_shape *s, int64_t most, st
 /* ---- one size and length --------------------------------------------------------------------- */
 
 /* Tokens of a clip: one for 2 x 2 cells. */
-static int64_t tokens(const struct stdit_shape *s)
+static int64_t tokens(const struct video_shape *s)
 {
-    const struct stdit_geometry *g = &s->geometry;
+    const struct video_geometry *g = &s->geometry;
 
     return g->frames * ((g->height + 1) / 2) * ((g->width + 1) / 2);
 }
 
 /* The ratio of an entry with the most tokens; NULL: the entry has no clips. */
-static struct stdit_shape *largest_of(const struct stdit_data *d, int row, int entry)
+static struct video_shape *largest_of(const struct video_shapes *d, int row, int entry)
 {
-    struct stdit_shape *s = NULL;
+    struct video_shape *s = NULL;
 
-    for (int i = 0; i < d->n_shapes; i++) {
-        struct stdit_shape *other = &d->shape[i];
+    for (int i = 0; i < d->n; i++) {
+        struct video_shape *other = &d->shape[i];
         if (other->bucket.row == row && other->bucket.entry == entry &&
             (!s || tokens(other) > tokens(s)))
             s = other;
@@ -144,21 +144,21 @@ static struct stdit_shape *largest_of(const struct stdit_data *d, int row, int e
 /* Expected units of an epoch for each rank, of the ratio with the most clips. */
 static int64_t most_units(const struct choice *c, int row, int entry)
 {
-    const struct stdit_data *d = &c->run->data;
+    const struct video_shapes *d = c->asked->shapes;
     const struct bucket_entry *e = &d->buckets.row[row].entry[entry];
     double chance = e->keep * (e->look < 0 ? 1 : e->look), most = 0;
 
-    for (int i = 0; i < d->n_shapes; i++)
+    for (int i = 0; i < d->n; i++)
         if (d->shape[i].bucket.row == row && d->shape[i].bucket.entry == entry)
             most = fmax(most, (double)d->shape[i].possible);
-    most *= chance / (double)(ckpt_ranks(c->run->context) * c->unit);
+    most *= chance / (double)(ckpt_ranks(c->asked->context) * c->unit);
     return clamp(most, 1, MOST / c->unit > 1 ? MOST / c->unit : 1);
 }
 
-static void set_batch(struct stdit_data *d, int row, int entry, int64_t batch)
+static void set_batch(struct video_shapes *d, int row, int entry, int64_t batch)
 {
     d->buckets.row[row].entry[entry].batch = batch;
-    for (int i = 0; i < d->n_shapes; i++)
+    for (int i = 0; i < d->n; i++)
         if (d->shape[i].bucket.row == row && d->shape[i].bucket.entry == entry)
             d->shape[i].batch = batch;
 }
@@ -166,8 +166,8 @@ static void set_batch(struct stdit_data *d, int row, int entry, int64_t batch)
 /* *refused: number of entries that do not fit with any batch. */
 static int choose(const struct choice *c, int row, int entry, int *refused)
 {
-    struct stdit_data *d = &c->run->data;
-    struct stdit_shape *s = largest_of(d, row, entry);
+    struct video_shapes *d = c->asked->shapes;
+    struct video_shape *s = largest_of(d, row, entry);
     struct tried best = {.n = 1};
 
     if (!s)
@@ -176,7 +176,7 @@ static int choose(const struct choice *c, int row, int entry, int *refused)
         return -1;
     if (!best.fits) {
         say_fail("bucket %s does not fit with a batch of %lld: %s", s->name, (long long)c->unit,
-                 ckpt_error(c->run->context));
+                 ckpt_error(c->asked->context));
         ++*refused;
         return 0;
     }
@@ -192,16 +192,16 @@ static int choose(const struct choice *c, int row, int entry, int *refused)
  * bucket. */
 static int find_base(struct choice *c)
 {
-    struct stdit_data *d = &c->run->data;
-    struct stdit_shape *largest = NULL;
+    struct video_shapes *d = c->asked->shapes;
+    struct video_shape *largest = NULL;
 
-    c->base = c->run->options.batch_seconds;
+    c->base = c->asked->seconds;
     if (c->base > 0)
         return 0;
     for (int row = 0; row < d->buckets.n; row++)
         for (int i = 0; i < d->buckets.row[row].n; i++) {
             const struct bucket_entry *e = &d->buckets.row[row].entry[i];
-            struct stdit_shape *s = largest_of(d, row, i);
+            struct video_shape *s = largest_of(d, row, i);
             struct choice given = *c;
             struct tried t = {.n = e->batch};
             if (s && (!largest || tokens(s) > tokens(largest)))
@@ -225,7 +225,7 @@ static int find_base(struct choice *c)
 /* ---- states ---------------------------------------------------------------------------------- */
 
 /* "144p 51 12; ...": size, frames and batch of all open entries, in the order of the table. */
-static char *batches_text(const struct stdit_data *d)
+static char *batches_text(const struct video_shapes *d)
 {
     enum { LONGEST = 64 };
     size_t room = 1, at = 0;
@@ -245,7 +245,7 @@ static char *batches_text(const struct stdit_data *d)
 }
 
 /* Sets the batches of a state if it has the same open entries. */
-static bool take_batches(struct stdit_data *d, const char *was)
+static bool take_batches(struct video_shapes *d, const char *was)
 {
     for (int i = 0; i < d->buckets.n; i++)
         for (int k = 0; k < d->buckets.row[i].n; k++) {
@@ -266,9 +266,9 @@ static bool take_batches(struct stdit_data *d, const char *was)
 }
 
 /* *taken: the batches of the resumed state are used. */
-static int take_from_state(struct stdit_run *r, bool *taken)
+static int take_from_state(const struct video_batches *b, bool *taken)
 {
-    const struct resume_options *o = &r->options.train.state;
+    const struct resume_options *o = b->state;
     ckpt_file *f;
     int rc = 0;
 
@@ -277,7 +277,7 @@ static int take_from_state(struct stdit_run *r, bool *taken)
         return 0; /* resume reports the error */
     const char *was = ckpt_file_note(f, CKPT_STATE_NOTE NOTE);
     if (was)
-        *taken = take_batches(&r->data, was);
+        *taken = take_batches(b->shapes, was);
     if (!*taken && !o->changed)
         rc =
             say_fail("%s: the state was made with batches of %s; --resume-changed selects new ones",
@@ -288,20 +288,20 @@ static int take_from_state(struct stdit_run *r, bool *taken)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int note(struct stdit_run *r)
+static int note(const struct video_batches *b)
 {
-    char *text = batches_text(&r->data);
+    char *text = batches_text(b->shapes);
 
     if (!text)
         return say_fail("no memory for the batches of buckets");
-    int rc = ckpt_state_note(r->context, NOTE, text);
+    int rc = ckpt_state_note(b->context, NOTE, text);
     free(text);
-    return rc ? say_fail("%s", ckpt_error(r->context)) : 0;
+    return rc ? say_fail("%s", ckpt_error(b->context)) : 0;
 }
 
 static int choose_all(struct choice *c)
 {
-    const struct buckets *b = &c->run->data.buckets;
+    const struct buckets *b = &c->asked->shapes->buckets;
     int refused = 0;
 
     if (find_base(c))
@@ -313,19 +313,18 @@ static int choose_all(struct choice *c)
     return refused ? -1 : 0;
 }
 
-int stdit_choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer)
+int video_choose_batches(const struct video_batches *b)
 {
-    int64_t micro = r->options.library.micro_batch;
-    struct choice c = {r, optimizer, micro > 0 ? micro : 1, 0};
+    struct choice c = {b, b->micro > 0 ? b->micro : 1, 0};
     bool taken;
 
-    if (!count_open(&r->data))
+    if (!count_open(b->shapes))
         return 0;
-    if (take_from_state(r, &taken) || (!taken && choose_all(&c)))
+    if (take_from_state(b, &taken) || (!taken && choose_all(&c)))
         return -1;
     if (taken)
-        say_print("batches: from %s\n", r->options.train.state.from);
+        say_print("batches: from %s\n", b->state->from);
     else
         say_print("batches: chosen by plans for steps of at most %.1f ms\n", c.base * 1e3);
-    return note(r);
+    return note(b);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame sizes of Open-Sora 1.2's buckets: a nominal size, such as 480p, and aspect ratios. */
-#ifndef STDIT_ASPECT_H
-#define STDIT_ASPECT_H
+#ifndef VIDEO_ASPECT_H
+#define VIDEO_ASPECT_H
 
 #include <stdint.h>
 

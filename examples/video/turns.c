@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The clips of each step: see turns.h. */
 #include <stdlib.h>
+#include "../common/say.h"
 #include "turns.h"
 
 enum { EPOCHS = 100 /* consecutive epochs without a batch for all ranks before an error */ };
 
 /* ---- epochs --------------------------------------------------------------------------------- */
 
-static void end_epoch(struct stdit_turns *t)
+static void end_epoch(struct video_turns *t)
 {
     bucket_epoch_free(&t->order);
     free(t->shape);
     t->shape = NULL;
 }
 
-static int begin_epoch(struct stdit_turns *t, int64_t epoch)
+static int begin_epoch(struct video_turns *t, int64_t epoch)
 {
-    const struct stdit_data *d = t->data;
+    const struct video_shapes *d = t->data;
 
     end_epoch(t);
     t->epoch = epoch;
@@ -27,30 +28,28 @@ static int begin_epoch(struct stdit_turns *t, int64_t epoch)
     if (!t->shape)
         return say_fail("no memory for the buckets of an epoch");
     for (int i = 0; i < t->order.n; i++)
-        t->shape[i] = stdit_shape_of(d, &t->order.list[i].bucket);
+        t->shape[i] = video_shape_of(d, &t->order.list[i].bucket);
     return 0;
 }
 
-int stdit_turns_open(struct stdit_turns *t, const struct stdit_data *data,
-                     const struct stdit_options *o, int ranks)
+int video_turns_open(struct video_turns *t, const struct video_shapes *data, int64_t interval,
+                     uint64_t seed, int ranks)
 {
-    *t = (struct stdit_turns){.data = data,
-                              .ranks = ranks,
-                              .seed = (uint64_t)o->library.seed,
-                              .interval = o->stride ? o->stride : 1};
+    *t = (struct video_turns){
+        .data = data, .ranks = ranks, .seed = seed, .interval = interval ? interval : 1};
     return data->buckets.n ? begin_epoch(t, 0) : 0;
 }
 
-void stdit_turns_close(struct stdit_turns *t)
+void video_turns_close(struct video_turns *t)
 {
     end_epoch(t);
     free(t->place);
-    *t = (struct stdit_turns){0};
+    *t = (struct video_turns){0};
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-static int next_list(struct stdit_turns *t, int64_t *first)
+static int next_list(struct video_turns *t, int64_t *first)
 {
     int list = bucket_epoch_next(&t->order, t->ranks, first);
 
@@ -64,36 +63,36 @@ static int next_list(struct stdit_turns *t, int64_t *first)
                                 t->ranks, EPOCHS);
 }
 
-int stdit_turns_next(struct stdit_turns *t, int64_t step, struct stdit_turn *turn)
+int video_turns_next(struct video_turns *t, int64_t step, struct video_turn *turn)
 {
-    const struct stdit_data *d = t->data;
+    const struct video_shapes *d = t->data;
     int64_t first;
 
     if (!d->buckets.n) {
         int64_t samples = d->shape->batch * t->ranks;
-        *turn = (struct stdit_turn){.shape = d->shape, .step = step, .before = step * samples};
+        *turn = (struct video_turn){.shape = d->shape, .step = step, .before = step * samples};
         return 0;
     }
     int list = next_list(t, &first);
     if (list < 0)
         return -1;
-    *turn = (struct stdit_turn){t->shape[list], step, t->epoch, t->before,
+    *turn = (struct video_turn){t->shape[list], step, t->epoch, t->before,
                                 t->order.list[list].sample + first};
     t->before += turn->shape->batch * t->ranks;
     return 0;
 }
 
-int64_t stdit_turn_row(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i)
+int64_t video_turn_row(const struct video_turn *turn, const struct video_shapes *d, int64_t i)
 {
     return turn->row ? turn->row[i] : (turn->before + i) % d->rows;
 }
 
-int64_t stdit_turn_sample(const struct stdit_turn *turn, const struct stdit_data *d, int64_t i)
+int64_t video_turn_sample(const struct video_turn *turn, const struct video_shapes *d, int64_t i)
 {
     return turn->row ? turn->epoch * d->rows + turn->row[i] : turn->before + i;
 }
 
-int64_t stdit_sample_of(const struct stdit_data *d, int64_t sample, int64_t row)
+int64_t video_sample_of(const struct video_shapes *d, int64_t sample, int64_t row)
 {
     return sample - sample % d->rows + row;
 }
@@ -102,7 +101,7 @@ int64_t stdit_sample_of(const struct stdit_data *d, int64_t sample, int64_t row)
 
 enum { NUMBER = 22 /* characters of one, with a blank */ };
 
-const char *stdit_turns_place(struct stdit_turns *t)
+const char *video_turns_place(struct video_turns *t)
 {
     size_t size = ((size_t)t->order.n + 2) * NUMBER, at;
     char *text = realloc(t->place, size);
@@ -127,7 +126,7 @@ static int64_t take_number(const char **text, int64_t most)
     return found ? n : -1;
 }
 
-int stdit_turns_go(struct stdit_turns *t, const char *place)
+int video_turns_go(struct video_turns *t, const char *place)
 {
     const int64_t most = INT64_C(1) << 50;
     const char *text = place;

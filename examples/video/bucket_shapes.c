@@ -2,7 +2,8 @@
 /* Makes the shapes of a run from a table of buckets and the sizes of the data. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataset.h"
+#include "../common/say.h"
+#include "shapes.h"
 
 /* ---- possible buckets ----------------------------------------------------------------------- */
 
@@ -23,7 +24,7 @@ static void add(void *user, const struct bucket *bucket)
     ++*count_of(user, bucket);
 }
 
-static int count_rows(struct count *c, const struct stdit_data *d, int64_t interval)
+static int count_rows(struct count *c, const struct video_shapes *d, int64_t interval)
 {
     const struct buckets *b = &d->buckets;
     int entries = 0;
@@ -44,36 +45,37 @@ static int count_rows(struct count *c, const struct stdit_data *d, int64_t inter
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-void stdit_bucket_name(const struct buckets *table, const struct bucket *b,
-                       char name[STDIT_BUCKET_NAME])
+void video_bucket_name(const struct buckets *table, const struct bucket *b,
+                       char name[VIDEO_BUCKET_NAME])
 {
     const struct bucket_row *row = &table->row[b->row];
     int label = aspect_label(row->size, b->ratio);
 
-    snprintf(name, STDIT_BUCKET_NAME, "%s %lld %d.%02d", row->size->name,
+    snprintf(name, VIDEO_BUCKET_NAME, "%s %lld %d.%02d", row->size->name,
              (long long)row->entry[b->entry].frames, label / 100, label % 100);
 }
 
 /* Clips are cropped to whole cells of the autoencoder, as Open-Sora's latents are; the model gets
  * the sizes of the table as input. */
-static void make_shape(const struct stdit_data *d, const struct stdit_vae *v, struct stdit_shape *s,
-                       const struct bucket *b)
+static void make_shape(const struct video_shapes *d, const struct video_sizing *sizing,
+                       struct video_shape *s, const struct bucket *b)
 {
     const struct bucket_row *row = &d->buckets.row[b->row];
-    int64_t height, width, cell = vae_factor(&v->plain.model.config);
+    int64_t height, width, cell = sizing->cell;
 
     aspect_frame(row->size, b->ratio, &height, &width);
-    stdit_shape_fill(v, s, row->entry[b->entry].frames, height / cell * cell, width / cell * cell);
+    sizing->fill(sizing->coder, s, row->entry[b->entry].frames, height / cell * cell,
+                 width / cell * cell);
     s->geometry.pixel_height = (double)height;
     s->geometry.pixel_width = (double)width;
     s->batch = row->entry[b->entry].batch;
     s->bucket = *b;
-    stdit_bucket_name(&d->buckets, b, s->name);
+    video_bucket_name(&d->buckets, b, s->name);
 }
 
 /* Lists the buckets with enough possible rows for a whole batch; shapes NULL: counts only. */
-static int list_shapes(const struct stdit_data *d, const struct stdit_vae *v, const struct count *c,
-                       struct stdit_shape *shapes)
+static int list_shapes(const struct video_shapes *d, const struct video_sizing *sizing,
+                       const struct count *c, struct video_shape *shapes)
 {
     const struct buckets *table = &d->buckets;
     int n = 0;
@@ -86,7 +88,7 @@ static int list_shapes(const struct stdit_data *d, const struct stdit_vae *v, co
                 if (!possible || possible < table->row[i].entry[k].batch)
                     continue;
                 if (shapes) {
-                    make_shape(d, v, &shapes[n], &b);
+                    make_shape(d, sizing, &shapes[n], &b);
                     shapes[n].possible = possible;
                 }
                 n++;
@@ -94,37 +96,37 @@ static int list_shapes(const struct stdit_data *d, const struct stdit_vae *v, co
     return n;
 }
 
-static int64_t cells(const struct stdit_shape *s)
+static int64_t cells(const struct video_shape *s)
 {
     return s->batch * s->geometry.frames * s->geometry.height * s->geometry.width;
 }
 
 static int larger_first(const void *a, const void *b)
 {
-    const struct stdit_shape *x = a, *y = b;
+    const struct video_shape *x = a, *y = b;
     int64_t m = cells(x), n = cells(y);
 
     return m != n ? (m < n) - (m > n) : memcmp(&x->bucket, &y->bucket, sizeof x->bucket);
 }
 
-static int make_shapes(struct stdit_data *d, const struct stdit_vae *v, const struct count *c,
-                       const char *path)
+static int make_shapes(struct video_shapes *d, const struct video_sizing *sizing,
+                       const struct count *c, const char *path)
 {
-    int n = list_shapes(d, v, c, NULL);
+    int n = list_shapes(d, sizing, c, NULL);
 
     if (!n)
         return say_fail("%s: %lld samples are too few for a batch in any bucket", path,
                         (long long)d->rows);
-    if (stdit_data_shapes(d, n))
+    if (video_shapes_make(d, n))
         return -1;
-    list_shapes(d, v, c, d->shape);
+    list_shapes(d, sizing, c, d->shape);
     qsort(d->shape, (size_t)n, sizeof *d->shape, larger_first);
     return 0;
 }
 
-const struct stdit_shape *stdit_shape_of(const struct stdit_data *d, const struct bucket *b)
+const struct video_shape *video_shape_of(const struct video_shapes *d, const struct bucket *b)
 {
-    for (int i = 0; i < d->n_shapes; i++)
+    for (int i = 0; i < d->n; i++)
         if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
             return &d->shape[i];
     return NULL;
@@ -144,7 +146,7 @@ static void see(void *user, const struct bucket *bucket)
 }
 
 /* The rows that a bucket with a shape can take. */
-static int64_t count_fitting(const struct count *c, const struct stdit_data *d, int64_t interval)
+static int64_t count_fitting(const struct count *c, const struct video_shapes *d, int64_t interval)
 {
     int64_t n = 0;
 
@@ -156,25 +158,16 @@ static int64_t count_fitting(const struct count *c, const struct stdit_data *d, 
     return n;
 }
 
-/* For training on noise, the autoencoder is configured to compute latent sizes, but not created. */
-int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o)
+int video_shapes_read(struct video_shapes *d, const char *path, bool open, int64_t interval,
+                      const struct video_sizing *sizing)
 {
-    struct stdit_vae v;
     struct count c = {.n = NULL};
-    const int64_t interval = o->stride ? o->stride : 1;
-    int rc = buckets_read(&d->buckets, o->buckets);
+    int rc = buckets_read(&d->buckets, path);
 
-    if (!rc && o->train.batch == CKPT_AUTO)
+    if (!rc && open)
         buckets_open(&d->buckets);
-    rc = rc || stdit_vae_configure(&v, o) || count_rows(&c, d, interval) ||
-         make_shapes(d, &v, &c, o->buckets);
-
+    rc = rc || count_rows(&c, d, interval) || make_shapes(d, sizing, &c, path);
     d->fitting = rc ? 0 : count_fitting(&c, d, interval);
     free(c.n);
-    if (rc)
-        return -1;
-    d->channels = v.channels;
-    if (!d->noise)
-        d->vae = v;
-    return 0;
+    return rc ? -1 : 0;
 }

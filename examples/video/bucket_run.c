@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run with buckets: its printed table, and the notes in its states. */
 #include <stdlib.h>
-#include "../../common/names.h"
+#include "../common/names.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
-#include "run.h"
+#include "../common/say.h"
+#include "turns.h"
 
 /* ---- the table before the first step --------------------------------------------------------- */
 
-static bool is_open(const struct stdit_data *d, const struct stdit_shape *s)
+static bool is_open(const struct video_shapes *d, const struct video_shape *s)
 {
     return d->buckets.row[s->bucket.row].entry[s->bucket.entry].open;
 }
 
-static bool any_is_open(const struct stdit_data *d)
+static bool any_is_open(const struct video_shapes *d)
 {
     bool any = false;
 
-    for (int i = 0; i < d->n_shapes; i++)
+    for (int i = 0; i < d->n; i++)
         any |= is_open(d, &d->shape[i]);
     return any;
 }
 
 /* open: this batch was chosen; any_open: at least one batch was chosen. */
-static void print_bucket(const struct stdit_shape *s, bool open, bool any_open)
+static void print_bucket(const struct video_shape *s, bool open, bool any_open)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     char peak[32], frame[32], time[32] = "";
@@ -48,17 +49,17 @@ struct left {
     struct names small; /* the buckets of `few` */
 };
 
-static void leave(struct left *left, const struct stdit_data *d, const struct bucket_list *l,
+static void leave(struct left *left, const struct video_shapes *d, const struct bucket_list *l,
                   int ranks)
 {
     int64_t used = l->n / l->batch / ranks * ranks * l->batch;
-    char name[STDIT_BUCKET_NAME], text[NAMES_LENGTH];
+    char name[VIDEO_BUCKET_NAME], text[NAMES_LENGTH];
 
     if (used) {
         left->rest += l->assigned - used;
         return;
     }
-    stdit_bucket_name(&d->buckets, &l->bucket, name);
+    video_bucket_name(&d->buckets, &l->bucket, name);
     snprintf(text, sizeof text, "%s (%lld of a batch of %lld)", name, (long long)l->assigned,
              (long long)l->batch);
     names_add(&left->small, text);
@@ -66,14 +67,14 @@ static void leave(struct left *left, const struct stdit_data *d, const struct bu
 }
 
 /* What is left in the first epoch; another one draws other buckets where the table says so. */
-static struct left count_left(const struct stdit_run *r)
+static struct left count_left(const struct video_turns *t)
 {
-    const struct bucket_epoch *e = &r->turns.order;
-    struct left left = {.homeless = r->data.rows};
+    const struct bucket_epoch *e = &t->order;
+    struct left left = {.homeless = t->data->rows};
 
     for (int i = 0; i < e->n; i++) {
         left.homeless -= e->list[i].assigned;
-        leave(&left, &r->data, &e->list[i], ckpt_ranks(r->context));
+        leave(&left, t->data, &e->list[i], t->ranks);
     }
     return left;
 }
@@ -95,38 +96,37 @@ static void print_left(const struct left *left, int64_t rows)
         printf("  %lld in no bucket of the table\n", (long long)left->homeless);
 }
 
-void stdit_print_buckets(const struct stdit_run *r)
+void video_print_buckets(const struct video_turns *t, const ckpt *c)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    const struct stdit_data *d = &r->data;
+    const struct video_shapes *d = t->data;
     char arena[32];
     int64_t peak = 0;
 
-    if (ckpt_rank(r->context))
+    if (ckpt_rank(c))
         return;
     bool any_open = any_is_open(d);
     printf("%-16s %10s %8s %6s%s %6s %11s %12s\n", "bucket", "frame", "clips", "batch",
            any_open ? "     " : "", "micro", "peak", "step");
-    for (int i = 0; i < d->n_shapes; i++) {
+    for (int i = 0; i < d->n; i++) {
         print_bucket(&d->shape[i], is_open(d, &d->shape[i]), any_open);
         ckpt_program_info(d->shape[i].training, &info);
         peak = info.planned_peak > peak ? info.planned_peak : peak;
     }
-    printf("%d buckets in one arena of %s; clips: how many fit the bucket\n", d->n_shapes,
+    printf("%d buckets in one arena of %s; clips: how many fit the bucket\n", d->n,
            say_bytes(arena, peak));
-    const struct left left = count_left(r);
+    const struct left left = count_left(t);
     print_left(&left, d->rows);
 }
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-int stdit_note_place(struct stdit_run *r, const char *place)
+int video_note_place(struct video_turns *t, ckpt *c, const char *place)
 {
-    place = place ? place : stdit_turns_place(&r->turns);
+    place = place ? place : video_turns_place(t);
     if (!place)
         return say_fail("no memory for the place in the buckets");
-    return ckpt_state_note(r->context, STDIT_PLACE, place) ? say_fail("%s", ckpt_error(r->context))
-                                                           : 0;
+    return ckpt_state_note(c, VIDEO_PLACE, place) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
 /* FNV-1a. */
@@ -138,7 +138,7 @@ static uint64_t mix(uint64_t hash, int64_t value)
 }
 
 /* Hash of all inputs, beside the seed, that determine the order of the steps. */
-static uint64_t digest(const struct stdit_data *d)
+static uint64_t digest(const struct video_shapes *d)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
 
@@ -153,12 +153,11 @@ static uint64_t digest(const struct stdit_data *d)
     return hash;
 }
 
-int stdit_note_buckets(const struct stdit_run *r)
+int video_note_buckets(const struct video_shapes *d, ckpt *c)
 {
     char text[24];
 
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)digest(&r->data));
-    return ckpt_state_note(r->context, "digest of buckets and clips", text)
-               ? say_fail("%s", ckpt_error(r->context))
-               : 0;
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)digest(d));
+    return ckpt_state_note(c, "digest of buckets and clips", text) ? say_fail("%s", ckpt_error(c))
+                                                                   : 0;
 }

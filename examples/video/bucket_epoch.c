@@ -2,8 +2,8 @@
 /* The order of an epoch's buckets: see buckets.h. */
 #include <stdlib.h>
 #include <string.h>
-#include "../../common/say.h"
-#include "../../common/torch_random.h"
+#include "../common/say.h"
+#include "../common/torch_random.h"
 #include "buckets.h"
 
 static struct bucket_list *list_of(struct bucket_epoch *e, const struct bucket *b)

@@ -3,9 +3,9 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../common/numpy_random.h"
-#include "../../common/say.h"
-#include "../../common/settings.h"
+#include "../common/numpy_random.h"
+#include "../common/say.h"
+#include "../common/settings.h"
 #include "buckets.h"
 
 enum { FRAMES_MAX = 65536, BATCH_MAX = 65536 };
