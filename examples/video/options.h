@@ -3,6 +3,7 @@
 #ifndef VIDEO_OPTIONS_H
 #define VIDEO_OPTIONS_H
 
+#include "../common/loader.h"
 #include "../common/outputs.h"
 #include "../common/validation.h"
 #include "lora.h"
@@ -14,7 +15,8 @@
 #define VIDEO_NOISE_DEVIATION 0.5
 #define VIDEO_IMAGE_DROP      0.05
 
-/* Values that the data may set are 0 (counts) or -1 (where 0 is a valid value). */
+/* The options of all models; each has a table of those that it takes.  Values that a preset or the
+ * data may set are 0 (counts), or -1 or NaN (where 0 is a valid value). */
 struct video_options {
     /* the model */
     const char *model, *dtype;
@@ -23,10 +25,13 @@ struct video_options {
     struct video_net net; /* read from model */
     /* the data */
     const char *data, *features, *latents, *text, *videos, *prompts, *csv, *cache;
+    const char *video, *video_dir, *latent, *buckets;
     bool check_cache;
     const char *video_column, *caption_column;
     const char *size; /* becomes height and width */
-    int64_t frames, height, width;
+    int64_t frames, height, width, stride, clips;
+    int64_t latent_frames, latent_height, latent_width; /* from latent */
+    struct loader_options loader;
     double text_drop;
     const char *images;
     double image_noise_mean, image_noise_std, image_drop;
@@ -39,6 +44,7 @@ struct video_options {
     struct video_lora lora; /* read from --load or --resume */
     /* training */
     struct training_options train;
+    double batch_seconds; /* limit of a step for chosen batches: see struct video_batches */
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
     const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
@@ -47,8 +53,20 @@ struct video_options {
     struct validation_options validation;
     int64_t sample_every; /* steps between two clips of a training; 0: only at its end */
     bool sample_ema;
+    /* of STDiT: sizes, in place of a config.json, and presets */
+    int64_t hidden, heads, depth, in_channels, caption_channels, text_tokens;
+    double mlp_ratio;
+    bool freeze_caption, exact_timestep;
+    const char *vae_model;  /* preset of the autoencoder */
+    const char *mask_stage; /* of the frame masks in training */
+    const char *camera;     /* parts of prompts */
+    double aes, flow;
+    const char *reference, *mask_strategy; /* given frames */
+    int64_t loop, condition_frames, align;
+    double condition_edit;
     /* output */
     bool help, version;
+    bool demo_budget; /* library.vram is the default of a demo */
     struct ckpt_options library;
 };
 

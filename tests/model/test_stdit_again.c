@@ -16,7 +16,7 @@ enum { FRAMES = 37, HEIGHT = 9, WIDTH = 15 }; /* two chunks and a part; no whole
 
 static void test_again(void **state)
 {
-    struct stdit_options o = STDIT_OPTIONS_INIT;
+    struct video_options o = STDIT_OPTIONS_INIT;
     struct video_clips clips;
     struct stdit_vae v;
     ckpt *c;

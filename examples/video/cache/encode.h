@@ -12,7 +12,7 @@
 struct encode;
 
 struct encode_options {
-    struct stdit_options stdit; /* the data and the autoencoder, as in stdit-train */
+    struct video_options video; /* the data and the autoencoder, as in stdit-train */
     const char *output, *stored;
     const char *model; /* a directory with the autoencoder; NULL: that of --vae */
     int64_t shard;

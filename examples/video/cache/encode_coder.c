@@ -11,7 +11,7 @@
 
 static int open_data(struct encode *e)
 {
-    struct stdit_options *o = &e->options.stdit;
+    struct video_options *o = &e->options.video;
     struct stdit_data *d = &e->data;
     struct video_coder *k = &e->coder;
     const struct video_model *m = e->family->model;

@@ -24,7 +24,7 @@ struct pass {
 static const struct video_shape *shape_of(const struct encode *e, int64_t row)
 {
     const struct stdit_data *d = &e->data;
-    const struct stdit_options *o = &e->options.stdit;
+    const struct video_options *o = &e->options.video;
     struct bucket b;
 
     if (!d->shapes.buckets.n)
@@ -93,7 +93,7 @@ static int open_loader(struct pass *p)
     }
     p->source = (struct loader_source){
         .next = next, .read = read_row, .rows = d->shapes.rows, .user = p, .alone = true};
-    return loader_open(&p->loader, &e->options.stdit.loader, &need, &p->source);
+    return loader_open(&p->loader, &e->options.video.loader, &need, &p->source);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -221,7 +221,7 @@ int encode_latents(struct encode *e)
 static int refuse(const struct encode *e, const struct cache_row *r, const char *what)
 {
     return say_fail("%s: clip %lld (%s) was made from %s, not from those of %s", e->options.output,
-                    (long long)r->note.row, r->note.name, what, e->options.stdit.video_dir);
+                    (long long)r->note.row, r->note.name, what, e->options.video.video_dir);
 }
 
 static int check_caption(const struct encode *e, const struct cache_row *r)

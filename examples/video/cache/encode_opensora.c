@@ -11,12 +11,12 @@ static const char *name(const struct encode *e)
 
 static const char *weights(const struct encode *e)
 {
-    return e->options.stdit.vae;
+    return e->options.video.vae;
 }
 
 static int open_data(struct encode *e)
 {
-    return stdit_data_open(&e->data, &e->options.stdit, false);
+    return stdit_data_open(&e->data, &e->options.video, false);
 }
 
 static int open_coder(struct encode *e)
@@ -26,7 +26,7 @@ static int open_coder(struct encode *e)
 
     if (ckpt_open(&e->context, &e->library))
         return say_fail("%s", ckpt_error(NULL));
-    if (stdit_vae_open(&d->vae, e->context, &e->options.stdit))
+    if (stdit_vae_open(&d->vae, e->context, &e->options.video))
         return -1;
     for (int i = 0; i < d->shapes.n && !rc; i++)
         rc = stdit_vae_add(&d->vae, &d->shapes.shape[i].clips, STDIT_ENCODE);
@@ -46,7 +46,7 @@ static ckpt_program *program(const struct encode *e)
 static int read_clip(struct encode *e, struct loader_file *f, const struct loader_clip *c,
                      int64_t row, double *fps)
 {
-    return stdit_clip_read(&e->data, (uint64_t)e->options.stdit.library.seed, row, f, c, row, fps);
+    return stdit_clip_read(&e->data, (uint64_t)e->options.video.library.seed, row, f, c, row, fps);
 }
 
 static int encode_clip(struct encode *e, const struct video_shape *s, const struct loader_clip *c,

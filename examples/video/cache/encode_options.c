@@ -21,63 +21,63 @@ static const char usage[] =
 
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Files"),
-    ROW("data", STRING, stdit.video_dir, "DIR",
+    ROW("data", STRING, video.video_dir, "DIR",
         "directory of videos and tar files, or with videos.txt and prompts.txt; also one video, "
         "one tar file or a table of videos (.csv)"),
     ROW("output", STRING, output, "DIR", "directory for the shards and the manifest"),
     CKPT_OPTION_GROUP("Encoders"),
-    ROW("vae", STRING, stdit.vae, "FILE",
+    ROW("vae", STRING, video.vae, "FILE",
         "weights of the autoencoder of Open-Sora (safetensors), or a directory with them"),
     ROW("model", STRING, model, "DIR",
         "model directory of diffusers, with vae/, in place of --vae: latents for that model, "
         "CogVideoX (default: none)"),
-    ROW("vae-model", STRING, stdit.vae_model, "NAME",
+    ROW("vae-model", STRING, video.vae_model, "NAME",
         "preset of the autoencoder of --vae: tiny or v1.2 (default v1.2)"),
-    ROW("text-encoder", STRING, stdit.text_encoder, "DIR",
+    ROW("text-encoder", STRING, video.text_encoder, "DIR",
         "directory of T5 in the format of Hugging Face, or of a model with text_encoder/ and "
         "tokenizer/ (default: that of --model, if it has one; else no text features)"),
-    SPIECE_ROW(stdit.tokenizer, "--text-encoder"),
-    RANGE("text-tokens", INT, stdit.text_tokens, "N",
+    SPIECE_ROW(video.tokenizer, "--text-encoder"),
+    RANGE("text-tokens", INT, video.text_tokens, "N",
           "tokens of a caption (default 300; with --model 226)", 1, 65536),
     CKPT_OPTION_GROUP("Clips"),
-    ROW("buckets", STRING, stdit.buckets, "FILE",
+    ROW("buckets", STRING, video.buckets, "FILE",
         "table of sizes and lengths: each clip is encoded for its bucket (default: one size for "
         "all)"),
-    ROW("size", STRING, stdit.size, "WxH",
+    ROW("size", STRING, video.size, "WxH",
         "size to which clips are resized (default 64x40; with --model 720x480)"),
-    RANGE("frames", INT, stdit.frames, "N",
+    RANGE("frames", INT, video.frames, "N",
           "frames of a clip (default 17, or those of the longest video if that has fewer; with "
           "--model 49)",
           1, 65536),
-    RANGE("stride", INT, stdit.stride, "N",
+    RANGE("stride", INT, video.stride, "N",
           "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
-    RANGE("clips", INT, stdit.clips, "N",
+    RANGE("clips", INT, video.clips, "N",
           "largest number of clips per video (default: as many as fit)", 1, OPTION_MOST),
     CKPT_OPTION_GROUP("Running"),
-    ROW("dtype", STRING, stdit.dtype, "TYPE",
+    ROW("dtype", STRING, video.dtype, "TYPE",
         "dtype of weights, activations and text features: fp32 or bf16 (default bf16)"),
     ROW("stored", STRING, stored, "TYPE",
         "dtype of stored latents: fp32 or bf16; fp32 gives the bits of training with --video-dir "
         "(default fp32)"),
     RANGE("shard", INT, shard, "N", "clips per shard (default 64)", 1, CACHE_EACH),
-    RANGE("workers", INT, stdit.loader.workers, "N",
+    RANGE("workers", INT, video.loader.workers, "N",
           "threads per rank that read videos ahead (default 2)", 1, 1024),
-    ROW("loader-memory", SIZE, stdit.loader.memory, "SIZE",
+    ROW("loader-memory", SIZE, video.loader.memory, "SIZE",
         "host memory per rank for clips read ahead and their decoders (default: two clips)"),
-    RANGE("max-bad", INT, stdit.loader.max_bad, "N",
+    RANGE("max-bad", INT, video.loader.max_bad, "N",
           "skip at most N unreadable clips (default 100)", 0, OPTION_MOST),
     ROW("check", FLAG, check, NULL,
         "only verify the cache in --output; with the options it was made with, also against its "
         "videos and captions"),
     {"help",
      CKPT_OPT_FLAG,
-     offsetof(struct encode_options, stdit.help),
+     offsetof(struct encode_options, video.help),
      NULL,
      "print this text (-h)",
      {0, 0}},
     {"version",
      CKPT_OPT_FLAG,
-     offsetof(struct encode_options, stdit.version),
+     offsetof(struct encode_options, video.version),
      NULL,
      "print the version (-V)",
      {0, 0}},
@@ -87,7 +87,7 @@ static const struct ckpt_option table[] = {
 /* The lock of the directory is taken later, by each rank (video_encode.c). */
 static int check_files(const struct encode_options *o)
 {
-    const struct stdit_options *s = &o->stdit;
+    const struct video_options *s = &o->video;
     const struct ckpt_path all[] = {
         {"--data", s->video_dir, CKPT_PATH_INPUT, 0},
         {"--vae", s->vae, CKPT_PATH_INPUT, 0},
@@ -116,7 +116,7 @@ static const char *encoder_in(const char *model)
 /* --check alone needs no option of the run that made the cache. */
 static int check(struct encode_options *o)
 {
-    struct stdit_options *s = &o->stdit;
+    struct video_options *s = &o->video;
 
     if (!o->output && !s->library.plan_only)
         return say_fail("--output DIR is missing: the directory for the cache");
@@ -153,11 +153,11 @@ int encode_options_agree(struct encode_options *o, ckpt *c)
 
 int encode_options_parse(struct encode_options *o, int argc, char **argv)
 {
-    struct stdit_options *s = &o->stdit;
+    struct video_options *s = &o->video;
     const struct option_reading reading = {usage,       &s->library,        false, &s->help,
                                            &s->version, {{NULL, table, o}}, NULL};
 
-    *o = (struct encode_options){.stdit = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
+    *o = (struct encode_options){.video = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
     s->dtype = "bf16"; /* nothing is trained, so no error of rounding adds up */
     s->vae_model = "v1.2";
     s->train.batch = 1;

@@ -39,7 +39,7 @@ static int make_shards(struct encode *e, struct caption_pass *p)
 
 int encode_text(struct encode *e)
 {
-    const struct stdit_options *o = &e->options.stdit;
+    const struct video_options *o = &e->options.video;
     struct caption_pass p = {.library = &e->library,
                              .encoder = o->text_encoder,
                              .tokenizer = o->tokenizer,

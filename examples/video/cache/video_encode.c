@@ -88,7 +88,7 @@ static uint64_t sum_data(const struct encode *e)
 
 static json_t *make_setup(const struct encode *e, const char *data)
 {
-    const struct stdit_options *o = &e->options.stdit;
+    const struct video_options *o = &e->options.video;
 
     return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I}", "family", e->family->name(e),
                      "vae_model", o->vae_model, "dtype", o->dtype, "stored", e->options.stored,
@@ -99,7 +99,7 @@ static json_t *make_setup(const struct encode *e, const char *data)
 
 static int describe(struct encode *e)
 {
-    const struct stdit_options *o = &e->options.stdit;
+    const struct video_options *o = &e->options.video;
     const struct stdit_data *d = &e->data;
     char data[CACHE_SUM];
     bool failed = false;
@@ -129,7 +129,7 @@ static int describe(struct encode *e)
  * rank. */
 static int meet(struct encode *e, ckpt **c)
 {
-    struct ckpt_options rendezvous = e->options.stdit.library;
+    struct ckpt_options rendezvous = e->options.video.library;
 
     e->ranks = 1;
     if (!rendezvous.ranks)
@@ -159,7 +159,7 @@ static int lock(const struct encode *e, ckpt *c)
 {
     const char *output = e->options.output;
 
-    if (e->options.stdit.library.plan_only)
+    if (e->options.video.library.plan_only)
         return 0;
     if (!c)
         return lock_take("--output", output, true);
@@ -177,7 +177,7 @@ static int prepare(struct encode *e)
              describe(e) || agree(e, c, "encoders and data");
 
     ckpt_close(c);
-    e->library = e->options.stdit.library;
+    e->library = e->options.video.library;
     e->library.ranks = NULL;
     return rc ? -1 : 0;
 }
@@ -197,7 +197,7 @@ static int check_data(struct encode *e, const struct cache *c)
     if (n < 0)
         return -1;
     say_print("%s: %lld clips are made from the frames and captions of %s\n", output, (long long)n,
-              e->options.stdit.video_dir);
+              e->options.video.video_dir);
     return 0;
 }
 
@@ -210,7 +210,7 @@ static int check(struct encode *e)
     if (!rc)
         say_print("%s: %lld shards, %lld clips: all checksums match\n", output,
                   (long long)c.n_shards, (long long)c.present);
-    if (!rc && e->options.stdit.video_dir)
+    if (!rc && e->options.video.video_dir)
         rc = check_data(e, &c);
     cache_close(&c);
     return rc ? -1 : 0;

@@ -11,7 +11,7 @@ bool stdit_vae_owns(const char *name)
            !strcmp(name, "scale") || !strcmp(name, "shift");
 }
 
-int stdit_vae_configure(struct stdit_vae *v, const struct stdit_options *o)
+int stdit_vae_configure(struct stdit_vae *v, const struct video_options *o)
 {
     struct vae_model_options model = VAE_MODEL_OPTIONS_INIT;
 
@@ -41,7 +41,7 @@ void stdit_vae_size(const struct stdit_vae *v, struct video_clips *c, int64_t fr
                               .columns = vae_coder_columns(&k)};
 }
 
-int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct stdit_options *o)
+int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct video_options *o)
 {
     struct vae_config config = v->plain.model.config;
 

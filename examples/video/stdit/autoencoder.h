@@ -23,14 +23,14 @@ struct stdit_vae {
 
 /* Configures the model; this call and the next need no device.  All return 0, or -1 after a
  * sentence. */
-int stdit_vae_configure(struct stdit_vae *v, const struct stdit_options *o);
+int stdit_vae_configure(struct stdit_vae *v, const struct video_options *o);
 /* The sizes of clips and of their latents. */
 void stdit_vae_size(const struct stdit_vae *v, struct video_clips *c, int64_t frames,
                     int64_t height, int64_t width);
 
 /* Creates the autoencoder in c and loads its weights; must precede the creation of other
  * parameters. */
-int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct stdit_options *o);
+int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct video_options *o);
 void stdit_vae_close(struct stdit_vae *v);
 
 /* Registers clips that will be encoded or decoded. */

@@ -18,7 +18,7 @@ static void append(char *text, size_t size, const char *name, const char *value)
         snprintf(text + n, size - n, " %s: %s.", name, value);
 }
 
-char *stdit_prompt_text(const struct stdit_options *o, const char *prompt)
+char *stdit_prompt_text(const struct video_options *o, const char *prompt)
 {
     const char *camera = o->camera ? o->camera : "";
     size_t size = strlen(prompt) + strlen(camera) + 128;
@@ -59,7 +59,7 @@ static int fill(struct stdit_data *d, const struct text_features *f)
 }
 
 int stdit_captions_read(struct stdit_captions *c, const struct prompts *texts,
-                        const struct stdit_options *o)
+                        const struct video_options *o)
 {
     *c = (struct stdit_captions){
         .how = {o->prompt ? "--prompt" : o->prompts, o->text_encoder, o->tokenizer, NULL},

@@ -9,7 +9,7 @@
 /* The prompt with the parts that Open-Sora 1.x appends, each if requested and not yet in the
  * prompt: " aesthetic score: 6.5.", " motion score: 5.0.", " camera motion: pan left.".  The caller
  * frees it; NULL: out of memory. */
-char *stdit_prompt_text(const struct stdit_options *o, const char *prompt);
+char *stdit_prompt_text(const struct video_options *o, const char *prompt);
 
 /* Texts before they become y and mask of d, one row each. */
 struct stdit_captions {
@@ -19,7 +19,7 @@ struct stdit_captions {
 
 /* Tokenizes texts as the options say. */
 int stdit_captions_read(struct stdit_captions *c, const struct prompts *texts,
-                        const struct stdit_options *o);
+                        const struct video_options *o);
 /* Encodes the texts: the encoder has the whole budget and frees its memory afterwards.  With
  * --plan-only the rows are zeros.  Both return 0, or -1 after a sentence. */
 int stdit_captions_encode(struct stdit_captions *c, struct stdit_data *d,

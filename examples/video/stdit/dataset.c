@@ -91,7 +91,7 @@ static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
  * Each pixel is one latent cell, so the model and the schedule get the sizes of a video eight times
  * as large on each side, as if an autoencoder had encoded it.
  */
-static int data_clip(struct stdit_data *d, const struct stdit_options *o)
+static int data_clip(struct stdit_data *d, const struct video_options *o)
 {
     bool shipped = !*o->video;
     const char *path = shipped ? clip_shipped() : o->video;
@@ -130,7 +130,7 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
 
 /* ---- noise --------------------------------------------------------------------------------- */
 
-static int data_noise(struct stdit_data *d, const struct stdit_options *o)
+static int data_noise(struct stdit_data *d, const struct video_options *o)
 {
     const char *text = o->latent;
 
@@ -172,7 +172,7 @@ void stdit_shape_fill(const struct stdit_vae *v, struct video_shape *s, int64_t 
                                           .pixel_frames = frames};
 }
 
-int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames)
+int stdit_data_shape(struct stdit_data *d, const struct video_options *o, int64_t frames)
 {
     int64_t width = o->width ? o->width : 64, height = o->height ? o->height : 40;
 
@@ -183,7 +183,7 @@ int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_
     return 0;
 }
 
-int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
+int stdit_data_caption(struct stdit_data *d, const struct video_options *o)
 {
     if (o->text)
         return stdit_data_text(d, o->text);
@@ -193,7 +193,7 @@ int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
     return fixed_text(d, (uint64_t)o->library.seed);
 }
 
-static int check_text(const struct stdit_data *d, const struct stdit_options *o)
+static int check_text(const struct stdit_data *d, const struct video_options *o)
 {
     return d->text_rows == 1 || d->text_rows == d->shapes.rows
                ? 0
@@ -201,14 +201,14 @@ static int check_text(const struct stdit_data *d, const struct stdit_options *o)
                           (long long)d->shapes.rows);
 }
 
-static int data_text(struct stdit_data *d, const struct stdit_options *o, bool captions)
+static int data_text(struct stdit_data *d, const struct video_options *o, bool captions)
 {
     if (captions && stdit_texts_asked(o))
         return stdit_texts_open(&d->texts, d, o);
     return stdit_data_caption(d, o) ? -1 : check_text(d, o);
 }
 
-static int data_videos(struct stdit_data *d, const struct stdit_options *o, bool captions)
+static int data_videos(struct stdit_data *d, const struct video_options *o, bool captions)
 {
     struct videos *v = &d->videos;
 
@@ -245,7 +245,7 @@ static void fill_shape(const void *coder, struct video_shape *s, int64_t frames,
 }
 
 /* For training on noise, the autoencoder is configured to compute latent sizes, but not created. */
-int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o)
+int stdit_data_buckets(struct stdit_data *d, const struct video_options *o)
 {
     struct stdit_vae v;
 
@@ -273,7 +273,7 @@ static int take_sizes(struct stdit_data *d)
     return 0;
 }
 
-static int open_samples(struct stdit_data *d, const struct stdit_options *o)
+static int open_samples(struct stdit_data *d, const struct video_options *o)
 {
     struct videos *v = &d->videos;
 
@@ -284,7 +284,7 @@ static int open_samples(struct stdit_data *d, const struct stdit_options *o)
     return videos_any(v, o->video_dir, 0);
 }
 
-static int data_bucketed(struct stdit_data *d, const struct stdit_options *o, bool captions)
+static int data_bucketed(struct stdit_data *d, const struct video_options *o, bool captions)
 {
     const char *path = o->latent ? o->latent : o->video_dir;
 
@@ -316,7 +316,7 @@ static int agree(const char *option, int64_t *value, int64_t data)
                     (long long)data);
 }
 
-int stdit_data_agree(struct stdit_data *d, struct stdit_options *o)
+int stdit_data_agree(struct stdit_data *d, struct video_options *o)
 {
     if (agree("in-channels", &o->in_channels, d->channels) ||
         agree("caption-channels", &o->caption_channels, d->caption_channels))
@@ -331,7 +331,7 @@ int stdit_data_agree(struct stdit_data *d, struct stdit_options *o)
     return 0;
 }
 
-int stdit_data_open(struct stdit_data *d, struct stdit_options *o, bool captions)
+int stdit_data_open(struct stdit_data *d, struct video_options *o, bool captions)
 {
     int rc;
 

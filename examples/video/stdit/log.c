@@ -23,7 +23,7 @@ static void put_model(FILE *f, const struct stdit_run *r)
 void stdit_describe(const void *run, FILE *f)
 {
     const struct stdit_run *r = run;
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
 
     json_put_string(f, "model", o->model);
     json_put_string(f, "dtype", o->dtype);

@@ -34,7 +34,7 @@ static void introduce(const void *run)
 
 static int check_outputs(const void *run)
 {
-    const struct stdit_options *o = &((const struct stdit_run *)run)->options;
+    const struct video_options *o = &((const struct stdit_run *)run)->options;
     struct training_files files = stdit_files(o);
     const struct ckpt_path inputs[] = {
         {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
@@ -110,7 +110,7 @@ static int compile_ahead(struct stdit_run *r)
  * small for training is rejected first. */
 static int encode_captions(struct stdit_run *r)
 {
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
     struct stdit_texts *t = &r->data.texts;
 
     if (o->library.plan_only)
@@ -136,7 +136,7 @@ static int make_model(void *run)
 static int compile(void *run, bool trains)
 {
     struct stdit_run *r = run;
-    struct stdit_options *o = &r->options;
+    struct video_options *o = &r->options;
 
     if (o->video_dir && !o->library.plan_only &&
         loader_hold_open(&r->hold, &o->loader, videos_largest(&r->data.videos)))
@@ -149,7 +149,7 @@ static int compile(void *run, bool trains)
 static int fits(void *run, bool trains)
 {
     struct stdit_run *r = run;
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
     const bool buckets = r->data.shapes.buckets.n > 0;
 
     if (trains && video_turns_open(&r->turns, &r->data.shapes, o->stride, (uint64_t)o->library.seed,

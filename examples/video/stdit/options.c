@@ -5,8 +5,8 @@
 #include "ckpt_tools.h"
 #include "options.h"
 
-#define ROW(...)   CKPT_OPTION(struct stdit_options, __VA_ARGS__)
-#define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct video_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct video_options, __VA_ARGS__)
 
 static const char usage[] =
     "Usage: stdit-train [OPTION]...\n\n"
@@ -106,7 +106,7 @@ static const struct preset presets[] = {
     {"3B/2", 1872, 26, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
 };
 
-int stdit_fill_preset(struct stdit_options *o)
+int stdit_fill_preset(struct video_options *o)
 {
     const struct preset *p = NULL;
 
@@ -130,14 +130,14 @@ int stdit_fill_preset(struct stdit_options *o)
     return 0;
 }
 
-int stdit_check_size(struct stdit_options *o)
+int stdit_check_size(struct video_options *o)
 {
     return o->size ? option_sizes("size", o->size, "40x24", 2, (int64_t *[]){&o->width, &o->height})
                    : 0;
 }
 
 /* A bucket table replaces the options for size, length and batch. */
-static int check_buckets(const struct stdit_options *o, bool batch)
+static int check_buckets(const struct video_options *o, bool batch)
 {
     if (!o->buckets)
         return 0;
@@ -158,7 +158,7 @@ static int check_buckets(const struct stdit_options *o, bool batch)
 
 /* A cache, features and latents record their sizes: options beside them would be ignored, so they
  * are refused. */
-static int check_data(struct stdit_options *o)
+static int check_data(struct video_options *o)
 {
     bool clip_options = o->size || o->frames || (o->stride && !o->buckets) || o->clips;
 
@@ -197,7 +197,7 @@ static int check_data(struct stdit_options *o)
     return 0;
 }
 
-int stdit_check_model(const struct stdit_options *o)
+int stdit_check_model(const struct video_options *o)
 {
     if (o->hidden % 4)
         return say_fail("--hidden %lld: the position table needs a multiple of 4",
@@ -209,7 +209,7 @@ int stdit_check_model(const struct stdit_options *o)
 }
 
 /* ---- sample-every enables sampling between steps, on any data. ---- */
-static int check_sampling(struct stdit_options *o)
+static int check_sampling(struct video_options *o)
 {
     bool shown = o->sample_every || ((o->video || o->video_dir) && !o->buckets);
 
@@ -223,7 +223,7 @@ static int check_sampling(struct stdit_options *o)
     return 0;
 }
 
-static int check_training(struct stdit_options *o)
+static int check_training(struct video_options *o)
 {
     const char *stages[] = {"none", "1", "2", "3", "adapt"};
     bool known = false;
@@ -243,14 +243,14 @@ enum { DEMO_VRAM = 24 << 20 };
 
 #define NO_VRAM (INT64_MIN + 1) /* an option not given */
 
-static bool is_demo(const struct stdit_options *o)
+static bool is_demo(const struct video_options *o)
 {
     return !o->hidden && !o->heads && !o->depth && !o->caption_channels && !o->text_tokens &&
            !o->train.batch && !o->size && !o->frames && !o->clips && !o->stride && !o->train.dump;
 }
 
 /* Without data options, the small model uses the shipped clip, the big models use noise. */
-static void default_data(struct stdit_options *o)
+static void default_data(struct video_options *o)
 {
     bool given = o->library.vram != NO_VRAM,
          asked = o->video || o->features || o->latent || o->video_dir || o->cache || o->buckets;
@@ -269,7 +269,7 @@ static void default_data(struct stdit_options *o)
         o->library.vram = DEMO_VRAM;
 }
 
-struct training_files stdit_files(const struct stdit_options *o)
+struct training_files stdit_files(const struct video_options *o)
 {
     return (struct training_files){.library = &o->library,
                                    .train = &o->train,
@@ -277,7 +277,7 @@ struct training_files stdit_files(const struct stdit_options *o)
 }
 
 /* ---- out without samples is no error: it only sets where they would go.  */
-static int check_files(const struct stdit_options *o, bool out)
+static int check_files(const struct video_options *o, bool out)
 {
     struct training_files files = stdit_files(o);
 
@@ -290,16 +290,16 @@ static int check_files(const struct stdit_options *o, bool out)
     return 0;
 }
 
-struct option_reading stdit_options_reading(struct stdit_options *o)
+struct option_reading stdit_options_reading(struct video_options *o)
 {
-    *o = (struct stdit_options)STDIT_OPTIONS_INIT;
+    *o = (struct video_options)STDIT_OPTIONS_INIT;
     o->library.vram = NO_VRAM;
     return (struct option_reading)OPTION_READING(o, table, usage, true);
 }
 
 int stdit_options_check(void *options)
 {
-    struct stdit_options *o = options;
+    struct video_options *o = options;
 
     if (dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note))
         return -1;

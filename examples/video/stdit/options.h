@@ -4,46 +4,8 @@
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
-#include "../../common/loader.h"
-#include "../../common/outputs.h"
 #include "../../common/say.h"
-#include "../../common/validation.h"
-
-/* Values that a preset or the data may fill in are 0 (counts) or -1 (where 0 is a valid value). */
-struct stdit_options {
-    /* the model */
-    const char *model, *dtype;
-    int64_t hidden, heads, depth, in_channels, caption_channels, text_tokens;
-    double mlp_ratio;
-    bool freeze_caption, exact_timestep;
-    /* the data */
-    const char *features, *video, *latent, *size;
-    const char *video_dir, *text, *buckets, *cache;
-    bool check_cache;
-    const char *prompt, *prompts, *text_encoder, *tokenizer, *camera; /* of stdit-sample */
-    double aes, flow;                                                 /* NaN: not given */
-    const char *reference, *mask_strategy, *noise, *latents;          /* of stdit-sample */
-    int64_t loop, condition_frames, align;
-    double condition_edit;
-    const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */
-    int64_t frames, stride, clips;
-    struct loader_options loader;
-    int64_t width, height;                              /* from size */
-    int64_t latent_frames, latent_height, latent_width; /* from latent */
-    /* training */
-    struct training_options train;
-    const char *mask_stage;
-    double batch_seconds; /* limit of a step for chosen batches; 0: see bucket_batch.c */
-    /* output */
-    const char *out;
-    int64_t sample_steps, sample_seed, sample_every;
-    bool sample_ema;
-    struct validation_options validation;
-    double guidance, fps;
-    bool help, version;
-    bool demo_budget; /* library.vram is the demo's default */
-    struct ckpt_options library;
-};
+#include "../options.h"
 
 /* Defaults of all programs.  The preset (options.c) fills in sizes, batch, steps, warm-up, rate and
  * guidance. */
@@ -74,19 +36,19 @@ struct stdit_options {
 
 /* Parts of stdit_options_check, for a program with its own table; all return 0, or -1 after a
  * sentence. */
-int stdit_fill_preset(struct stdit_options *o);
-int stdit_check_size(struct stdit_options *o);
-int stdit_check_model(const struct stdit_options *o);
+int stdit_fill_preset(struct video_options *o);
+int stdit_check_size(struct video_options *o);
+int stdit_check_model(const struct video_options *o);
 
 /* Sets the defaults, and names what replaces them; then checks it and fills in the preset. */
-struct option_reading stdit_options_reading(struct stdit_options *o);
+struct option_reading stdit_options_reading(struct video_options *o);
 int stdit_options_check(void *options);
 /* The files named by the options; out only if something is written to it. */
-struct training_files stdit_files(const struct stdit_options *o);
+struct training_files stdit_files(const struct video_options *o);
 /* Default directory of frames. */
 #define STDIT_OUT "stdit-out"
 /* Reads and checks those of stdit-sample.  Returns 0 to continue, 1 if the program is done (--help)
  * and -1 after printing a sentence. */
-int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
+int stdit_sample_options_parse(struct video_options *o, int argc, char **argv);
 
 #endif

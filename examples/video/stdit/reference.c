@@ -100,7 +100,7 @@ void stdit_guide_free(struct stdit_guide *g)
 /* ---- used frames ---------------------------------------------------------------------------- */
 
 static int use(struct stdit_guide *g, const struct stdit_strategy *s, const char *what,
-               const struct stdit_data *d, const struct stdit_options *o)
+               const struct stdit_data *d, const struct video_options *o)
 {
     int64_t there = g->files + s->loop, frames = d->shapes.shape->geometry.frames;
     struct stdit_span span;
@@ -123,7 +123,7 @@ static int use(struct stdit_guide *g, const struct stdit_strategy *s, const char
 }
 
 int stdit_references_use(struct stdit_guide *g, const char *what, const struct stdit_data *d,
-                         const struct stdit_options *o)
+                         const struct video_options *o)
 {
     for (int64_t i = 0; i < g->strategies.n; i++)
         if (use(g, &g->strategies.list[i], what, d, o))

@@ -19,7 +19,7 @@ struct stdit_validation {
 };
 
 struct stdit_run {
-    struct stdit_options options;
+    struct video_options options;
     struct stdit_data data;
     struct stdit model;
     ckpt *context;

@@ -39,7 +39,7 @@ static bool is_guided(const struct stdit_run *r)
 
 static int64_t clips_of(const struct stdit_run *r)
 {
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
 
     return o->library.micro_batch > 0 ? o->library.micro_batch : o->train.batch;
 }

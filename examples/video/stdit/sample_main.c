@@ -22,7 +22,7 @@ struct job {
     struct stdit_captions captions;
 };
 
-static bool has_prompts(const struct stdit_options *o)
+static bool has_prompts(const struct video_options *o)
 {
     return o->prompt || o->prompts;
 }
@@ -32,7 +32,7 @@ static bool has_prompts(const struct stdit_options *o)
 static int read_script(struct job *j)
 {
     struct stdit_data *d = &j->run->data;
-    struct stdit_options *o = &j->run->options;
+    struct video_options *o = &j->run->options;
 
     if (stdit_data_shape(d, o, o->frames ? o->frames : VAE_CHUNK) ||
         (!has_prompts(o) && stdit_data_caption(d, o)) || stdit_script_open(&j->script, d, o))
@@ -51,7 +51,7 @@ static int read_script(struct job *j)
 
 static int encode_text(struct job *j)
 {
-    struct stdit_options *o = &j->run->options;
+    struct video_options *o = &j->run->options;
 
     return (has_prompts(o) && stdit_captions_encode(&j->captions, &j->run->data, &o->library)) ||
                    stdit_data_agree(&j->run->data, o)
@@ -96,7 +96,7 @@ static int plan_all(struct job *j)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-static int check_outputs(const struct stdit_options *o)
+static int check_outputs(const struct video_options *o)
 {
     bool plan_only = o->library.plan_only;
     const struct ckpt_path all[] = {
@@ -115,7 +115,7 @@ static int check_outputs(const struct stdit_options *o)
 static void introduce(const struct job *j)
 {
     const struct stdit_run *r = j->run;
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
     const struct video_clips *c = &r->data.shapes.shape->clips;
     const char *title = o->text      ? o->text
                         : o->prompt  ? o->prompt

@@ -5,8 +5,8 @@
 #include "ckpt_tools.h"
 #include "options.h"
 
-#define ROW(...)   CKPT_OPTION(struct stdit_options, __VA_ARGS__)
-#define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct video_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct video_options, __VA_ARGS__)
 
 static const char usage[] =
     "Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
@@ -81,7 +81,7 @@ static const struct ckpt_option table[] = {
 };
 
 /* Text comes from a file of features or from prompts; prompts need a text encoder. */
-static int check_text(const struct stdit_options *o)
+static int check_text(const struct video_options *o)
 {
     const char *given = o->prompt ? "--prompt" : "--prompts";
     bool prompts = o->prompt || o->prompts;
@@ -97,7 +97,7 @@ static int check_text(const struct stdit_options *o)
 }
 
 /* Segments share whole chunks of 17 frames, which are 5 latent frames. */
-static int check_loop(struct stdit_options *o)
+static int check_loop(struct video_options *o)
 {
     bool given = o->condition_frames >= 0 || o->condition_edit >= 0;
 
@@ -116,7 +116,7 @@ static int check_loop(struct stdit_options *o)
     return 0;
 }
 
-static int check(struct stdit_options *o)
+static int check(struct video_options *o)
 {
     if (check_text(o) || check_loop(o))
         return -1;
@@ -127,11 +127,11 @@ static int check(struct stdit_options *o)
     return stdit_check_size(o) || stdit_check_model(o) ? -1 : 0;
 }
 
-int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
+int stdit_sample_options_parse(struct video_options *o, int argc, char **argv)
 {
     const struct option_reading reading = OPTION_READING(o, table, usage, false);
 
-    *o = (struct stdit_options)STDIT_OPTIONS_INIT;
+    *o = (struct video_options)STDIT_OPTIONS_INIT;
     /* As Open-Sora 1.2 samples.  NaN, below 0: not given. */
     o->fps = 24;
     o->sample_steps = 30;

@@ -18,7 +18,7 @@ static int64_t rows_of(const struct stdit_script *s)
 /* ---- guides -------------------------------------------------------------------------------- */
 
 /* Each segment but the first starts with the end of the previous one. */
-static int add_conditions(struct stdit_guide *g, const struct stdit_options *o)
+static int add_conditions(struct stdit_guide *g, const struct video_options *o)
 {
     for (int64_t loop = 1; loop < o->loop; loop++) {
         const struct stdit_strategy one = {loop, g->files + loop - 1, -o->condition_frames,
@@ -31,7 +31,7 @@ static int add_conditions(struct stdit_guide *g, const struct stdit_options *o)
 
 /* p NULL: the clip has no prompt. */
 static int open_guide(struct stdit_guide *g, const struct stdit_prompt *p, int64_t clip,
-                      const struct stdit_data *d, const struct stdit_options *o)
+                      const struct stdit_data *d, const struct video_options *o)
 {
     const char *strategy = p && p->strategy ? p->strategy : o->mask_strategy;
     char what[64] = "--mask-strategy";
@@ -67,7 +67,7 @@ bool stdit_script_guides(const struct stdit_script *s)
 /* ---- prompts ------------------------------------------------------------------------------- */
 
 /* Completes the texts of a prompt with the parts that Open-Sora appends to each. */
-static int complete(struct stdit_prompt *p, const struct stdit_options *o)
+static int complete(struct stdit_prompt *p, const struct video_options *o)
 {
     for (int64_t i = 0; i < p->n; i++) {
         char *text = stdit_prompt_text(o, p->text[i]);
@@ -101,7 +101,7 @@ static int take_texts(struct stdit_script *s, const struct stdit_prompt *prompt)
 
 static int read_prompts(struct stdit_script *s, const struct prompts *raw,
                         struct stdit_prompt *prompt, const struct stdit_data *d,
-                        const struct stdit_options *o)
+                        const struct video_options *o)
 {
     for (int64_t i = 0; i < s->clips; i++)
         if (stdit_prompt_read(&prompt[i], raw->text[i], i + 1) || complete(&prompt[i], o) ||
@@ -111,7 +111,7 @@ static int read_prompts(struct stdit_script *s, const struct prompts *raw,
 }
 
 static int open_prompts(struct stdit_script *s, const struct prompts *raw,
-                        const struct stdit_data *d, const struct stdit_options *o)
+                        const struct stdit_data *d, const struct video_options *o)
 {
     struct stdit_prompt *prompt = calloc((size_t)s->clips, sizeof *prompt);
     int rc = prompt ? read_prompts(s, raw, prompt, d, o)
@@ -124,7 +124,7 @@ static int open_prompts(struct stdit_script *s, const struct prompts *raw,
 }
 
 static int open_clips(struct stdit_script *s, const struct prompts *raw, const struct stdit_data *d,
-                      const struct stdit_options *o)
+                      const struct video_options *o)
 {
     s->clips = raw->n ? raw->n : d->text_rows;
     s->guide = calloc((size_t)s->clips, sizeof *s->guide);
@@ -176,7 +176,7 @@ static float *read_noise(const struct stdit_script *s, const struct stdit_data *
 }
 
 static int open_noise(struct stdit_script *s, const struct stdit_data *d,
-                      const struct stdit_options *o)
+                      const struct video_options *o)
 {
     uint64_t seed = (uint64_t)o->sample_seed;
     bool edited = is_edited(s);
@@ -207,7 +207,7 @@ static int open_latents(struct stdit_script *s, const struct stdit_data *d)
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static int check_loop(const struct stdit_data *d, const struct stdit_options *o)
+static int check_loop(const struct stdit_data *d, const struct video_options *o)
 {
     int64_t frames = d->shapes.shape->geometry.frames;
 
@@ -219,7 +219,7 @@ static int check_loop(const struct stdit_data *d, const struct stdit_options *o)
                     (long long)o->condition_frames);
 }
 
-int stdit_script_open(struct stdit_script *s, struct stdit_data *d, const struct stdit_options *o)
+int stdit_script_open(struct stdit_script *s, struct stdit_data *d, const struct video_options *o)
 {
     struct prompts raw = {.n = 0};
     int rc = check_loop(d, o);
@@ -294,7 +294,7 @@ static void give(const struct stdit_data *d, const struct stdit_reference *r,
 }
 
 int stdit_script_begin(struct stdit_script *s, const struct stdit_data *d,
-                       const struct stdit_options *o, int64_t loop, int64_t clip, float *z,
+                       const struct video_options *o, int64_t loop, int64_t clip, float *z,
                        float *mask)
 {
     const struct stdit_guide *g = &s->guide[clip];
@@ -341,12 +341,12 @@ int stdit_script_write(const struct stdit_script *s, const struct stdit_data *d,
 
 /* ---- segments ------------------------------------------------------------------------------ */
 
-int64_t stdit_script_shared(const struct stdit_options *o, int64_t loop)
+int64_t stdit_script_shared(const struct video_options *o, int64_t loop)
 {
     return loop ? o->condition_frames / 5 * VAE_CHUNK : 0;
 }
 
-int64_t stdit_script_frames(const struct stdit_data *d, const struct stdit_options *o)
+int64_t stdit_script_frames(const struct stdit_data *d, const struct video_options *o)
 {
     int64_t frames = d->shapes.shape->clips.frames;
 

@@ -22,7 +22,7 @@ struct load {
 /* Guidance, videos without text and randomly dropped captions use the null caption. */
 static bool sees_null_caption(const struct stdit_run *r)
 {
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
 
     return r->data.null_caption || r->drops || (o->sample_steps > 0 && o->guidance != 1);
 }
@@ -101,7 +101,7 @@ static int64_t rows_in_file(const char *path, const char *name)
 
 /* The null caption keeps its length in the file: a shorter text uses its first rows, for a longer
  * one its last row is repeated, as in Open-Sora (embed.c). */
-static int64_t caption_rows(const struct stdit_options *o)
+static int64_t caption_rows(const struct video_options *o)
 {
     int64_t rows = rows_in_file(o->train.load, NULL_CAPTION);
 
@@ -161,7 +161,7 @@ static int forget(struct stdit_run *r)
 /* Each of several ranks plans alone, for this number of ranks. */
 int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit_run *r))
 {
-    const struct stdit_options asked = r->options;
+    const struct video_options asked = r->options;
     struct ckpt_options *library = &r->options.library;
     ckpt *context = r->context;
     char number[16];
@@ -187,7 +187,7 @@ int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit
 
 int stdit_make_model(struct stdit_run *r)
 {
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
     struct stdit_config config = {
         .hidden = o->hidden,
         .heads = o->heads,

@@ -21,7 +21,7 @@ static bool is_directory(const char *path)
     return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-bool stdit_texts_asked(const struct stdit_options *o)
+bool stdit_texts_asked(const struct video_options *o)
 {
     return o->text_encoder || (o->text && is_directory(o->text));
 }
@@ -52,7 +52,7 @@ static void take_captions(const struct stdit_data *d, const char **text, struct 
 }
 
 static int list_captions(struct stdit_texts *t, const struct stdit_data *d,
-                         const struct stdit_options *o)
+                         const struct video_options *o)
 {
     const char **text = MEMORY_FOR(sizeof *text, d->shapes.rows);
     struct names without = {.n = 0};
@@ -212,7 +212,7 @@ static int make_shards(struct making *m)
 }
 
 static int make_in_files(struct stdit_texts *t, struct caption_pass *p,
-                         const struct stdit_options *o, ckpt *c)
+                         const struct video_options *o, ckpt *c)
 {
     struct making m = {.texts = t, .pass = p, .dir = o->text, .context = c, .setup = make_setup(t)};
     int rc = caption_pass_describe(m.setup, o->text_encoder, o->tokenizer, o->dtype, p->length);
@@ -234,7 +234,7 @@ static int make_in_files(struct stdit_texts *t, struct caption_pass *p,
     return rc;
 }
 
-static int open_files(struct stdit_texts *t, const struct stdit_options *o)
+static int open_files(struct stdit_texts *t, const struct video_options *o)
 {
     if (cache_open_texts(&t->cache, o->text))
         return -1;
@@ -261,7 +261,7 @@ static struct ckpt_options alone(const struct ckpt_options *library)
 }
 
 static struct caption_pass pass_of(struct stdit_texts *t, const struct stdit_data *d,
-                                   const struct stdit_options *o,
+                                   const struct video_options *o,
                                    const struct ckpt_options *library)
 {
     return (struct caption_pass){.library = library,
@@ -277,7 +277,7 @@ static struct caption_pass pass_of(struct stdit_texts *t, const struct stdit_dat
 }
 
 /* Fails if the encoder does not fit the budget; sets the width of its features. */
-static int plan(struct stdit_texts *t, const struct stdit_data *d, const struct stdit_options *o)
+static int plan(struct stdit_texts *t, const struct stdit_data *d, const struct video_options *o)
 {
     struct ckpt_options library = alone(&o->library);
     struct caption_pass p = pass_of(t, d, o, &library);
@@ -289,7 +289,7 @@ static int plan(struct stdit_texts *t, const struct stdit_data *d, const struct 
     return rc;
 }
 
-static void report(const struct stdit_texts *t, const struct stdit_options *o, int64_t rows)
+static void report(const struct stdit_texts *t, const struct video_options *o, int64_t rows)
 {
     char bytes[32];
     int64_t n = 0;
@@ -301,7 +301,7 @@ static void report(const struct stdit_texts *t, const struct stdit_options *o, i
               t->tokens ? say_bytes(bytes, n) : o->text, t->tokens ? " of host memory" : "");
 }
 
-int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o)
+int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct video_options *o)
 {
     d->tokens = o->text_tokens ? o->text_tokens : text_reading(TEXT_OPENSORA).length;
     if (list_captions(t, d, o) || (o->text_encoder ? plan(t, d, o) : open_files(t, o)))
@@ -312,7 +312,7 @@ int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct s
     return 0;
 }
 
-bool stdit_texts_lack(const struct stdit_texts *t, const struct stdit_options *o)
+bool stdit_texts_lack(const struct stdit_texts *t, const struct video_options *o)
 {
     char path[CACHE_PATH];
 
@@ -322,7 +322,7 @@ bool stdit_texts_lack(const struct stdit_texts *t, const struct stdit_options *o
     return access(path, F_OK) != 0;
 }
 
-static int make(struct stdit_texts *t, const struct stdit_data *d, const struct stdit_options *o,
+static int make(struct stdit_texts *t, const struct stdit_data *d, const struct video_options *o,
                 ckpt *c)
 {
     const struct ckpt_options library = alone(&o->library);
@@ -334,7 +334,7 @@ static int make(struct stdit_texts *t, const struct stdit_data *d, const struct 
 }
 
 int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
-                     const struct stdit_options *o, ckpt *c)
+                     const struct video_options *o, ckpt *c)
 {
     if (!t->rows)
         return 0;

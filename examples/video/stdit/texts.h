@@ -24,18 +24,18 @@ struct stdit_texts {
 };
 
 struct stdit_data;
-struct stdit_options;
+struct video_options;
 
 /* Whether the options request encoded captions. */
-bool stdit_texts_asked(const struct stdit_options *o);
+bool stdit_texts_asked(const struct video_options *o);
 /* Lists the captions of d->videos; plans the encoder, or opens existing files.  Both return 0, or
  * -1 after a sentence; the caller closes t in both cases. */
-int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct stdit_options *o);
+int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct video_options *o);
 /* Whether the encoder must run, as far as is known now. */
-bool stdit_texts_lack(const struct stdit_texts *t, const struct stdit_options *o);
+bool stdit_texts_lack(const struct stdit_texts *t, const struct video_options *o);
 /* Encodes the missing captions, on the ranks of c. */
 int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
-                     const struct stdit_options *o, ckpt *c);
+                     const struct video_options *o, ckpt *c);
 void stdit_texts_close(struct stdit_texts *t);
 
 /* Reads the features of a caption into y [tokens, width], followed by zeros.  Returns the number of

@@ -100,7 +100,7 @@ static int choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer)
 
 int stdit_compile_training(struct stdit_run *r)
 {
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
     struct ckpt_adamw adamw = training_adamw(&o->train);
 
     adamw.eps = 1e-15f;
@@ -209,7 +209,7 @@ static bool is_ours(void *user, const char *name)
 int stdit_open_steps(void *run, struct training *t)
 {
     struct stdit_run *r = run;
-    const struct stdit_options *o = &r->options;
+    const struct video_options *o = &r->options;
     struct course *c = calloc(1, sizeof *c);
 
     if (!c)
