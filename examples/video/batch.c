@@ -12,13 +12,13 @@
 int video_batch_open(struct video_batch *b, struct video_run *r)
 {
     const struct video_data *d = &r->data;
-    int64_t batch = r->options.train.batch, all = r->options.train.samples, z = video_data_z(d),
-            y = video_data_y(d);
+    int64_t batch = r->options.train.batch, all = r->options.train.samples,
+            z = video_data_z(d, d->shapes.shape), y = video_data_y(d);
     bool has_image = d->sizes->has_image;
 
     *b = (struct video_batch){.run = r};
-    if (sample_order_open(&b->order, d->rows, (uint64_t)r->options.library.seed,
-                          r->options.keep_order || d->noise))
+    if (sample_order_open(&b->order, d->shapes.rows, (uint64_t)r->options.library.seed,
+                          r->options.keep_order || d->whole))
         return -1;
     b->z = MEMORY_FOR(sizeof *b->z, batch, z);
     b->y = MEMORY_FOR(sizeof *b->y, batch, y);
@@ -82,7 +82,7 @@ static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t samp
 {
     const struct video_run *r = b->run;
     const struct video_data *d = &r->data;
-    int64_t nz = video_data_z(d), ny = video_data_y(d);
+    int64_t nz = video_data_z(d, d->shapes.shape), ny = video_data_y(d);
     int64_t row = sample_order_row(&b->order, sample);
     float *y = b->y + i * ny, *image = b->image ? b->image + i * video_data_image(d) : NULL;
 
@@ -130,7 +130,8 @@ int video_batch_feed(const struct video_batch *b)
 {
     const struct video_run *r = b->run;
     const struct video_data *d = &r->data;
-    int64_t n = r->options.train.batch, y = n * video_data_y(d), z = n * video_data_z(d) * 4;
+    int64_t n = r->options.train.batch, y = n * video_data_y(d),
+            z = n * video_data_z(d, d->shapes.shape) * 4;
     const float *t = b->t + n * ckpt_rank(r->context);
     ckpt_program *p = r->training;
     int rc = ckpt_feed(p, "z", b->z, z);

@@ -3,7 +3,7 @@
  * The samples that a model trains on (dataset.h), from one of four sources: one file of
  * features, a cache of video-encode, files of latents and text, or the random generator.  This file
  * has the first and the last, whose samples are all in memory, and selects the source.  All samples
- * of a run have one shape, d->geometry.
+ * of a run have one shape, d->shapes.shape->geometry.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +15,9 @@
 
 int64_t video_data_image(const struct video_data *d)
 {
-    return d->sizes->channels * d->geometry.height * d->geometry.width;
-}
+    const struct video_geometry *g = &d->shapes.shape->geometry;
 
-int64_t video_data_z(const struct video_data *d)
-{
-    return video_data_image(d) * d->geometry.frames;
-}
-
-int64_t video_data_y(const struct video_data *d)
-{
-    return d->geometry.tokens * d->sizes->text_width;
+    return d->channels * g->height * g->width;
 }
 
 /* ---- noise --------------------------------------------------------------------------------- */
@@ -37,21 +29,23 @@ static int open_noise(struct video_data *d, const struct video_options *o)
     const struct video_model *m = o->net.model;
     int64_t frames = o->frames ? o->frames : m->frames, width = o->width ? o->width : m->width,
             height = o->height ? o->height : m->height;
-    struct video_geometry *g = &d->geometry;
+    struct video_geometry *g = &d->shapes.shape->geometry;
 
     *g = (struct video_geometry){.frames = video_whole_frames(c, video_latent_frames(c, frames)),
                                  .height = height / VIDEO_FACTOR,
                                  .width = width / VIDEO_FACTOR,
                                  .tokens = c->text_tokens};
-    d->noise = true;
-    d->rows = o->library.plan_only ? 1 : o->train.samples;
-    d->z = MEMORY_FOR(sizeof *d->z, d->rows, video_data_z(d));
-    d->y = MEMORY_FOR(sizeof *d->y, d->rows, video_data_y(d));
+    d->whole = true;
+    d->tokens = g->tokens;
+    d->shapes.rows = o->library.plan_only ? 1 : o->train.samples;
+    d->z = MEMORY_FOR(sizeof *d->z, d->shapes.rows, video_data_z(d, d->shapes.shape));
+    d->y = MEMORY_FOR(sizeof *d->y, d->shapes.rows, video_data_y(d));
     if (!d->z || !d->y)
-        return say_fail("--data random: no memory for %lld samples", (long long)d->rows);
+        return say_fail("--data random: no memory for %lld samples", (long long)d->shapes.rows);
     uint64_t seed = (uint64_t)o->library.seed;
-    ckpt_fill_normal(seed, 0, VIDEO_STREAM_DATA, d->z, d->rows * video_data_z(d));
-    ckpt_fill_normal(seed, 1, VIDEO_STREAM_DATA, d->y, d->rows * video_data_y(d));
+    ckpt_fill_normal(seed, 0, VIDEO_STREAM_DATA, d->z,
+                     d->shapes.rows * video_data_z(d, d->shapes.shape));
+    ckpt_fill_normal(seed, 1, VIDEO_STREAM_DATA, d->y, d->shapes.rows * video_data_y(d));
     snprintf(d->title, sizeof d->title, "random latents of %lld frames of %lld x %lld",
              (long long)frames, (long long)height, (long long)width);
     return 0;
@@ -62,7 +56,7 @@ static int open_noise(struct video_data *d, const struct video_options *o)
 /* Timesteps are indices of 1000 noise levels. */
 static int check_times(const struct video_data *d, const char *path)
 {
-    for (int64_t i = 0; d->t && i < d->rows; i++)
+    for (int64_t i = 0; d->t && i < d->shapes.rows; i++)
         if (!(d->t[i] >= 0 && d->t[i] < 1000))
             return say_fail("%s: 't' has a value that is not in 0 .. 999", path);
     return 0;
@@ -78,8 +72,8 @@ static int read_features(struct video_data *d, ckpt_file *f, const char *path)
     d->y = d->z ? tensor_read(f, path, "y", 3, y) : NULL;
     if (!d->y)
         return -1;
-    d->rows = z[0];
-    d->geometry =
+    d->shapes.rows = z[0];
+    d->shapes.shape->geometry =
         (struct video_geometry){.frames = z[2], .height = z[3], .width = z[4], .tokens = y[1]};
     int64_t image[] = {z[0], z[1], 1, z[3], z[4]};
     if (c->has_image && !(d->image = tensor_read(f, path, "image", 5, image)))
@@ -87,7 +81,8 @@ static int read_features(struct video_data *d, ckpt_file *f, const char *path)
     if (tensor_read_if(f, path, "eps", 5, z, &d->eps) ||
         tensor_read_if(f, path, "t", 1, z, &d->t) || check_times(d, path))
         return -1;
-    snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path, (long long)d->rows);
+    snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path,
+             (long long)d->shapes.rows);
     return 0;
 }
 
@@ -108,7 +103,11 @@ int video_data_open(struct video_data *d, const struct video_options *o)
 {
     int rc;
 
-    *d = (struct video_data){.sizes = &o->net.sizes};
+    *d = (struct video_data){.sizes = &o->net.sizes,
+                             .channels = o->net.sizes.channels,
+                             .text_width = o->net.sizes.text_width};
+    if (video_shapes_make(&d->shapes, 1))
+        return -1;
     if (o->features)
         rc = open_features(d, o->features);
     else if (o->cache)
@@ -117,32 +116,17 @@ int video_data_open(struct video_data *d, const struct video_options *o)
         rc = open_noise(d, o);
     else
         rc = video_cache_open(d, o);
-    return rc ? -1 : o->net.model->check(&o->net, &d->geometry);
-}
-
-void video_data_close(struct video_data *d)
-{
-    for (int64_t i = 0; d->file && i < d->rows; i++) {
-        free(d->file[i].latents);
-        free(d->file[i].text);
-    }
-    free(d->file);
-    free(d->cached);
-    cache_close(&d->cache);
-    free(d->z);
-    free(d->y);
-    free(d->image);
-    free(d->eps);
-    free(d->t);
-    *d = (struct video_data){0};
+    d->tokens = d->shapes.shape->geometry.tokens;
+    return rc ? -1 : o->net.model->check(&o->net, &d->shapes.shape->geometry);
 }
 
 void video_repeat_first(const struct video_data *d, float *z)
 {
-    int64_t plane = d->geometry.height * d->geometry.width, frames = d->geometry.frames;
+    int64_t plane = d->shapes.shape->geometry.height * d->shapes.shape->geometry.width,
+            frames = d->shapes.shape->geometry.frames;
     size_t bytes = (size_t)plane * sizeof *z;
 
-    for (int64_t c = d->sizes->channels - 1; c >= 0; c--) {
+    for (int64_t c = d->channels - 1; c >= 0; c--) {
         memmove(z + (c * frames + 1) * plane, z + c * (frames - 1) * plane,
                 (size_t)(frames - 1) * bytes);
         memcpy(z + c * frames * plane, z + (c * frames + 1) * plane, bytes);
@@ -151,16 +135,16 @@ void video_repeat_first(const struct video_data *d, float *z)
 
 void video_first_frame(const struct video_data *d, const float *z, float *image)
 {
-    int64_t plane = d->geometry.height * d->geometry.width;
+    int64_t plane = d->shapes.shape->geometry.height * d->shapes.shape->geometry.width;
 
-    for (int64_t c = 0; c < d->sizes->channels; c++)
-        memcpy(image + c * plane, z + c * d->geometry.frames * plane,
+    for (int64_t c = 0; c < d->channels; c++)
+        memcpy(image + c * plane, z + c * d->shapes.shape->geometry.frames * plane,
                (size_t)plane * sizeof *image);
 }
 
 int64_t video_data_lines(const struct video_data *d)
 {
-    return d->cached ? d->cache.rows : d->rows + d->missing;
+    return d->cached ? d->cache.rows : d->shapes.rows + d->missing;
 }
 
 int64_t video_data_line(const struct video_data *d, int64_t row)
@@ -171,7 +155,7 @@ int64_t video_data_line(const struct video_data *d, int64_t row)
 /* Without an image the first latent frame is used. */
 int video_data_read(const struct video_data *d, int64_t row, float *z, float *y, float *image)
 {
-    int64_t nz = video_data_z(d), ny = video_data_y(d), n = video_data_image(d);
+    int64_t nz = video_data_z(d, d->shapes.shape), ny = video_data_y(d), n = video_data_image(d);
 
     if (d->file)
         return video_cache_read(d, row, z, y, image);

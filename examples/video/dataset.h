@@ -7,6 +7,10 @@
 #include "list.h"
 #include "model.h"
 #include "options.h"
+#include "shapes.h"
+#include "stdit/autoencoder.h"
+#include "texts.h"
+#include "videos.h"
 
 /* Random streams of the library's generator. */
 enum {
@@ -25,23 +29,37 @@ struct video_row {
     int64_t line; /* line of the list */
 };
 
+/* What a run trains on.  Latents and text come from memory, a cache, files, or videos that are
+ * encoded on the way. */
 struct video_data {
-    const struct video_sizes *sizes;
-    struct video_geometry geometry;
-    bool noise;             /* every step uses all rows: no shuffle */
-    int64_t rows, missing;  /* missing: rows of the list without files */
-    struct video_row *file; /* [rows], read from a cache; else NULL */
-    /* Data that is all in memory: latents [rows, out, F, h, w], text [rows, S, text], and, or NULL,
-     * image [rows, out, 1, h, w], noise with the shape of z, timesteps [rows]. */
-    float *z, *y, *image, *eps, *t;
-    struct cache cache; /* rows 0: no cache */
-    int64_t *cached;    /* [rows]: row of the encoded clip in the cache */
-    bool repeats;       /* the first latent frame is repeated, so that patches are whole */
-    char title[512];
+    char title[512]; /* for the user */
+    struct video_shapes shapes;
+    const struct video_sizes *sizes; /* of the model, if known before the data */
+    int64_t channels;                /* of the latents */
+    int64_t tokens, text_width;      /* of the text of a sample */
+    int64_t text_rows;               /* 1: shared by all rows */
+    const int64_t *text_of;          /* [rows] text row of each row; NULL: the row's own index */
+    bool whole;                      /* every step uses all rows: no shuffle */
+    bool drawn;                      /* z is drawn for each row on use */
+    bool pixels;                     /* z is a clip with values in [-1, 1] */
+    bool null_caption;               /* every sample has the null caption; y is unused */
+    bool repeats; /* the first latent frame is repeated, so that patches are whole */
+    /* Data that is all in memory: latents [rows, channels, F, h, w], text [text rows, S, width]
+     * with its valid tokens [text rows, S], and, or NULL, image [rows, channels, 1, h, w], noise
+     * with the shape of z, timesteps [rows], frame rates [rows], noised frames [rows, F]. */
+    float *z, *y, *image, *eps, *t, *fps;
+    int32_t *mask, *x_mask;
+    struct cache cache;     /* rows 0: no cache */
+    int64_t *cached;        /* [rows]: row of the encoded clip in the cache; NULL: its own */
+    int64_t missing;        /* rows of the list without files */
+    struct video_row *file; /* [rows], files of the samples; else NULL */
+    struct videos videos;   /* encoded by vae */
+    struct stdit_vae vae;
+    struct video_texts texts; /* captions of videos; rows 0: none */
 };
 
-/* Elements of one sample: latents, text, one latent frame. */
-int64_t video_data_z(const struct video_data *d);
+/* Elements of one sample: latents in a shape, text, one latent frame of the only shape. */
+int64_t video_data_z(const struct video_data *d, const struct video_shape *s);
 int64_t video_data_y(const struct video_data *d);
 int64_t video_data_image(const struct video_data *d);
 

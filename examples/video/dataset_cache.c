@@ -22,14 +22,14 @@ static int list_rows(struct video_data *d, const char *path)
         const struct cache_row *r = &c->row[i];
         if (!cache_has(r, CACHE_LATENTS))
             continue;
-        if (!is_like(r, &c->row[d->rows ? d->cached[0] : i]))
+        if (!is_like(r, &c->row[d->shapes.rows ? d->cached[0] : i]))
             return say_fail("%s: clip %lld (%s) has another size than the others; one run has one "
                             "size",
                             path, (long long)i, r->note.name);
         if (c->tokens && r->tokens != c->tokens)
             return say_fail("%s: clip %lld has no text features, or features of another length",
                             path, (long long)i);
-        d->cached[d->rows++] = i;
+        d->cached[d->shapes.rows++] = i;
     }
     return 0;
 }
@@ -40,17 +40,17 @@ static int take_shape(struct video_data *d, const char *path)
     const int64_t *shape = c->row[d->cached[0]].shape;
 
     d->repeats = shape[1] % d->sizes->patch_frames != 0;
-    d->geometry = (struct video_geometry){.frames = shape[1] + d->repeats,
-                                          .height = shape[2],
-                                          .width = shape[3],
-                                          .tokens = c->tokens};
+    d->shapes.shape->geometry = (struct video_geometry){.frames = shape[1] + d->repeats,
+                                                        .height = shape[2],
+                                                        .width = shape[3],
+                                                        .tokens = c->tokens};
     if (!c->tokens)
         return say_fail("%s: has no text; video-encode --text-encoder encodes it", path);
-    if (shape[0] != d->sizes->channels || c->width != d->sizes->text_width)
+    if (shape[0] != d->channels || c->width != d->text_width)
         return say_fail("%s: has %lld channels of latents and %lld of text; the model takes %lld "
                         "and %lld",
-                        path, (long long)shape[0], (long long)c->width,
-                        (long long)d->sizes->channels, (long long)d->sizes->text_width);
+                        path, (long long)shape[0], (long long)c->width, (long long)d->channels,
+                        (long long)d->text_width);
     return 0;
 }
 
@@ -70,9 +70,10 @@ int video_cached_open(struct video_data *d, const struct video_options *o)
     snprintf(d->title, sizeof d->title,
              "cache: %.300s, %lld of %lld clips, latents [%lld, %lld, "
              "%lld, %lld]",
-             o->cache, (long long)d->rows, (long long)c->rows, (long long)d->sizes->channels,
-             (long long)d->geometry.frames, (long long)d->geometry.height,
-             (long long)d->geometry.width);
+             o->cache, (long long)d->shapes.rows, (long long)c->rows, (long long)d->channels,
+             (long long)d->shapes.shape->geometry.frames,
+             (long long)d->shapes.shape->geometry.height,
+             (long long)d->shapes.shape->geometry.width);
     return 0;
 }
 
@@ -84,5 +85,5 @@ int video_cached_read(const struct video_data *d, int64_t row, float *z, float *
         video_repeat_first(d, z);
     if (image)
         video_first_frame(d, z, image);
-    return cache_read_text(&d->cache, d->cached[row], d->geometry.tokens, y);
+    return cache_read_text(&d->cache, d->cached[row], d->shapes.shape->geometry.tokens, y);
 }

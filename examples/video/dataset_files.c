@@ -116,22 +116,21 @@ static const int64_t any[] = {-1, -1, -1, -1};
 static int check_latents(const struct video_data *d, const char *path,
                          const struct ckpt_file_entry *e)
 {
-    const struct video_geometry *g = &d->geometry;
+    const struct video_geometry *g = &d->shapes.shape->geometry;
     int64_t frames = g->frames - d->repeats;
 
-    if (e->shape[0] == 2 * d->sizes->channels)
+    if (e->shape[0] == 2 * d->channels)
         return say_fail(
             "%s: '" VIDEO
             "' has %lld channels: these are moments; a sample with %lld channels is needed",
-            path, (long long)e->shape[0], (long long)d->sizes->channels);
-    if (e->shape[0] != d->sizes->channels || e->shape[1] != frames || e->shape[2] != g->height ||
+            path, (long long)e->shape[0], (long long)d->channels);
+    if (e->shape[0] != d->channels || e->shape[1] != frames || e->shape[2] != g->height ||
         e->shape[3] != g->width)
         return say_fail("%s: '" VIDEO "' is [%lld, %lld, %lld, %lld], and [%lld, %lld, %lld, %lld] "
                         "is needed; one run has one size",
                         path, (long long)e->shape[0], (long long)e->shape[1],
-                        (long long)e->shape[2], (long long)e->shape[3],
-                        (long long)d->sizes->channels, (long long)frames, (long long)g->height,
-                        (long long)g->width);
+                        (long long)e->shape[2], (long long)e->shape[3], (long long)d->channels,
+                        (long long)frames, (long long)g->height, (long long)g->width);
     return 0;
 }
 
@@ -152,11 +151,11 @@ static int check_text(const struct video_data *d, const char *path, const struct
 {
     const int64_t *shape = e->shape + e->ndim - 2;
 
-    if (shape[0] == d->geometry.tokens && shape[1] == d->sizes->text_width)
+    if (shape[0] == d->shapes.shape->geometry.tokens && shape[1] == d->text_width)
         return 0;
     return say_fail("%s: '" PROMPT "' has prompts of [%lld, %lld], and [%lld, %lld] is needed",
-                    path, (long long)shape[0], (long long)shape[1], (long long)d->geometry.tokens,
-                    (long long)d->sizes->text_width);
+                    path, (long long)shape[0], (long long)shape[1],
+                    (long long)d->shapes.shape->geometry.tokens, (long long)d->text_width);
 }
 
 /* Reads the shape of the first sample, which all samples must have. */
@@ -179,10 +178,10 @@ static int take_shape(struct video_data *d)
     if (rc < 0)
         return -1;
     d->repeats = video.shape[1] % d->sizes->patch_frames != 0;
-    d->geometry = (struct video_geometry){.frames = video.shape[1] + d->repeats,
-                                          .height = video.shape[2],
-                                          .width = video.shape[3],
-                                          .tokens = text.shape[text.ndim - 2]};
+    d->shapes.shape->geometry = (struct video_geometry){.frames = video.shape[1] + d->repeats,
+                                                        .height = video.shape[2],
+                                                        .width = video.shape[3],
+                                                        .tokens = text.shape[text.ndim - 2]};
     return check_latents(d, latents, &video) || check_text(d, prompt, &text) ? -1 : 0;
 }
 
@@ -242,7 +241,7 @@ static int find_files(struct video_data *d, const struct video_list *l, const ch
     if (!d->file)
         return say_fail("no memory for a list of %lld videos", (long long)l->n);
     for (int64_t i = 0; i < l->n; i++) {
-        struct video_row *row = &d->file[d->rows];
+        struct video_row *row = &d->file[d->shapes.rows];
         if (video_latents_path(at, latents, l->video[i]) ||
             (each && text_path(said, texts, l->prompt[i])))
             return -1;
@@ -253,7 +252,7 @@ static int find_files(struct video_data *d, const struct video_list *l, const ch
             names_add(&prompts, l->prompt[i]);
         if (no_video || no_text)
             continue;
-        d->rows++; /* counts the rows to be freed */
+        d->shapes.rows++; /* counts the rows to be freed */
         row->latents = strdup(at);
         row->text = strdup(said);
         row->at = each ? 0 : i;
@@ -261,10 +260,10 @@ static int find_files(struct video_data *d, const struct video_list *l, const ch
         if (!row->latents || !row->text)
             return say_fail("no memory for a list of %lld videos", (long long)l->n);
     }
-    d->missing = l->n - d->rows;
+    d->missing = l->n - d->shapes.rows;
     names_report(&videos, latents, "skipped, because they are not encoded there");
     names_report(&prompts, texts, "skipped, because they are not encoded there");
-    return d->rows ? 0 : say_fail("none of %lld videos is encoded", (long long)l->n);
+    return d->shapes.rows ? 0 : say_fail("none of %lld videos is encoded", (long long)l->n);
 }
 
 int video_cache_open(struct video_data *d, const struct video_options *o)
@@ -283,10 +282,11 @@ int video_cache_open(struct video_data *d, const struct video_options *o)
     video_list_free(&l);
     if (rc || take_shape(d))
         return -1;
-    snprintf(d->title, sizeof d->title, "%.300s: %lld videos, latents [%lld, %lld, %lld, %lld]%s",
-             latents, (long long)d->rows, (long long)d->sizes->channels,
-             (long long)d->geometry.frames, (long long)d->geometry.height,
-             (long long)d->geometry.width, d->repeats ? ", the first frame repeated" : "");
+    snprintf(
+        d->title, sizeof d->title, "%.300s: %lld videos, latents [%lld, %lld, %lld, %lld]%s",
+        latents, (long long)d->shapes.rows, (long long)d->channels,
+        (long long)d->shapes.shape->geometry.frames, (long long)d->shapes.shape->geometry.height,
+        (long long)d->shapes.shape->geometry.width, d->repeats ? ", the first frame repeated" : "");
     return 0;
 }
 

@@ -43,8 +43,8 @@ int video_images_open(struct video_images *m, const struct video_run *r)
     if (m->files.n != video_data_lines(d))
         return say_fail("%s: has %lld pictures for %lld clips", o->images, (long long)m->files.n,
                         (long long)video_data_lines(d));
-    return open_encoder(m, o) ||
-                   video_images_join(m, r->context, d->geometry.height, d->geometry.width)
+    return open_encoder(m, o) || video_images_join(m, r->context, d->shapes.shape->geometry.height,
+                                                   d->shapes.shape->geometry.width)
                ? -1
                : 0;
 }

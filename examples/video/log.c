@@ -7,7 +7,7 @@ static void put_model(FILE *f, const struct video_run *r)
 {
     const struct video_net *net = &r->options.net;
     const struct video_sizes *m = &net->sizes;
-    const struct video_geometry *g = &r->data.geometry;
+    const struct video_geometry *g = &r->data.shapes.shape->geometry;
 
     json_put_string(f, "model", m->name);
     json_put_int(f, "hidden", m->width);
@@ -29,7 +29,7 @@ void video_describe(const void *run, FILE *f)
     put_model(f, r);
     json_put_string(f, "dtype", o->dtype);
     json_put_string(f, "data", r->data.title);
-    json_put_int(f, "rows", r->data.rows);
+    json_put_int(f, "rows", r->data.shapes.rows);
     json_put_int(f, "missing", r->data.missing);
     json_put_int(f, "lora_rank", o->rank);
     json_put_string(f, "frozen", o->frozen);

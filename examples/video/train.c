@@ -25,7 +25,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct video_run *r = user;
     const struct video_net *net = &r->options.net;
     const struct video_sizes *c = &net->sizes;
-    const struct video_geometry *g = &r->data.geometry;
+    const struct video_geometry *g = &r->data.shapes.shape->geometry;
     int64_t shape[] = {batch, c->channels, g->frames, g->height, g->width};
     int64_t image[] = {batch, c->channels, 1, g->height, g->width};
     int64_t text[] = {batch, g->tokens, c->text_width};

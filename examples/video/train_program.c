@@ -20,7 +20,7 @@ static void introduce(const void *run)
     const struct video_run *r = run;
     const struct video_net *net = &r->options.net;
     const struct video_sizes *c = &net->sizes;
-    const struct video_geometry *g = &r->data.geometry;
+    const struct video_geometry *g = &r->data.shapes.shape->geometry;
     char all[32], count[32], tokens[32];
 
     printf("model: %s, %s parameters, %s of them trained%s (hidden %lld, %lld heads, %lld layers, "
@@ -31,7 +31,7 @@ static void introduce(const void *run)
     say_print("%s; %s tokens\n", r->data.title, say_count(tokens, video_tokens(net, g)));
     if (r->data.missing)
         printf("%lld of %lld samples are skipped\n", (long long)r->data.missing,
-               (long long)(r->data.missing + r->data.rows));
+               (long long)(r->data.missing + r->data.shapes.rows));
 }
 
 static int check_outputs(const void *run)
@@ -76,8 +76,9 @@ static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
 {
     const struct video_data *d = &((const struct video_run *)run)->data;
 
-    fact[0] = (struct ckpt_fact){"number of samples", &d->rows, sizeof d->rows};
-    fact[1] = (struct ckpt_fact){"shape of the latents", &d->geometry, sizeof d->geometry};
+    fact[0] = (struct ckpt_fact){"number of samples", &d->shapes.rows, sizeof d->shapes.rows};
+    fact[1] = (struct ckpt_fact){"shape of the latents", &d->shapes.shape->geometry,
+                                 sizeof d->shapes.shape->geometry};
     return 2;
 }
 
@@ -164,7 +165,7 @@ int video_train(const struct video_model *m, int argc, char **argv)
                               .compile = compile,
                               .program = &r.training,
                               .counted = "samples of the data",
-                              .samples = &r.data.rows,
+                              .samples = &r.data.shapes.rows,
                               .notes = note,
                               .describe = video_describe,
                               .open_steps = video_open_steps,

@@ -51,12 +51,12 @@ int video_validation_open(struct video_validation *v, const struct video_run *r)
     if (d->t || d->eps)
         say_note("--val %s: its times and noise are not used", r->options.validation.file);
     v->common = (struct validation){.context = r->context,
-                                    .rows = d->rows,
+                                    .rows = d->shapes.rows,
                                     .average = r->options.validation.average,
                                     .whole = true,
                                     .seed = (uint64_t)r->options.library.seed,
                                     .stream = VIDEO_STREAM_VALID,
-                                    .values = video_data_z(d),
+                                    .values = video_data_z(d, d->shapes.shape),
                                     .measure = measure_clip,
                                     .user = v};
     return validation_noise(&v->common, &d->t, &d->eps);

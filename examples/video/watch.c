@@ -80,11 +80,12 @@ int video_watch_open(struct video_watch *w)
 
     if (!w->draws)
         return 0;
-    if (s->text && d->geometry.tokens != r->options.net.sizes.text_tokens)
+    if (s->text && d->shapes.shape->geometry.tokens != r->options.net.sizes.text_tokens)
         return say_fail("the text of the data has %lld tokens a prompt, the encoder makes %lld: "
                         "encode prompts with text-encode --length and give --sample-text",
-                        (long long)d->geometry.tokens, (long long)r->options.net.sizes.text_tokens);
-    video_sampler_shape(s, &d->geometry, d->repeats);
+                        (long long)d->shapes.shape->geometry.tokens,
+                        (long long)r->options.net.sizes.text_tokens);
+    video_sampler_shape(s, &d->shapes.shape->geometry, d->repeats);
     if (video_sampler_read(s))
         return -1;
     s->drawn = MEMORY_FOR(sizeof *s->drawn, s->clips, video_sampler_clip(s));

@@ -34,7 +34,7 @@ static void write_features(int ndim, const int64_t *shape, const float *x_mask)
     assert_int_equal(ckpt_file_commit(w), 0);
 }
 
-static void data_free(struct stdit_data *d)
+static void data_free(struct video_data *d)
 {
     free(d->z);
     free(d->y);
@@ -42,13 +42,13 @@ static void data_free(struct stdit_data *d)
     free(d->fps);
     free(d->x_mask);
     video_shapes_free(&d->shapes);
-    *d = (struct stdit_data){0};
+    *d = (struct video_data){0};
 }
 
-static void check_text(const struct stdit_data *d)
+static void check_text(const struct video_data *d)
 {
     assert_true(d->text_rows == ROWS && d->tokens == TOKENS);
-    assert_int_equal(d->caption_channels, WIDTH);
+    assert_int_equal(d->text_width, WIDTH);
     for (int i = 0; i < ROWS * TOKENS * WIDTH; i++)
         assert_true(d->y[i] == (float)i);
     for (int i = 0; i < ROWS * TOKENS; i++)
@@ -59,7 +59,7 @@ static void check_text(const struct stdit_data *d)
 static void test_text(void **state)
 {
     static const int64_t shapes[][4] = {{ROWS, TOKENS, WIDTH}, {ROWS, 1, TOKENS, WIDTH}};
-    struct stdit_data d = {0};
+    struct video_data d = {0};
 
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -75,7 +75,7 @@ static void test_text(void **state)
 
 static void test_bad_text(void **state)
 {
-    struct stdit_data d = {0};
+    struct video_data d = {0};
 
     (void)state;
     write_features(4, (int64_t[]){ROWS, TOKENS, 1, WIDTH}, NULL);
@@ -92,7 +92,7 @@ static void test_bad_text(void **state)
 static void test_masks(void **state)
 {
     static const int64_t shape[] = {ROWS, TOKENS, WIDTH};
-    struct stdit_data d = {0};
+    struct video_data d = {0};
 
     (void)state;
     write_features(3, shape, (float[]){0, 1, 1, 0});

@@ -48,7 +48,7 @@ extern const struct encode_family encode_opensora, encode_coder;
 struct encode {
     const struct encode_family *family;
     struct encode_options options;
-    struct stdit_data data;
+    struct video_data data;
     struct ckpt_options library; /* without ranks */
     int rank, ranks;
     json_t *setup;             /* inputs and settings that determine the values */

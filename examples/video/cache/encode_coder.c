@@ -12,7 +12,7 @@
 static int open_data(struct encode *e)
 {
     struct video_options *o = &e->options.video;
-    struct stdit_data *d = &e->data;
+    struct video_data *d = &e->data;
     struct video_coder *k = &e->coder;
     const struct video_model *m = e->family->model;
     int64_t frames = o->frames ? o->frames : m->frames, height = o->height ? o->height : m->height,

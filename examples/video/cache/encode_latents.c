@@ -23,7 +23,7 @@ struct pass {
 /* The shape in which a row is encoded, or NULL. */
 static const struct video_shape *shape_of(const struct encode *e, int64_t row)
 {
-    const struct stdit_data *d = &e->data;
+    const struct video_data *d = &e->data;
     const struct video_options *o = &e->options.video;
     struct bucket b;
 
@@ -83,7 +83,7 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
 static int open_loader(struct pass *p)
 {
     struct encode *e = p->e;
-    const struct stdit_data *d = &e->data;
+    const struct video_data *d = &e->data;
     struct loader_need need = {.pixels = videos_pixels(&d->videos)};
 
     for (int i = 0; i < d->shapes.n; i++) {
@@ -101,8 +101,8 @@ static int open_loader(struct pass *p)
 static int add_clip(struct pass *p, struct cache_writer *w, const struct video_shape *s,
                     struct loader_clip *c, struct cache_note *note)
 {
-    struct stdit_data *d = &p->e->data;
-    int64_t n = stdit_data_z(d, s);
+    struct video_data *d = &p->e->data;
+    int64_t n = video_data_z(d, s);
     const int64_t shape[] = {d->channels, s->geometry.frames, s->geometry.height,
                              s->geometry.width};
 
@@ -125,7 +125,7 @@ static int add_clip(struct pass *p, struct cache_writer *w, const struct video_s
 
 static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
 {
-    const struct stdit_data *d = &p->e->data;
+    const struct video_data *d = &p->e->data;
     const struct video_shape *s = shape_of(p->e, row);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct loader_clip c;
@@ -170,14 +170,14 @@ static int make_shard(struct pass *p, int64_t shard)
 
 static int open_pass(struct pass *p)
 {
-    const struct stdit_data *d = &p->e->data;
+    const struct video_data *d = &p->e->data;
     bool half = !strcmp(p->e->options.stored, "bf16");
     int64_t most = 0;
 
     if (p->e->family->open(p->e))
         return -1;
     for (int i = 0; i < d->shapes.n; i++) {
-        int64_t z = stdit_data_z(d, &d->shapes.shape[i]);
+        int64_t z = video_data_z(d, &d->shapes.shape[i]);
         most = z > most ? z : most;
     }
     p->z = MEMORY_FOR(sizeof *p->z, most);

@@ -21,7 +21,7 @@ static int open_data(struct encode *e)
 
 static int open_coder(struct encode *e)
 {
-    struct stdit_data *d = &e->data;
+    struct video_data *d = &e->data;
     int rc = 0;
 
     if (ckpt_open(&e->context, &e->library))

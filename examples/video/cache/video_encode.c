@@ -100,7 +100,7 @@ static json_t *make_setup(const struct encode *e, const char *data)
 static int describe(struct encode *e)
 {
     const struct video_options *o = &e->options.video;
-    const struct stdit_data *d = &e->data;
+    const struct video_data *d = &e->data;
     char data[CACHE_SUM];
     bool failed = false;
 
@@ -256,7 +256,7 @@ int main(int argc, char **argv)
     e.family = e.options.model ? &encode_coder : &encode_opensora;
     rc = go(&e);
     e.family->close(&e);
-    stdit_data_close(&e.data);
+    video_data_close(&e.data);
     json_decref(e.setup);
     free(e.todo);
     return say_finish(rc ? 1 : 0);

@@ -5,7 +5,6 @@
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
-#include "schedule.h"
 
 /* ---- selection ------------------------------------------------------------------------------ */
 
@@ -35,7 +34,7 @@ static int next(void *user, struct loader_clip *c)
 /* ---- reading -------------------------------------------------------------------------------- */
 
 /* Whether the row has enough frames; an image (one frame) is never cut from a video. */
-static bool has_frames(const struct stdit_data *d, const struct loader_clip *c, int64_t row)
+static bool has_frames(const struct video_data *d, const struct loader_clip *c, int64_t row)
 {
     if (!d->shapes.size)
         return true;
@@ -43,7 +42,7 @@ static bool has_frames(const struct stdit_data *d, const struct loader_clip *c, 
                           : d->shapes.size[row].frames >= c->frames * d->videos.stride;
 }
 
-int stdit_clip_read(const struct stdit_data *d, uint64_t seed, int64_t sample,
+int stdit_clip_read(const struct video_data *d, uint64_t seed, int64_t sample,
                     struct loader_file *f, const struct loader_clip *c, int64_t row, double *fps)
 {
     struct clip clip = {.size = {c->width, c->height, true}, .frames = c->frames};
@@ -63,7 +62,7 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
                     double *fps)
 {
     const struct stdit_ahead *a = user;
-    const struct stdit_data *d = &a->run->data;
+    const struct video_data *d = &a->run->data;
 
     return stdit_clip_read(d, (uint64_t)a->run->options.library.seed,
                            video_sample_of(&d->shapes, c->sample, row), f, c, row, fps);
@@ -71,7 +70,7 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
 
 /* ---- memory of the loader -------------------------------------------------------------------- */
 
-static struct loader_need need_of(const struct stdit_data *d)
+static struct loader_need need_of(const struct video_data *d)
 {
     struct loader_need n = {.pixels = videos_pixels(&d->videos)};
 

@@ -5,7 +5,6 @@
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
-#include "schedule.h"
 
 struct room {
     size_t samples, z, frames; /* samples, values of z, frames of this rank */
@@ -16,14 +15,14 @@ static size_t larger(size_t room, int64_t n)
     return room > (size_t)n ? room : (size_t)n;
 }
 
-static struct room room_of(const struct stdit_data *d, const struct video_shape *shapes, int n)
+static struct room room_of(const struct video_data *d, const struct video_shape *shapes, int n)
 {
     struct room room = {0};
 
     for (int i = 0; i < n; i++) {
         const struct video_shape *s = &shapes[i];
         room.samples = larger(room.samples, s->batch);
-        room.z = larger(room.z, s->batch * stdit_data_z(d, s));
+        room.z = larger(room.z, s->batch * video_data_z(d, s));
         room.frames = larger(room.frames, s->batch * s->geometry.frames);
     }
     return room;
@@ -33,7 +32,7 @@ int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r,
                        const struct video_shape *shapes, int n_shapes)
 {
     struct room room = room_of(&r->data, shapes, n_shapes);
-    size_t n = room.samples, z = room.z, y = n * (size_t)stdit_data_y(&r->data);
+    size_t n = room.samples, z = room.z, y = n * (size_t)video_data_y(&r->data);
     size_t ranks = (size_t)ckpt_ranks(r->context);
 
     *b = (struct stdit_batch){0};
@@ -75,7 +74,7 @@ static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64
 }
 
 /* The row of a clip's text. */
-static int64_t text_row(const struct stdit_data *d, int64_t row)
+static int64_t text_row(const struct video_data *d, int64_t row)
 {
     if (!d->y)
         return 0; /* text comes from a cache */
@@ -84,9 +83,9 @@ static int64_t text_row(const struct stdit_data *d, int64_t row)
 
 /* Copies the text of a sample, in the dtype of the model: in bf16, b->y is a buffer for cached
  * text. */
-static void copy_text(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
+static void copy_text(struct stdit_batch *b, const struct video_data *d, int64_t i, int64_t row)
 {
-    int64_t y = stdit_data_y(d), text = text_row(d, row);
+    int64_t y = video_data_y(d), text = text_row(d, row);
     const float *from = d->y ? d->y + text * y : b->y + i * y;
 
     if (d->y)
@@ -97,13 +96,13 @@ static void copy_text(struct stdit_batch *b, const struct stdit_data *d, int64_t
         copy_row(b->y, i, d->y, text, y * 4);
 }
 
-static int copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
+static int copy_sample(struct stdit_batch *b, const struct video_data *d, int64_t i, int64_t row)
 {
-    int64_t z = stdit_data_z(d, b->shape) * 4, y = stdit_data_y(d);
+    int64_t z = video_data_z(d, b->shape) * 4, y = video_data_y(d);
     const struct stdit_text text = {b->y + i * y, b->mask + i * d->tokens};
 
     if (d->texts.rows) {
-        int64_t n = stdit_texts_read(&d->texts, d->text_of[row], d->tokens, text.y);
+        int64_t n = video_texts_read(&d->texts, d->text_of[row], d->tokens, text.y);
         if (n < 0)
             return -1;
         for (int64_t k = 0; k < d->tokens; k++)
@@ -115,7 +114,7 @@ static int copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_
         return -1;
     if (d->z)
         copy_row(b->z, i, d->z, row, z);
-    if (d->noise)
+    if (d->drawn)
         ckpt_fill_normal(b->seed, (uint64_t)row, STREAM_DATA, b->z + i * z / 4, z / 4);
     if (d->eps)
         copy_row(b->eps, i, d->eps, row, z);
@@ -129,7 +128,7 @@ static int copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_
 }
 
 /* The row of sample i of this rank. */
-static int64_t row_of(const struct stdit_batch *b, const struct stdit_data *d,
+static int64_t row_of(const struct stdit_batch *b, const struct video_data *d,
                       const struct video_turn *turn, int64_t i)
 {
     return video_turn_row(turn, &d->shapes, b->first + i);
@@ -139,7 +138,7 @@ static int64_t row_of(const struct stdit_batch *b, const struct stdit_data *d,
  * ranks. */
 static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct video_turn *turn)
 {
-    const struct stdit_data *d = &r->data;
+    const struct video_data *d = &r->data;
     const struct video_shape *s = b->shape;
     uint64_t seed = (uint64_t)r->options.library.seed;
     size_t n = (size_t)b->size, first = (size_t)b->first, frames = (size_t)s->geometry.frames;
@@ -175,7 +174,7 @@ static void begin(struct stdit_batch *b, const struct stdit_run *r, const struct
 int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
                      const struct video_turn *turn)
 {
-    const struct stdit_data *d = &r->data;
+    const struct video_data *d = &r->data;
 
     begin(b, r, turn->shape);
     for (int64_t i = 0; i < b->size; i++)
@@ -197,8 +196,8 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
 int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct video_turn *turn,
                        struct loader *loader)
 {
-    struct stdit_data *d = &r->data;
-    int64_t z = stdit_data_z(d, b->shape);
+    struct video_data *d = &r->data;
+    int64_t z = video_data_z(d, b->shape);
     struct loader_clip c;
 
     for (int64_t i = 0; i < b->size; i++) {
@@ -221,8 +220,8 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct 
 int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckpt_program *p,
                      bool drop)
 {
-    int64_t n = b->size, y = n * stdit_data_y(&r->data);
-    int rc = ckpt_feed(p, "z", b->z, n * stdit_data_z(&r->data, b->shape) * 4);
+    int64_t n = b->size, y = n * video_data_y(&r->data);
+    int rc = ckpt_feed(p, "z", b->z, n * video_data_z(&r->data, b->shape) * 4);
 
     if (!rc)
         rc = ckpt_feed(p, "t", b->t, n * 4);
@@ -243,7 +242,7 @@ int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_ru
     int rc = ckpt_feed(p, "u", b->u, b->size * 4);
 
     if (!rc && r->data.eps)
-        rc = ckpt_feed(p, "eps", b->eps, b->size * stdit_data_z(&r->data, b->shape) * 4);
+        rc = ckpt_feed(p, "eps", b->eps, b->size * video_data_z(&r->data, b->shape) * 4);
     if (!rc && b->shape->masked)
         rc = ckpt_feed(p, "x_mask", b->x_mask, b->size * b->shape->geometry.frames * 4);
     return rc;
@@ -254,7 +253,7 @@ struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct 
 {
     const struct video_geometry *g = &s->geometry;
     int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
-    int64_t y[] = {batch, g->tokens, r->data.caption_channels};
+    int64_t y[] = {batch, g->tokens, r->data.text_width};
     struct stdit_inputs in = {0};
 
     in.x = ckpt_input(t, "z", CKPT_F32, 5, z);

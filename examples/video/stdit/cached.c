@@ -7,7 +7,7 @@
 #include <string.h>
 #include "dataset.h"
 
-static bool fits(const struct stdit_data *d, const struct video_shape *s, const struct cache_row *r)
+static bool fits(const struct video_data *d, const struct video_shape *s, const struct cache_row *r)
 {
     const struct video_geometry *g = &s->geometry;
 
@@ -17,7 +17,7 @@ static bool fits(const struct stdit_data *d, const struct video_shape *s, const 
            (double)r->note.width == g->pixel_width;
 }
 
-int64_t stdit_cached_row(const struct stdit_data *d, const struct video_shape *s, int64_t row,
+int64_t stdit_cached_row(const struct video_data *d, const struct video_shape *s, int64_t row,
                          float *z, const struct stdit_text *text)
 {
     for (int64_t i = 0; i < d->shapes.rows && !fits(d, s, &d->cache.row[row]); i++)
@@ -35,7 +35,7 @@ int64_t stdit_cached_row(const struct stdit_data *d, const struct video_shape *s
 
 /* ---- checks of the encoder ------------------------------------------------------------------- */
 
-static int check_encoder(const struct stdit_data *d, const struct video_options *o)
+static int check_encoder(const struct video_data *d, const struct video_options *o)
 {
     const char *family = cache_setup_text(&d->cache, "family");
     const char *vae = cache_setup_text(&d->cache, "vae");
@@ -55,7 +55,7 @@ static int check_encoder(const struct stdit_data *d, const struct video_options 
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static int refuse_shape(const struct stdit_data *d, const struct video_options *o, int64_t row)
+static int refuse_shape(const struct video_data *d, const struct video_options *o, int64_t row)
 {
     const struct cache_note *n = &d->cache.row[row].note;
 
@@ -66,7 +66,7 @@ static int refuse_shape(const struct stdit_data *d, const struct video_options *
                    : ", others have another size; use --buckets to train on several sizes");
 }
 
-static int one_shape(struct stdit_data *d, const struct video_options *o)
+static int one_shape(struct video_data *d, const struct video_options *o)
 {
     int64_t first = 0;
 
@@ -87,7 +87,7 @@ static int one_shape(struct stdit_data *d, const struct video_options *o)
 }
 
 /* Clips keep the buckets of the first epoch, for which they were encoded. */
-static int assign(struct stdit_data *d, const struct video_options *o)
+static int assign(struct video_data *d, const struct video_options *o)
 {
     uint64_t seed = (uint64_t)cache_setup_int(&d->cache, "seed", 0);
 
@@ -107,7 +107,7 @@ static int assign(struct stdit_data *d, const struct video_options *o)
 }
 
 /* Checks shapes; another clip replaces an unreadable one. */
-static int check_shapes(const struct stdit_data *d, const struct video_options *o)
+static int check_shapes(const struct video_data *d, const struct video_options *o)
 {
     for (int64_t i = 0; i < d->shapes.rows; i++) {
         bool bad = d->shapes.own[i].row >= 0 && d->cache.row[i].note.bad;
@@ -121,7 +121,7 @@ static int check_shapes(const struct stdit_data *d, const struct video_options *
     return 0;
 }
 
-static int bucketed(struct stdit_data *d, const struct video_options *o)
+static int bucketed(struct video_data *d, const struct video_options *o)
 {
     d->shapes.size = calloc((size_t)d->shapes.rows, sizeof *d->shapes.size);
     d->shapes.own = calloc((size_t)d->shapes.rows, sizeof *d->shapes.own);
@@ -136,7 +136,7 @@ static int bucketed(struct stdit_data *d, const struct video_options *o)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int take_text(struct stdit_data *d, const struct video_options *o)
+static int take_text(struct video_data *d, const struct video_options *o)
 {
     const json_t *text = json_object_get(d->cache.setup, "text");
 
@@ -144,13 +144,13 @@ static int take_text(struct stdit_data *d, const struct video_options *o)
         return stdit_data_caption(d, o);
     d->text_rows = d->shapes.rows;
     d->tokens = (int64_t)json_integer_value(json_object_get(text, "tokens"));
-    d->caption_channels = d->cache.width;
+    d->text_width = d->cache.width;
     return d->tokens >= d->cache.tokens && d->cache.width
                ? 0
                : say_fail("--cache %s: its text does not match its manifest", o->cache);
 }
 
-static int take_rates(struct stdit_data *d)
+static int take_rates(struct video_data *d)
 {
     d->fps = calloc((size_t)d->shapes.rows, sizeof *d->fps);
     if (!d->fps)
@@ -160,7 +160,7 @@ static int take_rates(struct stdit_data *d)
     return 0;
 }
 
-int stdit_data_cached(struct stdit_data *d, struct video_options *o)
+int stdit_data_cached(struct video_data *d, struct video_options *o)
 {
     if (cache_open(&d->cache, o->cache, o->check_cache) || check_encoder(d, o))
         return -1;

@@ -41,11 +41,11 @@ char *stdit_prompt_text(const struct video_options *o, const char *prompt)
 /* ---- features ------------------------------------------------------------------------------ */
 
 /* Fills y and mask from the rows. */
-static int fill(struct stdit_data *d, const struct text_features *f)
+static int fill(struct video_data *d, const struct text_features *f)
 {
     d->text_rows = f->n;
     d->tokens = f->length;
-    d->caption_channels = f->width;
+    d->text_width = f->width;
     free(d->y);
     free(d->mask);
     d->y = MEMORY_FOR(sizeof *d->y, f->n, f->length, f->width);
@@ -70,7 +70,7 @@ int stdit_captions_read(struct stdit_captions *c, const struct prompts *texts,
     return text_captions_read(&c->how, texts, &c->features);
 }
 
-int stdit_captions_encode(struct stdit_captions *c, struct stdit_data *d,
+int stdit_captions_encode(struct stdit_captions *c, struct video_data *d,
                           const struct ckpt_options *library)
 {
     struct ckpt_options own = *library;

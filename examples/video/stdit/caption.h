@@ -22,7 +22,7 @@ int stdit_captions_read(struct stdit_captions *c, const struct prompts *texts,
                         const struct video_options *o);
 /* Encodes the texts: the encoder has the whole budget and frees its memory afterwards.  With
  * --plan-only the rows are zeros.  Both return 0, or -1 after a sentence. */
-int stdit_captions_encode(struct stdit_captions *c, struct stdit_data *d,
+int stdit_captions_encode(struct stdit_captions *c, struct video_data *d,
                           const struct ckpt_options *library);
 void stdit_captions_close(struct stdit_captions *c);
 

@@ -7,26 +7,14 @@
 #include "../../common/memory.h"
 #include "ckpt_tools.h"
 #include "dataset.h"
-#include "schedule.h"
-
-int64_t stdit_data_z(const struct stdit_data *d, const struct video_shape *s)
-{
-    const struct video_geometry *g = &s->geometry;
-    return d->channels * g->frames * g->height * g->width;
-}
-
-int64_t stdit_data_y(const struct stdit_data *d)
-{
-    return d->tokens * d->caption_channels;
-}
 
 /* Width of the fixed caption, of one token, for clips without a text encoder. */
 enum { CLIP_CAPTION = 64 };
 
 /* One caption for all rows, with every token valid. */
-static int fixed_text(struct stdit_data *d, uint64_t seed)
+static int fixed_text(struct video_data *d, uint64_t seed)
 {
-    int64_t row = stdit_data_y(d), tokens = d->tokens;
+    int64_t row = video_data_y(d), tokens = d->tokens;
 
     d->text_rows = 1;
     d->y = malloc((size_t)row * sizeof *d->y);
@@ -39,7 +27,7 @@ static int fixed_text(struct stdit_data *d, uint64_t seed)
     return 0;
 }
 
-static int fixed_rate(struct stdit_data *d, float fps)
+static int fixed_rate(struct video_data *d, float fps)
 {
     d->fps = malloc((size_t)d->shapes.rows * sizeof *d->fps);
     if (!d->fps)
@@ -52,7 +40,7 @@ static int fixed_rate(struct stdit_data *d, float fps)
 /* ---- clips --------------------------------------------------------------------------------- */
 
 /* [T][H][W][3] bytes -> [3][T][H][W] in [-1, 1]. */
-static void clip_to_values(struct stdit_data *d, const uint8_t *rgb, float *z)
+static void clip_to_values(struct video_data *d, const uint8_t *rgb, float *z)
 {
     const struct video_geometry *g = &d->shapes.shape->geometry;
     int64_t plane = g->height * g->width, frames = g->frames;
@@ -66,12 +54,12 @@ static void clip_to_values(struct stdit_data *d, const uint8_t *rgb, float *z)
 }
 
 /* Consecutive clips of a file. */
-static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
+static int read_clips(struct video_data *d, struct video *v, int64_t stride)
 {
     const struct video_geometry *g = &d->shapes.shape->geometry;
     struct clip c = {.size = {g->width, g->height, true}, .frames = g->frames, .stride = stride};
     uint8_t *rgb = MEMORY_FOR(3, g->frames, g->height, g->width);
-    int64_t row = stdit_data_z(d, d->shapes.shape);
+    int64_t row = video_data_z(d, d->shapes.shape);
     int rc = 0;
 
     d->z = MEMORY_FOR(sizeof *d->z, d->shapes.rows, row);
@@ -91,7 +79,7 @@ static int read_clips(struct stdit_data *d, struct video *v, int64_t stride)
  * Each pixel is one latent cell, so the model and the schedule get the sizes of a video eight times
  * as large on each side, as if an autoencoder had encoded it.
  */
-static int data_clip(struct stdit_data *d, const struct video_options *o)
+static int data_clip(struct video_data *d, const struct video_options *o)
 {
     bool shipped = !*o->video;
     const char *path = shipped ? clip_shipped() : o->video;
@@ -105,7 +93,7 @@ static int data_clip(struct stdit_data *d, const struct video_options *o)
     d->pixels = true;
     d->shapes.rows = o->clips ? o->clips : 1;
     d->channels = 3;
-    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->text_width = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = 1;
     d->shapes.shape->geometry = (struct video_geometry){.frames = frames,
                                                         .height = height,
@@ -130,7 +118,7 @@ static int data_clip(struct stdit_data *d, const struct video_options *o)
 
 /* ---- noise --------------------------------------------------------------------------------- */
 
-static int data_noise(struct stdit_data *d, const struct video_options *o)
+static int data_noise(struct video_data *d, const struct video_options *o)
 {
     const char *text = o->latent;
 
@@ -138,7 +126,7 @@ static int data_noise(struct stdit_data *d, const struct video_options *o)
         return -1;
     d->shapes.rows = o->train.samples;
     d->channels = o->in_channels ? o->in_channels : 4;
-    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->text_width = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = o->text_tokens ? o->text_tokens : 1;
     struct video_geometry *g = &d->shapes.shape->geometry;
     *g = (struct video_geometry){.frames = o->latent_frames,
@@ -150,7 +138,7 @@ static int data_noise(struct stdit_data *d, const struct video_options *o)
     if (!d->z)
         return say_fail("--latent %s: no memory for %lld samples", text, (long long)d->shapes.rows);
     ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z,
-                     d->shapes.rows * stdit_data_z(d, d->shapes.shape));
+                     d->shapes.rows * video_data_z(d, d->shapes.shape));
     snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
              (long long)d->shapes.rows);
     return fixed_rate(d, 24) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
@@ -172,7 +160,7 @@ void stdit_shape_fill(const struct stdit_vae *v, struct video_shape *s, int64_t 
                                           .pixel_frames = frames};
 }
 
-int stdit_data_shape(struct stdit_data *d, const struct video_options *o, int64_t frames)
+int stdit_data_shape(struct video_data *d, const struct video_options *o, int64_t frames)
 {
     int64_t width = o->width ? o->width : 64, height = o->height ? o->height : 40;
 
@@ -183,17 +171,17 @@ int stdit_data_shape(struct stdit_data *d, const struct video_options *o, int64_
     return 0;
 }
 
-int stdit_data_caption(struct stdit_data *d, const struct video_options *o)
+int stdit_data_caption(struct video_data *d, const struct video_options *o)
 {
     if (o->text)
         return stdit_data_text(d, o->text);
     d->null_caption = true;
     d->tokens = o->text_tokens ? o->text_tokens : 1;
-    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->text_width = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     return fixed_text(d, (uint64_t)o->library.seed);
 }
 
-static int check_text(const struct stdit_data *d, const struct video_options *o)
+static int check_text(const struct video_data *d, const struct video_options *o)
 {
     return d->text_rows == 1 || d->text_rows == d->shapes.rows
                ? 0
@@ -201,14 +189,16 @@ static int check_text(const struct stdit_data *d, const struct video_options *o)
                           (long long)d->shapes.rows);
 }
 
-static int data_text(struct stdit_data *d, const struct video_options *o, bool captions)
+static int data_text(struct video_data *d, const struct video_options *o, bool captions)
 {
-    if (captions && stdit_texts_asked(o))
-        return stdit_texts_open(&d->texts, d, o);
+    if (captions && video_texts_asked(o)) {
+        d->texts = (struct video_texts){.reader = TEXT_OPENSORA, .family = "opensora"};
+        return video_texts_open(&d->texts, d, o);
+    }
     return stdit_data_caption(d, o) ? -1 : check_text(d, o);
 }
 
-static int data_videos(struct stdit_data *d, const struct video_options *o, bool captions)
+static int data_videos(struct video_data *d, const struct video_options *o, bool captions)
 {
     struct videos *v = &d->videos;
 
@@ -245,7 +235,7 @@ static void fill_shape(const void *coder, struct video_shape *s, int64_t frames,
 }
 
 /* For training on noise, the autoencoder is configured to compute latent sizes, but not created. */
-int stdit_data_buckets(struct stdit_data *d, const struct video_options *o)
+int stdit_data_buckets(struct video_data *d, const struct video_options *o)
 {
     struct stdit_vae v;
 
@@ -253,13 +243,13 @@ int stdit_data_buckets(struct stdit_data *d, const struct video_options *o)
         return -1;
     const struct video_sizing sizing = {vae_factor(&v.plain.model.config), fill_shape, &v};
     d->channels = v.channels;
-    if (!d->noise)
+    if (!d->drawn)
         d->vae = v;
     return video_shapes_read(&d->shapes, o->buckets, o->train.batch == CKPT_AUTO,
                              o->stride ? o->stride : 1, &sizing);
 }
 
-static int take_sizes(struct stdit_data *d)
+static int take_sizes(struct video_data *d)
 {
     const struct videos *v = &d->videos;
 
@@ -273,7 +263,7 @@ static int take_sizes(struct stdit_data *d)
     return 0;
 }
 
-static int open_samples(struct stdit_data *d, const struct video_options *o)
+static int open_samples(struct video_data *d, const struct video_options *o)
 {
     struct videos *v = &d->videos;
 
@@ -284,21 +274,21 @@ static int open_samples(struct stdit_data *d, const struct video_options *o)
     return videos_any(v, o->video_dir, 0);
 }
 
-static int data_bucketed(struct stdit_data *d, const struct video_options *o, bool captions)
+static int data_bucketed(struct video_data *d, const struct video_options *o, bool captions)
 {
     const char *path = o->latent ? o->latent : o->video_dir;
 
-    d->noise = o->latent != NULL;
+    d->drawn = o->latent != NULL;
     if (open_samples(d, o) || take_sizes(d) || stdit_data_buckets(d, o))
         return -1;
-    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->text_width = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = o->text_tokens ? o->text_tokens : 1;
     snprintf(d->title, sizeof d->title, "%s: %s, %lld in %d buckets of %s",
-             d->noise ? "random latents" : "videos", path, (long long)d->shapes.fitting,
+             d->drawn ? "random latents" : "videos", path, (long long)d->shapes.fitting,
              d->shapes.n, o->buckets);
     if (fixed_rate(d, 24))
         return -1;
-    if (d->noise)
+    if (d->drawn)
         return fixed_text(d, (uint64_t)o->library.seed);
     return data_text(d, o, captions);
 }
@@ -316,10 +306,10 @@ static int agree(const char *option, int64_t *value, int64_t data)
                     (long long)data);
 }
 
-int stdit_data_agree(struct stdit_data *d, struct video_options *o)
+int stdit_data_agree(struct video_data *d, struct video_options *o)
 {
     if (agree("in-channels", &o->in_channels, d->channels) ||
-        agree("caption-channels", &o->caption_channels, d->caption_channels))
+        agree("caption-channels", &o->caption_channels, d->text_width))
         return -1;
     if (!o->text_tokens)
         o->text_tokens = d->tokens;
@@ -331,11 +321,11 @@ int stdit_data_agree(struct stdit_data *d, struct video_options *o)
     return 0;
 }
 
-int stdit_data_open(struct stdit_data *d, struct video_options *o, bool captions)
+int stdit_data_open(struct video_data *d, struct video_options *o, bool captions)
 {
     int rc;
 
-    *d = (struct stdit_data){0};
+    *d = (struct video_data){0};
     if (o->cache)
         rc = stdit_data_cached(d, o);
     else if (o->buckets)
@@ -349,21 +339,4 @@ int stdit_data_open(struct stdit_data *d, struct video_options *o, bool captions
     if (!rc && !d->shapes.buckets.n)
         d->shapes.shape->batch = o->train.batch;
     return rc ? -1 : stdit_data_agree(d, o);
-}
-
-void stdit_data_close(struct stdit_data *d)
-{
-    stdit_vae_close(&d->vae);
-    videos_close(&d->videos);
-    stdit_texts_close(&d->texts);
-    video_shapes_free(&d->shapes);
-    cache_close(&d->cache);
-    free(d->z);
-    free(d->y);
-    free(d->mask);
-    free(d->fps);
-    free(d->t);
-    free(d->eps);
-    free(d->x_mask);
-    *d = (struct stdit_data){0};
 }

@@ -7,7 +7,7 @@
 #include "dataset.h"
 
 /* y and mask of `rows` samples, or of any number.  Open-Sora's files have y as [rows, 1, L, C]. */
-static int load_text(struct stdit_data *d, ckpt_file *f, const char *path, int64_t rows)
+static int load_text(struct video_data *d, ckpt_file *f, const char *path, int64_t rows)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     int i = ckpt_file_find(f, "y");
@@ -19,12 +19,12 @@ static int load_text(struct stdit_data *d, ckpt_file *f, const char *path, int64
         return -1;
     d->text_rows = shape[0];
     d->tokens = shape[1 + open_sora];
-    d->caption_channels = shape[2 + open_sora];
+    d->text_width = shape[2 + open_sora];
     d->mask = tensor_read_flags(f, path, "mask", 2, (int64_t[]){d->text_rows, d->tokens});
     return d->mask ? 0 : -1;
 }
 
-static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
+static int load_required(struct video_data *d, ckpt_file *f, const char *path)
 {
     int64_t z[] = {-1, -1, -1, -1, -1};
 
@@ -45,7 +45,7 @@ static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
 }
 
 /* As in Open-Sora, the first sample's size determines the position table of all samples. */
-static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const char *name,
+static int load_size(struct video_data *d, ckpt_file *f, const char *path, const char *name,
                      double *value)
 {
     float *size = NULL;
@@ -60,7 +60,7 @@ static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const
 }
 
 /* A clip without a noised frame has no loss: Open-Sora's is 0 / 0 there. */
-static int check_masks(const struct stdit_data *d, const char *path)
+static int check_masks(const struct video_data *d, const char *path)
 {
     const int64_t frames = d->shapes.shape->geometry.frames;
 
@@ -76,7 +76,7 @@ static int check_masks(const struct stdit_data *d, const char *path)
     return 0;
 }
 
-static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
+static int load_optional(struct video_data *d, ckpt_file *f, const char *path)
 {
     struct video_geometry *g = &d->shapes.shape->geometry;
 
@@ -109,7 +109,7 @@ static void report_unknown(const ckpt_file *f, const char *path)
     }
 }
 
-int stdit_data_text(struct stdit_data *d, const char *path)
+int stdit_data_text(struct video_data *d, const char *path)
 {
     ckpt_file *f;
 
@@ -120,7 +120,7 @@ int stdit_data_text(struct stdit_data *d, const char *path)
     return rc;
 }
 
-int stdit_data_features(struct stdit_data *d, const char *path)
+int stdit_data_features(struct video_data *d, const char *path)
 {
     ckpt_file *f;
 

@@ -69,13 +69,13 @@ static int open_data(void *run)
 
 static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
 {
-    const struct stdit_data *d = &((const struct stdit_run *)run)->data;
+    const struct video_data *d = &((const struct stdit_run *)run)->data;
     size_t rows = (size_t)d->shapes.rows, texts = d->y ? (size_t)d->text_rows : 0;
     const struct ckpt_fact all[] = {
         {"number of clips", &d->shapes.rows, sizeof d->shapes.rows},
-        {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shapes.shape) * sizeof *d->z : 0},
+        {"data", d->z, d->z ? rows * (size_t)video_data_z(d, d->shapes.shape) * sizeof *d->z : 0},
         {"sizes of the clips", d->shapes.size, d->shapes.size ? rows * sizeof *d->shapes.size : 0},
-        {"text", d->y, texts * (size_t)stdit_data_y(d) * sizeof *d->y},
+        {"text", d->y, texts * (size_t)video_data_y(d) * sizeof *d->y},
         {"captions", &d->texts.sum, sizeof d->texts.sum},
         {"text mask", d->mask, texts * (size_t)d->tokens * sizeof *d->mask},
         {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
@@ -111,13 +111,13 @@ static int compile_ahead(struct stdit_run *r)
 static int encode_captions(struct stdit_run *r)
 {
     const struct video_options *o = &r->options;
-    struct stdit_texts *t = &r->data.texts;
+    struct video_texts *t = &r->data.texts;
 
     if (o->library.plan_only)
         return 0;
-    if (stdit_texts_lack(t, o) && stdit_plan_ahead(r, ckpt_ranks(r->context), compile_ahead))
+    if (video_texts_lack(t, o) && stdit_plan_ahead(r, ckpt_ranks(r->context), compile_ahead))
         return -1;
-    return stdit_texts_make(t, &r->data, o, r->context);
+    return video_texts_make(t, &r->data, o, r->context);
 }
 
 static int make_model(void *run)

@@ -107,7 +107,7 @@ static int write_video(struct stdit_run *r, const float *z, int64_t step, int64_
     const struct video_clips *c = &r->data.shapes.shape->clips;
     struct stdit_movie m;
 
-    if (stdit_vae_decode(&r->data.vae, c, z + i * stdit_data_z(&r->data, r->data.shapes.shape), rgb,
+    if (stdit_vae_decode(&r->data.vae, c, z + i * video_data_z(&r->data, r->data.shapes.shape), rgb,
                          NULL))
         return -1;
     int rc = stdit_movie_open(&m, r, step, i, c->frames) || stdit_movie_put(&m, rgb, c->frames) ||

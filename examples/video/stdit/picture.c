@@ -14,10 +14,10 @@ struct range {
 
 /* Clips are in [-1, 1]; of latents the first channels are shown, mean +- two standard
  * deviations. */
-static struct range range_of(const struct stdit_data *d)
+static struct range range_of(const struct video_data *d)
 {
     double sum = 0, squares = 0;
-    int64_t n = stdit_data_z(d, d->shapes.shape);
+    int64_t n = video_data_z(d, d->shapes.shape);
 
     if (d->pixels)
         return (struct range){-1, 1};
@@ -32,7 +32,7 @@ static struct range range_of(const struct stdit_data *d)
 
 /* [C, T, H, W] -> [T][H][W][3]; with fewer than three channels the first is used for all
  * colours. */
-static void to_rgb(uint8_t *rgb, const float *z, const struct stdit_data *d, struct range range)
+static void to_rgb(uint8_t *rgb, const float *z, const struct video_data *d, struct range range)
 {
     const struct video_geometry *g = &d->shapes.shape->geometry;
     int64_t volume = g->frames * g->height * g->width;
@@ -88,7 +88,7 @@ static int write_data(struct stdit_run *r, uint8_t *rgb, struct range range)
 static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t step, uint8_t *rgb)
 {
     struct range range = range_of(&r->data);
-    int64_t row = stdit_data_z(&r->data, r->data.shapes.shape);
+    int64_t row = video_data_z(&r->data, r->data.shapes.shape);
 
     if (!step && write_data(r, rgb, range))
         return -1;

@@ -16,7 +16,7 @@ static bool is_latents(const char *path)
     return dot && !strcmp(dot, ".safetensors");
 }
 
-static int look_at_latents(struct stdit_reference *r, const struct stdit_data *d)
+static int look_at_latents(struct stdit_reference *r, const struct video_data *d)
 {
     const struct video_clips *c = &d->shapes.shape->clips;
     struct vae_latent_reader f;
@@ -36,7 +36,7 @@ static int look_at_latents(struct stdit_reference *r, const struct stdit_data *d
     return 0;
 }
 
-static int look_at_video(struct stdit_reference *r, const struct stdit_data *d)
+static int look_at_video(struct stdit_reference *r, const struct video_data *d)
 {
     const struct video_clips *c = &d->shapes.shape->clips;
     struct video v;
@@ -51,7 +51,7 @@ static int look_at_video(struct stdit_reference *r, const struct stdit_data *d)
     return 0;
 }
 
-static int add_file(struct stdit_guide *g, const char *path, size_t n, const struct stdit_data *d)
+static int add_file(struct stdit_guide *g, const char *path, size_t n, const struct video_data *d)
 {
     struct stdit_reference *r = &g->reference[g->n];
 
@@ -66,7 +66,7 @@ static int add_file(struct stdit_guide *g, const char *path, size_t n, const str
 }
 
 int stdit_references_open(struct stdit_guide *g, const char *paths, int64_t loops,
-                          const struct stdit_data *d)
+                          const struct video_data *d)
 {
     const char *at = paths && *paths ? paths : NULL;
     int64_t most = loops;
@@ -100,7 +100,7 @@ void stdit_guide_free(struct stdit_guide *g)
 /* ---- used frames ---------------------------------------------------------------------------- */
 
 static int use(struct stdit_guide *g, const struct stdit_strategy *s, const char *what,
-               const struct stdit_data *d, const struct video_options *o)
+               const struct video_data *d, const struct video_options *o)
 {
     int64_t there = g->files + s->loop, frames = d->shapes.shape->geometry.frames;
     struct stdit_span span;
@@ -122,7 +122,7 @@ static int use(struct stdit_guide *g, const struct stdit_strategy *s, const char
     return 0;
 }
 
-int stdit_references_use(struct stdit_guide *g, const char *what, const struct stdit_data *d,
+int stdit_references_use(struct stdit_guide *g, const char *what, const struct video_data *d,
                          const struct video_options *o)
 {
     for (int64_t i = 0; i < g->strategies.n; i++)

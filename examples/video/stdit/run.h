@@ -20,7 +20,7 @@ struct stdit_validation {
 
 struct stdit_run {
     struct video_options options;
-    struct stdit_data data;
+    struct video_data data;
     struct stdit model;
     ckpt *context;
     ckpt_program *training;      /* that of the first shape */
@@ -113,7 +113,7 @@ struct stdit_ahead {
 
 /* Reads a clip from this row; the sample determines its random part and crop.  Returns 1, 0 if the
  * row has no such clip, or -1 after a sentence. */
-int stdit_clip_read(const struct stdit_data *d, uint64_t seed, int64_t sample,
+int stdit_clip_read(const struct video_data *d, uint64_t seed, int64_t sample,
                     struct loader_file *f, const struct loader_clip *c, int64_t row, double *fps);
 
 /* Prints the memory for reading videos, as divided by the options; an error if it is too little.

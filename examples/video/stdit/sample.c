@@ -13,7 +13,6 @@
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "sample.h"
-#include "schedule.h"
 
 /* ---- the program --------------------------------------------------------------------------- */
 
@@ -66,7 +65,7 @@ int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t cli
     s->shape.batch = s->guided ? 2 * clips : clips;
     if (stdit_batch_create(&s->batch, r, &s->shape, 1))
         return -1;
-    s->v = MEMORY_FOR(sizeof *s->v, s->shape.batch, stdit_data_z(&r->data, &s->shape));
+    s->v = MEMORY_FOR(sizeof *s->v, s->shape.batch, video_data_z(&r->data, &s->shape));
     s->mask = MEMORY_FOR(sizeof *s->mask, clips, frames);
     s->noised = MEMORY_FOR(sizeof *s->noised, clips, frames);
     return s->v && s->mask && s->noised ? 0 : say_fail("no memory for sampling");
@@ -170,7 +169,7 @@ static int flow(struct stdit_sampler *s, float time)
 {
     struct stdit_run *r = s->run;
     struct stdit_batch *b = &s->batch;
-    int64_t row = stdit_data_z(&r->data, &s->shape);
+    int64_t row = video_data_z(&r->data, &s->shape);
     int64_t n = s->clips * row, whole = b->size * row;
 
     for (int64_t i = 0; i < b->size; i++)
@@ -235,7 +234,7 @@ int stdit_sampler_draw(struct stdit_sampler *s)
 /* Text from rows of the data; noise in place of their clips. */
 static int draw_noise(struct stdit_sampler *s)
 {
-    int64_t n = s->clips * stdit_data_z(&s->run->data, &s->shape);
+    int64_t n = s->clips * video_data_z(&s->run->data, &s->shape);
 
     if (stdit_sampler_text(s, 0))
         return -1;

@@ -31,7 +31,7 @@ static bool has_prompts(const struct video_options *o)
 
 static int read_script(struct job *j)
 {
-    struct stdit_data *d = &j->run->data;
+    struct video_data *d = &j->run->data;
     struct video_options *o = &j->run->options;
 
     if (stdit_data_shape(d, o, o->frames ? o->frames : VAE_CHUNK) ||

@@ -31,7 +31,7 @@ static int add_conditions(struct stdit_guide *g, const struct video_options *o)
 
 /* p NULL: the clip has no prompt. */
 static int open_guide(struct stdit_guide *g, const struct stdit_prompt *p, int64_t clip,
-                      const struct stdit_data *d, const struct video_options *o)
+                      const struct video_data *d, const struct video_options *o)
 {
     const char *strategy = p && p->strategy ? p->strategy : o->mask_strategy;
     char what[64] = "--mask-strategy";
@@ -100,7 +100,7 @@ static int take_texts(struct stdit_script *s, const struct stdit_prompt *prompt)
 }
 
 static int read_prompts(struct stdit_script *s, const struct prompts *raw,
-                        struct stdit_prompt *prompt, const struct stdit_data *d,
+                        struct stdit_prompt *prompt, const struct video_data *d,
                         const struct video_options *o)
 {
     for (int64_t i = 0; i < s->clips; i++)
@@ -111,7 +111,7 @@ static int read_prompts(struct stdit_script *s, const struct prompts *raw,
 }
 
 static int open_prompts(struct stdit_script *s, const struct prompts *raw,
-                        const struct stdit_data *d, const struct video_options *o)
+                        const struct video_data *d, const struct video_options *o)
 {
     struct stdit_prompt *prompt = calloc((size_t)s->clips, sizeof *prompt);
     int rc = prompt ? read_prompts(s, raw, prompt, d, o)
@@ -123,7 +123,7 @@ static int open_prompts(struct stdit_script *s, const struct prompts *raw,
     return rc;
 }
 
-static int open_clips(struct stdit_script *s, const struct prompts *raw, const struct stdit_data *d,
+static int open_clips(struct stdit_script *s, const struct prompts *raw, const struct video_data *d,
                       const struct video_options *o)
 {
     s->clips = raw->n ? raw->n : d->text_rows;
@@ -152,10 +152,10 @@ static bool is_edited(const struct stdit_script *s)
 }
 
 /* Draws noise for all rows; the number of a segment alone determines its noise. */
-static float *draw(const struct stdit_script *s, const struct stdit_data *d, uint64_t seed,
+static float *draw(const struct stdit_script *s, const struct video_data *d, uint64_t seed,
                    int stream)
 {
-    int64_t n = s->clips * stdit_data_z(d, d->shapes.shape);
+    int64_t n = s->clips * video_data_z(d, d->shapes.shape);
     float *noise = MEMORY_FOR(sizeof *noise, s->loops, n);
 
     for (int64_t loop = 0; noise && loop < s->loops; loop++)
@@ -166,7 +166,7 @@ static float *draw(const struct stdit_script *s, const struct stdit_data *d, uin
 }
 
 /* A tensor of --noise; NULL after a sentence. */
-static float *read_noise(const struct stdit_script *s, const struct stdit_data *d, ckpt_file *f,
+static float *read_noise(const struct stdit_script *s, const struct video_data *d, ckpt_file *f,
                          const char *path, const char *name)
 {
     const struct video_geometry *g = &d->shapes.shape->geometry;
@@ -175,7 +175,7 @@ static float *read_noise(const struct stdit_script *s, const struct stdit_data *
                        (int64_t[]){rows_of(s), d->channels, g->frames, g->height, g->width});
 }
 
-static int open_noise(struct stdit_script *s, const struct stdit_data *d,
+static int open_noise(struct stdit_script *s, const struct video_data *d,
                       const struct video_options *o)
 {
     uint64_t seed = (uint64_t)o->sample_seed;
@@ -193,9 +193,9 @@ static int open_noise(struct stdit_script *s, const struct stdit_data *d,
     return s->noise && (s->edit_noise || !edited) ? 0 : -1;
 }
 
-static int open_latents(struct stdit_script *s, const struct stdit_data *d)
+static int open_latents(struct stdit_script *s, const struct video_data *d)
 {
-    int64_t z = stdit_data_z(d, d->shapes.shape);
+    int64_t z = video_data_z(d, d->shapes.shape);
 
     s->start = MEMORY_FOR(sizeof *s->start, rows_of(s), z);
     s->latents = MEMORY_FOR(sizeof *s->latents, rows_of(s), z);
@@ -207,7 +207,7 @@ static int open_latents(struct stdit_script *s, const struct stdit_data *d)
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static int check_loop(const struct stdit_data *d, const struct video_options *o)
+static int check_loop(const struct video_data *d, const struct video_options *o)
 {
     int64_t frames = d->shapes.shape->geometry.frames;
 
@@ -219,7 +219,7 @@ static int check_loop(const struct stdit_data *d, const struct video_options *o)
                     (long long)o->condition_frames);
 }
 
-int stdit_script_open(struct stdit_script *s, struct stdit_data *d, const struct video_options *o)
+int stdit_script_open(struct stdit_script *s, struct video_data *d, const struct video_options *o)
 {
     struct prompts raw = {.n = 0};
     int rc = check_loop(d, o);
@@ -282,7 +282,7 @@ int stdit_script_encode(struct stdit_script *s, struct stdit_vae *v)
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 /* Copies latent frames of a reference to their place in z. */
-static void give(const struct stdit_data *d, const struct stdit_reference *r,
+static void give(const struct video_data *d, const struct stdit_reference *r,
                  const struct stdit_span *span, float *z)
 {
     const struct video_geometry *g = &d->shapes.shape->geometry;
@@ -293,12 +293,12 @@ static void give(const struct stdit_data *d, const struct stdit_reference *r,
                r->z + (c * r->clips.latent_frames + span->from) * plane, (size_t)n * sizeof *z);
 }
 
-int stdit_script_begin(struct stdit_script *s, const struct stdit_data *d,
+int stdit_script_begin(struct stdit_script *s, const struct video_data *d,
                        const struct video_options *o, int64_t loop, int64_t clip, float *z,
                        float *mask)
 {
     const struct stdit_guide *g = &s->guide[clip];
-    int64_t row = loop * s->clips + clip, n = stdit_data_z(d, d->shapes.shape);
+    int64_t row = loop * s->clips + clip, n = video_data_z(d, d->shapes.shape);
     int64_t frames = d->shapes.shape->geometry.frames;
     struct stdit_span span;
 
@@ -324,7 +324,7 @@ int stdit_script_begin(struct stdit_script *s, const struct stdit_data *d,
     return 0;
 }
 
-int stdit_script_write(const struct stdit_script *s, const struct stdit_data *d, const char *path)
+int stdit_script_write(const struct stdit_script *s, const struct video_data *d, const char *path)
 {
     const struct video_geometry *g = &d->shapes.shape->geometry;
     const int64_t shape[] = {rows_of(s), d->channels, g->frames, g->height, g->width};
@@ -346,7 +346,7 @@ int64_t stdit_script_shared(const struct video_options *o, int64_t loop)
     return loop ? o->condition_frames / 5 * VAE_CHUNK : 0;
 }
 
-int64_t stdit_script_frames(const struct stdit_data *d, const struct video_options *o)
+int64_t stdit_script_frames(const struct video_data *d, const struct video_options *o)
 {
     int64_t frames = d->shapes.shape->clips.frames;
 

@@ -43,7 +43,7 @@ struct stdit_script {
 
 /* Reads prompts, references and noise of the options; the shape of the clips is already known.
  * Returns 0, or -1 after a sentence, as all calls below. */
-int stdit_script_open(struct stdit_script *s, struct stdit_data *d, const struct video_options *o);
+int stdit_script_open(struct stdit_script *s, struct video_data *d, const struct video_options *o);
 void stdit_script_close(struct stdit_script *s);
 
 /* Whether there are given latent frames. */
@@ -54,24 +54,24 @@ int stdit_script_add(struct stdit_script *s, struct stdit_vae *v, struct video_c
 int stdit_script_encode(struct stdit_script *s, struct stdit_vae *v);
 
 /* The initial latents of a row in z [channels, T, h, w], and its mask [T]. */
-int stdit_script_begin(struct stdit_script *s, const struct stdit_data *d,
+int stdit_script_begin(struct stdit_script *s, const struct video_data *d,
                        const struct video_options *o, int64_t loop, int64_t clip, float *z,
                        float *mask);
 /* Writes --latents. */
-int stdit_script_write(const struct stdit_script *s, const struct stdit_data *d, const char *path);
+int stdit_script_write(const struct stdit_script *s, const struct video_data *d, const char *path);
 
 /* Frames at the start of a segment that it shares with the previous one. */
 int64_t stdit_script_shared(const struct video_options *o, int64_t loop);
 /* Frames of the video of all segments of a clip. */
-int64_t stdit_script_frames(const struct stdit_data *d, const struct video_options *o);
+int64_t stdit_script_frames(const struct video_data *d, const struct video_options *o);
 
 /* ---- internal: reference.c ------------------------------------------------------------------- */
 
 /* Inspects the files of a clip's guide, separated by ';', and adds the segments as references. */
 int stdit_references_open(struct stdit_guide *g, const char *paths, int64_t loops,
-                          const struct stdit_data *d);
+                          const struct video_data *d);
 /* Resolves strategies to the used frames of the references.  what: prefix of error sentences. */
-int stdit_references_use(struct stdit_guide *g, const char *what, const struct stdit_data *d,
+int stdit_references_use(struct stdit_guide *g, const char *what, const struct video_data *d,
                          const struct video_options *o);
 int stdit_reference_encode(struct stdit_reference *r, struct stdit_vae *v);
 void stdit_guide_free(struct stdit_guide *g);

@@ -29,7 +29,7 @@ static int begin_clip(struct drawing *g, int64_t i)
 {
     struct stdit_run *r = g->run;
     struct stdit_sampler *s = &g->sampler;
-    int64_t z = stdit_data_z(&r->data, &s->shape), frames = s->shape.geometry.frames;
+    int64_t z = video_data_z(&r->data, &s->shape), frames = s->shape.geometry.frames;
     float *mask = s->mask + i * frames;
 
     if (i < g->n)
@@ -44,7 +44,7 @@ static int begin_clip(struct drawing *g, int64_t i)
 static int draw(struct drawing *g)
 {
     struct stdit_script *script = g->script;
-    struct stdit_data *d = &g->run->data;
+    struct video_data *d = &g->run->data;
     int64_t row = g->loop * script->clips;
     struct stdit_sampler *s = &g->sampler;
 
@@ -55,7 +55,7 @@ static int draw(struct drawing *g)
         if (begin_clip(g, i))
             return -1;
     if (script->edit_noise)
-        s->edit_noise = script->edit_noise + (row + g->first) * stdit_data_z(d, &s->shape);
+        s->edit_noise = script->edit_noise + (row + g->first) * video_data_z(d, &s->shape);
     return stdit_sampler_draw(s);
 }
 
@@ -72,10 +72,10 @@ static struct stdit_reference *given_on(const struct drawing *g, int64_t clip)
 
 static int decode(struct drawing *g, int64_t i)
 {
-    struct stdit_data *d = &g->run->data;
+    struct video_data *d = &g->run->data;
     struct video_clips *c = &d->shapes.shape->clips;
     struct stdit_reference *r = given_on(g, g->first + i);
-    const float *z = g->sampler.batch.z + i * stdit_data_z(d, d->shapes.shape);
+    const float *z = g->sampler.batch.z + i * video_data_z(d, d->shapes.shape);
 
     if (!r)
         return stdit_vae_decode(&d->vae, c, z, g->rgb, NULL);
@@ -101,7 +101,7 @@ static int write_frames(struct drawing *g, int64_t i)
 static int keep(struct drawing *g)
 {
     struct stdit_script *s = g->script;
-    int64_t z = stdit_data_z(&g->run->data, &g->sampler.shape);
+    int64_t z = video_data_z(&g->run->data, &g->sampler.shape);
 
     if (s->latents)
         memcpy(s->latents + (g->loop * s->clips + g->first) * z, g->sampler.batch.z,

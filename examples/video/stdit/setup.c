@@ -115,7 +115,7 @@ static int64_t caption_rows(const struct video_options *o)
 /* Registers the clips that the autoencoder encodes and decodes. */
 static int add_clips(struct stdit_run *r, bool trains)
 {
-    struct stdit_data *d = &r->data;
+    struct video_data *d = &r->data;
     bool encodes = r->options.video_dir && trains, decodes = r->options.sample_steps > 0;
     int rc = 0;
 
@@ -224,6 +224,6 @@ void stdit_close(struct stdit_run *r)
     loader_hw_close(&r->options.loader);
     video_turns_close(&r->turns);
     stdit_free(&r->model);
-    stdit_data_close(&r->data);
+    video_data_close(&r->data);
     free(r->bad);
 }

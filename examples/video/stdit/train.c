@@ -12,7 +12,6 @@
 #include "../../common/training.h"
 #include "ckpt_dist.h"
 #include "run.h"
-#include "schedule.h"
 
 /* ---- recording ----------------------------------------------------------------------------- */
 

@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include "ckpt_dist.h"
 #include "run.h"
-#include "schedule.h"
 
 /* ---- data and program ---------------------------------------------------------------------- */
 
 /* Every frame is noised to its level. */
-static void drop_draws(struct stdit_data *d, const char *path)
+static void drop_draws(struct video_data *d, const char *path)
 {
     if (d->t || d->eps || d->x_mask)
         say_note("--val %s: its times, noise and frame masks are not used", path);
@@ -34,7 +33,7 @@ int stdit_validation_open(struct stdit_run *r)
     v->run->options.cache = cached ? r->options.validation.file : NULL;
     v->run->options.train.batch = 1;
     v->run->options.train.dump = NULL;
-    struct stdit_data *d = &v->run->data;
+    struct video_data *d = &v->run->data;
     if (stdit_data_open(d, &v->run->options, false))
         return -1;
     drop_draws(d, r->options.validation.file);
@@ -43,7 +42,7 @@ int stdit_validation_open(struct stdit_run *r)
                                     .average = r->options.validation.average,
                                     .seed = (uint64_t)r->options.library.seed,
                                     .stream = STREAM_VALID,
-                                    .values = stdit_data_z(d, d->shapes.shape)};
+                                    .values = video_data_z(d, d->shapes.shape)};
     return validation_noise(&v->common, &d->t, &d->eps);
 }
 
@@ -62,7 +61,7 @@ int stdit_compile_validation(struct stdit_run *r)
 void stdit_validation_close(struct stdit_run *r)
 {
     if (r->validation.run)
-        stdit_data_close(&r->validation.run->data);
+        video_data_close(&r->validation.run->data);
     free(r->validation.run);
     r->validation.run = NULL;
 }

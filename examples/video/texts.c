@@ -4,10 +4,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "../cache/caption_pass.h"
-#include "../../common/lock.h"
-#include "../../common/memory.h"
-#include "../../common/names.h"
+#include "cache/caption_pass.h"
+#include "../common/lock.h"
+#include "../common/memory.h"
+#include "../common/names.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "dataset.h"
@@ -21,7 +21,7 @@ static bool is_directory(const char *path)
     return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-bool stdit_texts_asked(const struct video_options *o)
+bool video_texts_asked(const struct video_options *o)
 {
     return o->text_encoder || (o->text && is_directory(o->text));
 }
@@ -40,7 +40,7 @@ static uint64_t sum_captions(const struct prompts *p)
 }
 
 /* Clips without a caption have an empty one. */
-static void take_captions(const struct stdit_data *d, const char **text, struct names *without)
+static void take_captions(const struct video_data *d, const char **text, struct names *without)
 {
 
     for (int64_t i = 0; i < d->shapes.rows; i++) {
@@ -51,7 +51,7 @@ static void take_captions(const struct stdit_data *d, const char **text, struct 
     }
 }
 
-static int list_captions(struct stdit_texts *t, const struct stdit_data *d,
+static int list_captions(struct video_texts *t, const struct video_data *d,
                          const struct video_options *o)
 {
     const char **text = MEMORY_FOR(sizeof *text, d->shapes.rows);
@@ -80,7 +80,7 @@ static int list_captions(struct stdit_texts *t, const struct stdit_data *d,
 
 static const char *caption_of(void *user, int64_t row)
 {
-    const struct stdit_texts *t = user;
+    const struct video_texts *t = user;
 
     return t->caption.text[row];
 }
@@ -94,7 +94,7 @@ static const char *name_of(void *user, int64_t row, char dst[CACHE_PATH])
 
 /* ---- in memory ----------------------------------------------------------------------------- */
 
-static int keep(struct stdit_texts *t, const struct caption_pass *p, int64_t first)
+static int keep(struct video_texts *t, const struct caption_pass *p, int64_t first)
 {
     const struct text_features *f = &p->features;
     size_t size = (size_t)ckpt_dtype_size(f->dtype);
@@ -114,14 +114,14 @@ static int keep(struct stdit_texts *t, const struct caption_pass *p, int64_t fir
     return 0;
 }
 
-static int64_t shard_rows(const struct stdit_texts *t, int64_t shard)
+static int64_t shard_rows(const struct video_texts *t, int64_t shard)
 {
     int64_t left = t->rows - shard * SHARD;
 
     return left < SHARD ? left : SHARD;
 }
 
-static int make_in_memory(struct stdit_texts *t, struct caption_pass *p)
+static int make_in_memory(struct video_texts *t, struct caption_pass *p)
 {
     t->row = calloc((size_t)t->rows, sizeof *t->row);
     t->tokens = calloc((size_t)t->rows, sizeof *t->tokens);
@@ -139,7 +139,7 @@ static int make_in_memory(struct stdit_texts *t, struct caption_pass *p)
 
 /* Shards while they are written into a directory. */
 struct making {
-    struct stdit_texts *texts;
+    struct video_texts *texts;
     struct caption_pass *pass;
     const char *dir;
     ckpt *context;
@@ -148,11 +148,11 @@ struct making {
     int64_t *shard, n; /* shards to be written */
 };
 
-static json_t *make_setup(const struct stdit_texts *t)
+static json_t *make_setup(const struct video_texts *t)
 {
     char sum[CACHE_SUM];
 
-    return json_pack("{s:s,s:s,s:I,s:I}", "family", "opensora", "captions",
+    return json_pack("{s:s,s:s,s:I,s:I}", "family", t->family, "captions",
                      cache_sum_text(sum, t->sum), "rows", (json_int_t)t->rows, "shard",
                      (json_int_t)SHARD);
 }
@@ -211,7 +211,7 @@ static int make_shards(struct making *m)
     return meet(m, "captions", &m->n, sizeof m->n);
 }
 
-static int make_in_files(struct stdit_texts *t, struct caption_pass *p,
+static int make_in_files(struct video_texts *t, struct caption_pass *p,
                          const struct video_options *o, ckpt *c)
 {
     struct making m = {.texts = t, .pass = p, .dir = o->text, .context = c, .setup = make_setup(t)};
@@ -234,7 +234,7 @@ static int make_in_files(struct stdit_texts *t, struct caption_pass *p,
     return rc;
 }
 
-static int open_files(struct stdit_texts *t, const struct video_options *o)
+static int open_files(struct video_texts *t, const struct video_options *o)
 {
     if (cache_open_texts(&t->cache, o->text))
         return -1;
@@ -260,7 +260,7 @@ static struct ckpt_options alone(const struct ckpt_options *library)
     return own;
 }
 
-static struct caption_pass pass_of(struct stdit_texts *t, const struct stdit_data *d,
+static struct caption_pass pass_of(struct video_texts *t, const struct video_data *d,
                                    const struct video_options *o,
                                    const struct ckpt_options *library)
 {
@@ -268,7 +268,7 @@ static struct caption_pass pass_of(struct stdit_texts *t, const struct stdit_dat
                                  .encoder = o->text_encoder,
                                  .tokenizer = o->tokenizer,
                                  .from = o->video_dir,
-                                 .family = TEXT_OPENSORA,
+                                 .family = t->reader,
                                  .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
                                  .length = d->tokens,
                                  .caption = caption_of,
@@ -277,7 +277,7 @@ static struct caption_pass pass_of(struct stdit_texts *t, const struct stdit_dat
 }
 
 /* Fails if the encoder does not fit the budget; sets the width of its features. */
-static int plan(struct stdit_texts *t, const struct stdit_data *d, const struct video_options *o)
+static int plan(struct video_texts *t, const struct video_data *d, const struct video_options *o)
 {
     struct ckpt_options library = alone(&o->library);
     struct caption_pass p = pass_of(t, d, o, &library);
@@ -289,7 +289,7 @@ static int plan(struct stdit_texts *t, const struct stdit_data *d, const struct 
     return rc;
 }
 
-static void report(const struct stdit_texts *t, const struct video_options *o, int64_t rows)
+static void report(const struct video_texts *t, const struct video_options *o, int64_t rows)
 {
     char bytes[32];
     int64_t n = 0;
@@ -301,18 +301,18 @@ static void report(const struct stdit_texts *t, const struct video_options *o, i
               t->tokens ? say_bytes(bytes, n) : o->text, t->tokens ? " of host memory" : "");
 }
 
-int stdit_texts_open(struct stdit_texts *t, struct stdit_data *d, const struct video_options *o)
+int video_texts_open(struct video_texts *t, struct video_data *d, const struct video_options *o)
 {
-    d->tokens = o->text_tokens ? o->text_tokens : text_reading(TEXT_OPENSORA).length;
+    d->tokens = o->text_tokens ? o->text_tokens : text_reading(t->reader).length;
     if (list_captions(t, d, o) || (o->text_encoder ? plan(t, d, o) : open_files(t, o)))
         return -1;
     d->text_rows = t->rows;
     d->text_of = t->of;
-    d->caption_channels = t->width;
+    d->text_width = t->width;
     return 0;
 }
 
-bool stdit_texts_lack(const struct stdit_texts *t, const struct video_options *o)
+bool video_texts_lack(const struct video_texts *t, const struct video_options *o)
 {
     char path[CACHE_PATH];
 
@@ -322,7 +322,7 @@ bool stdit_texts_lack(const struct stdit_texts *t, const struct video_options *o
     return access(path, F_OK) != 0;
 }
 
-static int make(struct stdit_texts *t, const struct stdit_data *d, const struct video_options *o,
+static int make(struct video_texts *t, const struct video_data *d, const struct video_options *o,
                 ckpt *c)
 {
     const struct ckpt_options library = alone(&o->library);
@@ -333,7 +333,7 @@ static int make(struct stdit_texts *t, const struct stdit_data *d, const struct 
     return rc || (o->text && open_files(t, o)) ? -1 : 0;
 }
 
-int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
+int video_texts_make(struct video_texts *t, const struct video_data *d,
                      const struct video_options *o, ckpt *c)
 {
     if (!t->rows)
@@ -349,7 +349,7 @@ int stdit_texts_make(struct stdit_texts *t, const struct stdit_data *d,
     return 0;
 }
 
-void stdit_texts_close(struct stdit_texts *t)
+void video_texts_close(struct video_texts *t)
 {
     for (int64_t i = 0; t->row && i < t->rows; i++)
         free(t->row[i]);
@@ -358,10 +358,10 @@ void stdit_texts_close(struct stdit_texts *t)
     free(t->of);
     prompts_free(&t->caption);
     cache_close(&t->cache);
-    *t = (struct stdit_texts){.rows = 0};
+    *t = (struct video_texts){.rows = 0};
 }
 
-int64_t stdit_texts_read(const struct stdit_texts *t, int64_t row, int64_t tokens, float *y)
+int64_t video_texts_read(const struct video_texts *t, int64_t row, int64_t tokens, float *y)
 {
     if (t->cache.rows)
         return cache_read_text(&t->cache, row, tokens, y) ? -1 : t->cache.row[row].tokens;
