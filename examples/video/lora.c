@@ -365,11 +365,8 @@ static int check_format(const struct video_run *r)
 int video_add_adapters(struct video_run *r)
 {
     const struct video_options *o = &r->options;
-    const struct video_net *net = &o->net;
     int rc = o->lora.n ? add_file(r) : each_target(r, o->targets, add_targets);
 
-    if (!rc && net->model->order_adapter(net, r->context, PREFIX))
-        rc = say_fail("%s", ckpt_error(r->context));
     if (!rc && strcmp(o->frozen, "bf16") &&
         ckpt_quantize_frozen(r->context, BLOCKS "*.weight", o->frozen) < 0)
         rc = say_fail("--frozen %s: %s", o->frozen, ckpt_error(r->context));

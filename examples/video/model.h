@@ -91,8 +91,6 @@ struct video_model {
     int64_t (*tokens)(const struct video_net *n, const struct video_geometry *g); /* of the video */
     /* Makes the parameters in c, in place of earlier ones. */
     int (*create)(struct video_net *n, ckpt *c);
-    /* Gives an adapter the order that files have.  Returns 0 or a code, with the sentence in c. */
-    int (*order_adapter)(const struct video_net *n, ckpt *c, const char *prefix);
     /* The prediction [B, channels, F, h, w] in the model's dtype. */
     ckpt_tensor (*forward)(const struct video_net *n, ckpt_tape *t, const struct video_geometry *g,
                            const struct video_inputs *in);

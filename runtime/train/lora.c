@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_files.h"
 #include "context/context.h"
 #include "core/sized.h"
 #include "train/train.h"
@@ -43,6 +44,35 @@ static int32_t add_parameter(ckpt *c, const struct ckpt_lora *s, const struct pa
     return c->params.n - 1;
 }
 
+static const struct ckpt_desc *file_view(const struct param *w)
+{
+    return w->file_view.ndim ? &w->file_view : &w->desc;
+}
+
+/* Whether files have the columns of a weight as they are, whatever the order of its rows; or a
+ * matrix turned as a whole, which an adapter is not. */
+static bool has_whole_columns(const struct param *w)
+{
+    const struct ckpt_desc *view = file_view(w);
+    const int last = view->ndim - 1;
+
+    return !w->reordered || view->ndim == 2 ||
+           (w->file_axes[last] == last && view->shape[last] == w->desc.shape[1]);
+}
+
+/* Gives B the order of rows that files have of the weight. */
+static int order_rows(ckpt *c, const struct param *w, int32_t b, int64_t rank)
+{
+    const struct ckpt_desc *view = file_view(w);
+    int64_t shape[CKPT_MAX_DIMS];
+
+    if (!w->reordered || view->ndim == 2)
+        return 0;
+    memcpy(shape, view->shape, sizeof shape);
+    shape[view->ndim - 1] = rank;
+    return ckpt_param_file_axes(c, params_handle(&c->params, b), view->ndim, shape, w->file_axes);
+}
+
 /* Copies the weight's struct, because ckpt_param may move the array of parameters. */
 static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
 {
@@ -54,6 +84,9 @@ static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
 
     if (b < 0)
         return b;
+    const int rc = order_rows(c, &w, b, s->rank);
+    if (rc)
+        return rc;
     c->params.data[i].training.lora.a = a;
     c->params.data[i].training.lora.b = b;
     c->params.data[i].training.lora.alpha = s->alpha;
@@ -82,6 +115,10 @@ static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
         const struct param *w = &c->params.data[i];
         if (matches(w, s->pattern) && w->training.lora.b)
             return "a weight of that name has an adapter already";
+        if (matches(w, s->pattern) && !has_whole_columns(w))
+            return "files have the columns of such a weight in another order, and an adapter has "
+                   "no "
+                   "other";
         found += matches(w, s->pattern);
     }
     return found ? NULL : "no parameter of two axes has such a name";

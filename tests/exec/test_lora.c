@@ -283,6 +283,82 @@ static void test_files(void **state)
     unlink("adapter_config.json");
 }
 
+enum { ROWS = 8, COLUMNS = 2 };
+
+/* Heads of four rows, of which files have the first of each pair before the second. */
+static ckpt_tensor make_paired(ckpt *c)
+{
+    const int64_t shape[] = {ROWS, COLUMNS}, view[] = {2, 2, 2, COLUMNS};
+    ckpt_tensor w = ckpt_param(c, "q.weight", CKPT_F32, 2, shape, CKPT_ZEROS, true);
+
+    assert_int_equal(ckpt_param_file_axes(c, w, 4, view, (int[]){0, 2, 1, 3}), 0);
+    return w;
+}
+
+static void read_all(const char *path, const char *name, float *to, int64_t n)
+{
+    ckpt_file *f;
+
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, name), to, n), 0);
+    ckpt_file_close(f);
+}
+
+/* Where files have the rows of a weight in another order, they have those of B so: the product of
+ * the factors in a file is what a file of merged weights has. */
+static void test_order(void **state)
+{
+    const struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct ckpt_lora lora = CKPT_LORA_INIT;
+    const float rows[ROWS] = {0, 2, 1, 3, 4, 6, 5, 7}, one[COLUMNS] = {1, 2};
+    float set[ROWS], b[ROWS], w[ROWS * COLUMNS];
+    ckpt_tensor la, lb;
+    char path[64], whole[64];
+    ckpt *c;
+    (void)state;
+    small_path(path, sizeof path, "ordered");
+    small_path(whole, sizeof whole, "merged");
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    make_paired(c);
+    lora.rank = 1, lora.alpha = 1;
+    assert_int_equal(ckpt_lora(c, &lora), 1);
+    assert_int_equal(ckpt_param_find(c, "base_model.model.q.lora_A.weight", &la), 0);
+    assert_int_equal(ckpt_param_find(c, "base_model.model.q.lora_B.weight", &lb), 0);
+    for (int i = 0; i < ROWS; i++)
+        set[i] = (float)i;
+    assert_int_equal(ckpt_param_set(c, la, CKPT_VALUE, one, COLUMNS), 0);
+    assert_int_equal(ckpt_param_set(c, lb, CKPT_VALUE, set, ROWS), 0);
+    assert_int_equal(ckpt_save_params_filtered(c, path, CKPT_VALUE, ckpt_lora_only, NULL), 0);
+    assert_int_equal(ckpt_save_params_merged(c, whole, NULL, NULL), 0);
+    ckpt_close(c);
+    read_all(path, "base_model.model.q.lora_B.weight", b, ROWS);
+    read_all(whole, "q.weight", w, ROWS * COLUMNS);
+    for (int i = 0; i < ROWS; i++) {
+        assert_float_equal(b[i], rows[i], 0);
+        for (int k = 0; k < COLUMNS; k++)
+            assert_float_equal(w[i * COLUMNS + k], rows[i] * one[k], 0);
+    }
+    unlink(path);
+    unlink(whole);
+    unlink("adapter_config.json");
+}
+
+/* No adapter stands for a weight whose columns files have in another order. */
+static void test_columns(void **state)
+{
+    const struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct ckpt_lora lora = CKPT_LORA_INIT;
+    ckpt_tensor w;
+    ckpt *c;
+    (void)state;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    w = ckpt_param(c, "q.weight", CKPT_F32, 2, (int64_t[]){2, 8}, CKPT_ZEROS, true);
+    assert_int_equal(ckpt_param_file_axes(c, w, 3, (int64_t[]){2, 4, 2}, (int[]){0, 2, 1}), 0);
+    assert_int_equal(ckpt_lora(c, &lora), CKPT_EINVAL);
+    expect_part(ckpt_error(c), "columns");
+    ckpt_close(c);
+}
+
 static void expect_sentence(struct ckpt_lora lora, bool twice, const char *part)
 {
     struct net m = {.dtype = CKPT_F32};
@@ -362,6 +438,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),     cmocka_unit_test(test_files),
+        cmocka_unit_test(test_order),     cmocka_unit_test(test_columns),
         cmocka_unit_test(test_settings),  cmocka_unit_test(test_sentences),
         cmocka_unit_test(test_schedules), cmocka_unit_test(test_bad_schedules),
     };

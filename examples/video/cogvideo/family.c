@@ -80,11 +80,6 @@ static int create(struct video_net *n, ckpt *c)
                : 0;
 }
 
-static int order_adapter(const struct video_net *n, ckpt *c, const char *prefix)
-{
-    return cogvideo_order_adapter(&own_of(n)->model, c, prefix);
-}
-
 static ckpt_tensor forward(const struct video_net *n, ckpt_tape *t, const struct video_geometry *g,
                            const struct video_inputs *in)
 {
@@ -189,7 +184,6 @@ const struct video_model cogvideo_model = {
     .parameters = parameters,
     .tokens = tokens,
     .create = create,
-    .order_adapter = order_adapter,
     .forward = forward,
     .schedule = schedule,
     .draw_times = cogvideo_draw_times,

@@ -68,22 +68,6 @@ static void create_projection(struct cogvideo *m, const struct ckpt_nn *nn)
                          (int[]){1, 0});
 }
 
-int cogvideo_order_adapter(const struct cogvideo *m, ckpt *c, const char *prefix)
-{
-    const struct cogvideo_config *g = &m->config;
-    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-    char name[64];
-    ckpt_tensor b;
-
-    snprintf(name, sizeof name, "%sproj_out.lora_B.weight", prefix);
-    if (ckpt_param_find(c, name, &b) || ckpt_param_info(c, b, &info))
-        return 0;
-    return ckpt_param_file_axes(
-        c, b, 3,
-        (int64_t[]){g->patch_frames * g->patch * g->patch, g->out_channels, info.desc.shape[1]},
-        (int[]){1, 0, 2});
-}
-
 static struct cogvideo_grid sample_grid(const struct cogvideo_config *c)
 {
     struct video_geometry g = {.frames = cogvideo_latent_frames(c, c->sample_frames),

@@ -40,9 +40,6 @@ struct cogvideo {
 int cogvideo_create(struct cogvideo *m, ckpt *c, const struct cogvideo_config *config,
                     enum ckpt_dtype dtype);
 void cogvideo_free(struct cogvideo *m);
-/* Gives an adapter of the last projection, if there is one, the order that files have.  Returns 0
- * or a code, with the sentence in c. */
-int cogvideo_order_adapter(const struct cogvideo *m, ckpt *c, const char *prefix);
 
 /* The number of parameters of a model of this shape, without making it.  A learned position table
  * is a buffer in diffusers and does not count. */
