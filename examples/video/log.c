@@ -31,6 +31,6 @@ void video_describe(const void *run, FILE *f)
     json_put_string(f, "data", r->data.title);
     json_put_int(f, "rows", r->data.shapes.rows);
     json_put_int(f, "missing", r->data.missing);
-    json_put_int(f, "lora_rank", o->rank);
-    json_put_string(f, "frozen", o->frozen);
+    json_put_int(f, "lora_rank", o->adapters.rank);
+    json_put_string(f, "frozen", o->adapters.frozen);
 }

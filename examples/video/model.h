@@ -13,6 +13,7 @@
 #define VIDEO_MODEL_H
 
 #include "../text/reader.h"
+#include "../common/adapters.h"
 #include "autoencoder.h"
 
 enum { VIDEO_FACTOR = 8 /* pixels along the side of a latent, in all models */ };
@@ -80,6 +81,7 @@ struct video_model {
     int64_t frames, height, width; /* of a clip, where neither data nor options say them */
     enum text_family text;
     const struct autoencoder *autoencoder;
+    const struct adapter_names *adapters;
 
     /* Reads the configuration of a directory into n->sizes, and makes n->own; without parameters.
      */

@@ -60,19 +60,16 @@ static const struct ckpt_option table[] = {
     ROW("keep-order", FLAG, keep_order, NULL,
         "take samples in the order of the list (default: shuffled in each epoch by --seed)"),
     CKPT_OPTION_GROUP("Adapters"),
-    RANGE("lora-rank", INT, rank, "N",
-          "train only LoRA adapters of rank N (default: from the adapters in --load or --resume, "
-          "else train all weights)",
-          1, 65536),
+    LORA_RANK_ROW("train only LoRA adapters of rank N (default: from the adapters in --load or "
+                  "--resume, else train all weights)"),
     VIDEO_LORA_ROWS,
-    ROW("lora-format", STRING, lora_format, "KIND",
+    ROW("lora-format", STRING, adapters.format, "KIND",
         "names of adapters in --save: diffusers, peft (with adapter_config.json beside) or "
         "original, of the model's own code (default diffusers)"),
-    ROW("frozen", STRING, frozen, "FORMAT",
+    ROW("frozen", STRING, adapters.frozen, "FORMAT",
         "with --lora-rank, storage of the large frozen weights: bf16 (as --dtype), int8 (8-bit "
         "codes) or nf4 (4-bit codes) (default bf16)"),
-    ROW("lora-merge", STRING, merge, "FILE",
-        "write the weights with the adapters merged into them at the end (default: not written)"),
+    LORA_MERGE_ROW,
     WEIGHTS_ROWS,
     BATCH_ROW("samples", " 1"),
     STEPS_ROWS(" 1000", " 1e-4 for adapters, 2e-5 for all weights", " 100", "1e-4", "0: none"),
@@ -127,35 +124,18 @@ static int check_data(struct video_options *o)
     return 0;
 }
 
-/* rank is that of --lora-rank or of the file.  Only weights that are not trained can be stored as
- * int8 or nf4: an update is smaller than a step of these codes. */
 static int check_adapters(const struct video_options *o)
 {
-    bool own_format = video_lora_format(o) != LORA_DIFFUSERS;
+    const struct adapter_options *a = &o->adapters;
+    const bool own = adapter_format(a) != LORA_DIFFUSERS;
 
-    if (video_lora_format(o) == LORA_FORMATS)
-        return say_fail("--lora-format %s: give diffusers, peft or original", o->lora_format);
-    if (!o->rank && (o->alpha >= 0 || o->merge || o->targets || own_format))
-        return say_fail("--lora-alpha, --lora-targets, --lora-format and --lora-merge are for "
-                        "--lora-rank N or a file of adapters");
-    if (own_format && !o->train.save && !o->train.save_ema)
-        return say_fail("--lora-format %s is for --save FILE", o->lora_format);
-    if (o->alpha == 0)
-        return say_fail("--lora-alpha 0: such adapters add nothing and learn nothing");
-    if (strcmp(o->frozen, "bf16") && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
-        return say_fail("--frozen %s: give bf16, int8 or nf4", o->frozen);
-    if (!o->rank && strcmp(o->frozen, "bf16"))
-        return say_fail(
-            "--frozen %s is for --lora-rank N: without adapters all weights are trained",
-            o->frozen);
-    if (o->merge && o->library.plan_only)
-        return say_fail("--lora-merge %s: nothing would be written: --plan-only ends before the "
-                        "first step",
-                        o->merge);
-    if (o->merge && !o->train.steps && !o->train.load && !o->train.state.from)
-        return say_fail("--lora-merge %s: nothing would be written: there are no adapters yet",
-                        o->merge);
-    return 0;
+    if (adapter_format(a) == LORA_FORMATS)
+        return say_fail("--lora-format %s: give diffusers, peft or original", a->format);
+    if (own && !a->rank)
+        return say_fail("--lora-format %s is for --lora-rank N or a file of adapters", a->format);
+    if (own && !o->train.save && !o->train.save_ema)
+        return say_fail("--lora-format %s is for --save FILE", a->format);
+    return adapter_options_check(a, "bf16", &o->train, o->library.plan_only);
 }
 
 /* The noise is added to pictures before they are encoded, so encoded ones cannot have it. */
@@ -216,11 +196,13 @@ static int check_sampling(struct video_options *o)
  * rate than all weights, because few numbers are trained. */
 static void fill_defaults(struct video_options *o)
 {
-    if (o->rank && !o->lora.n && o->alpha < 0)
-        o->alpha = (double)o->rank;
-    if (!o->targets && !o->lora.n)
-        o->targets = VIDEO_TARGETS;
-    training_preset(&o->train, 1, 1000, 100, o->rank ? 1e-4 : 2e-5);
+    struct adapter_options *a = &o->adapters;
+
+    if (a->rank && !a->file.n && a->alpha < 0)
+        a->alpha = (double)a->rank;
+    if (!a->targets && !a->file.n)
+        a->targets = VIDEO_TARGETS;
+    training_preset(&o->train, 1, 1000, 100, a->rank ? 1e-4 : 2e-5);
 }
 
 struct training_files video_training_files(const struct video_options *o)
@@ -247,7 +229,8 @@ int video_options_check(void *options)
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||
-        video_check_size(&o->net.sizes, o->frames, o->height, o->width) || video_lora_options(o) ||
+        video_check_size(&o->net.sizes, o->frames, o->height, o->width) ||
+        adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) ||
         check_adapters(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
         return -1;

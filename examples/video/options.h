@@ -4,9 +4,9 @@
 #define VIDEO_OPTIONS_H
 
 #include "../common/loader.h"
+#include "../common/adapters.h"
 #include "../common/outputs.h"
 #include "../common/validation.h"
-#include "lora.h"
 #include "model.h"
 
 /* Published values for the noise on images of I2V: mean and deviation of log sigma, and the
@@ -37,11 +37,7 @@ struct video_options {
     double image_noise_mean, image_noise_std, image_drop;
     bool keep_order;
     /* adapters */
-    int64_t rank;
-    double alpha;        /* below 0: of the file, else the rank */
-    const char *targets; /* NULL: of the file, else VIDEO_TARGETS */
-    const char *lora_format, *merge, *frozen;
-    struct video_lora lora; /* read from --load or --resume */
+    struct adapter_options adapters; /* their file is --load or --resume */
     /* training */
     struct training_options train;
     double batch_seconds; /* limit of a step for chosen batches: see struct video_batches */
@@ -77,8 +73,8 @@ struct video_options {
  * cards. */
 #define VIDEO_OPTIONS_INIT                                                                         \
     {                                                                                              \
-        .snr_shift = -1, .video_column = "video", .caption_column = "caption", .alpha = -1,        \
-        .lora_format = "diffusers", .frozen = "bf16", .image_drop = -1,                            \
+        .snr_shift = -1, .video_column = "video", .caption_column = "caption",                     \
+        .adapters = {ADAPTER_DEFAULTS("bf16", "diffusers")}, .image_drop = -1,                     \
         .image_noise_mean = VIDEO_NOISE_MEAN, .image_noise_std = VIDEO_NOISE_DEVIATION,            \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95},                         \
         .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
@@ -99,13 +95,9 @@ struct video_options {
               OPTION_REAL),                                                                        \
         DTYPE_ROW
 #define VIDEO_LORA_ROWS                                                                            \
-    RANGE("lora-alpha", FLOAT, alpha, "X",                                                         \
-          "adapters are scaled by X divided by their rank (default: from the file of adapters, "   \
-          "else the rank)",                                                                        \
-          0, OPTION_REAL),                                                                         \
-        ROW("lora-targets", STRING, targets, "LIST",                                               \
-            "layers of each block with adapters (default: from the file of adapters, "             \
-            "else " VIDEO_TARGETS ")")
+    LORA_ALPHA_ROW, ROW("lora-targets", STRING, adapters.targets, "LIST",                          \
+                        "layers of each block with adapters (default: from the file of adapters, " \
+                        "else " VIDEO_TARGETS ")")
 
 /* The options of sampling. */
 #define VIDEO_DRAW_ROWS                                                                            \
@@ -136,14 +128,6 @@ int video_options_check(void *options);
  * an error message. */
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
                                char **argv);
-
-/* The value of --lora-format; LORA_FORMATS: there is no such format. */
-enum video_lora_format video_lora_format(const struct video_options *o);
-/* The adapter_config.json beside --save, or NULL if --lora-format writes none. */
-const char *video_lora_config(const struct video_options *o, char path[4096]);
-/* Reads the adapters of --load or --resume, if these have any, into o->lora, and --lora-rank from
- * them.  Returns 0, or -1 after an error message: the file contradicts an option. */
-int video_lora_options(struct video_options *o);
 
 /* The files that the options name. */
 struct training_files video_training_files(const struct video_options *o);

@@ -30,19 +30,8 @@ bool video_owns(void *run, const char *name);
  * error message. */
 int video_make_model(struct video_run *r);
 
-/* ---- adapters ------------------------------------------------------------------------------ */
-
-/* Adds the adapters of the file, or those that the options name, and selects the dtype of the
- * frozen weights.  Returns 0, or -1 after an error message. */
-int video_add_adapters(struct video_run *r);
-/* Loads the adapters from the file.  Returns 0, or -1 after an error message. */
-int video_load_adapters(struct video_run *r);
-/* Stores in the states of this run what its options do not say of the adapters.  Returns 0, or -1
- * after an error message. */
-int video_note_adapters(const struct video_run *r);
-/* Adds the adapters to the weights and writes a whole transformer; all ranks must call it.  Returns
- * 0, or -1 after an error message. */
-int video_merge_adapters(struct video_run *r, const char *path);
+/* The adapters of a run. */
+struct adapter_run video_adapters(struct video_run *r);
 
 /* ---- training ------------------------------------------------------------------------------ */
 

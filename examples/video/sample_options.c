@@ -14,8 +14,7 @@ static const struct ckpt_option table[] = {
     ROW("load", STRING, train.load, "FILE",
         "LoRA adapters, or weights in place of the weights of --model (safetensors)"),
     PARTIAL_ROW(train.partial),
-    RANGE("lora-rank", INT, rank, "N",
-          "rank of the LoRA adapters in --load (default: from the file)", 1, 65536),
+    LORA_RANK_ROW("rank of the LoRA adapters in --load (default: from the file)"),
     VIDEO_LORA_ROWS,
     CKPT_OPTION_GROUP("Prompts"),
     ROW("text", STRING, sample_text, "FILE",
@@ -48,9 +47,10 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
-/* --load is of adapters or of whole weights: what the file has decides (o->lora.n). */
+/* --load is of adapters or of whole weights: what the file has decides (adapters.file.n). */
 static int check(struct video_options *o)
 {
+    const struct adapter_options *a = &o->adapters;
     bool prompts = o->prompt || o->sample_prompts;
 
     if (!!o->sample_text + !!o->prompt + !!o->sample_prompts != 1)
@@ -64,9 +64,9 @@ static int check(struct video_options *o)
     if (o->net.sizes.has_image != (o->image != NULL))
         return say_fail(o->image ? "--image is for I2V models"
                                  : "--image FILE is missing: this model continues a picture");
-    if (o->train.load && o->random && !o->lora.n)
+    if (o->train.load && o->random && !o->adapters.file.n)
         return say_fail("--random and --load exclude each other");
-    if (!o->lora.n && (o->rank || o->alpha >= 0 || o->targets))
+    if (!a->file.n && (a->rank || a->alpha >= 0 || a->targets))
         return say_fail("--lora-rank, --lora-alpha and --lora-targets are for adapters in --load");
     char path[VIDEO_PATH];
     return dtype_select_for(&o->dtype, video_weights(o, path));
@@ -89,8 +89,8 @@ int video_sample_options_parse(struct video_options *o, const struct video_model
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (video_take_size(o) || m->read(&o->net, o->model) ||
-        video_check_size(&o->net.sizes, o->frames, o->height, o->width) || video_lora_options(o) ||
-        check(o))
+        video_check_size(&o->net.sizes, o->frames, o->height, o->width) ||
+        adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) || check(o))
         return -1;
     if (!o->out && !o->output)
         o->out = m->out;

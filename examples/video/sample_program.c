@@ -224,7 +224,7 @@ int video_sample(const struct video_model *m, int argc, char **argv)
     rc = go(&j);
     video_sampler_free(&j.sampler);
     video_prompts_close(&j.prompts);
-    video_lora_close(&j.run.options.lora);
+    adapter_file_close(&j.run.options.adapters.file);
     m->close(&j.run.options.net);
     return say_finish(rc ? 1 : 0);
 }

@@ -51,7 +51,7 @@ static int load_weights(struct video_run *r, const char *path)
 /* --load names adapters, or the weights of a whole transformer. */
 const char *video_weights(const struct video_options *o, char path[VIDEO_PATH])
 {
-    if (o->train.load && !o->lora.n)
+    if (o->train.load && !o->adapters.file.n)
         return o->train.load;
     if (o->random)
         return NULL;
@@ -75,9 +75,21 @@ int video_take_size(struct video_options *o)
     return o->size ? option_sizes("size", o->size, "720x480", 2, side) : 0;
 }
 
+struct adapter_run video_adapters(struct video_run *r)
+{
+    struct video_options *o = &r->options;
+
+    return (struct adapter_run){.context = r->context,
+                                .options = &o->adapters,
+                                .names = o->net.model->adapters,
+                                .model = o->net.sizes.name,
+                                .trains = o->train.steps > 0};
+}
+
 int video_make_model(struct video_run *r)
 {
     const struct video_options *o = &r->options;
+    const struct adapter_run adapters = video_adapters(r);
     struct video_net *net = &r->options.net;
 
     net->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
@@ -85,11 +97,12 @@ int video_make_model(struct video_run *r)
         net->model->create(net, r->context))
         return -1;
     /* Before the load, so that the host holds frozen weights only in their quantized form. */
-    if (o->rank && video_add_adapters(r))
+    if (o->adapters.rank && adapters_add(&adapters, "bf16", "transformer_blocks.*.weight"))
         return -1;
     if (!o->library.plan_only && load_model(r))
         return -1;
-    if (o->lora.n && !o->lora.is_state && !o->library.plan_only && video_load_adapters(r))
+    if (o->adapters.file.n && !o->adapters.file.is_state && !o->library.plan_only &&
+        adapters_load(&adapters))
         return -1;
     r->trainable = trainer_count(r->context);
     return 0;

@@ -83,7 +83,8 @@ static bool name_in_file(void *user, const char *name, int i, char *alias, size_
 {
     const struct video_run *r = user;
 
-    return !i && video_lora_name(video_lora_format(&r->options), name, alias, size);
+    return !i && adapter_name(r->options.net.model->adapters, adapter_format(&r->options.adapters),
+                              name, alias, size);
 }
 
 int video_open_steps(void *run, struct training *t)
@@ -96,8 +97,8 @@ int video_open_steps(void *run, struct training *t)
         return say_fail("no memory for a batch");
     if (r->options.images)
         t->ahead = 0; /* the device encodes images */
-    t->saves = r->options.rank ? ckpt_lora_only : video_owns;
-    t->alias = r->options.rank ? name_in_file : NULL;
+    t->saves = r->options.adapters.rank ? ckpt_lora_only : video_owns;
+    t->alias = r->options.adapters.rank ? name_in_file : NULL;
     t->saves_user = r;
     t->feed = feed;
     t->end = end;

@@ -26,7 +26,7 @@ static void introduce(const void *run)
     printf("model: %s, %s parameters, %s of them trained%s (hidden %lld, %lld heads, %lld layers, "
            "%s)\n",
            c->name, say_count(all, net->model->parameters(net)), say_count(count, r->trainable),
-           r->options.rank ? " as adapters" : "", (long long)c->width, (long long)c->heads,
+           r->options.adapters.rank ? " as adapters" : "", (long long)c->width, (long long)c->heads,
            (long long)c->layers, r->options.dtype);
     say_print("%s; %s tokens\n", r->data.title, say_count(tokens, video_tokens(net, g)));
     if (r->data.missing)
@@ -44,8 +44,8 @@ static int check_outputs(const void *run)
         {"--videos", o->videos, CKPT_PATH_INPUT, 0},
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
         {"--csv", o->csv, CKPT_PATH_INPUT, 0},
-        {"--lora-merge", o->merge, CKPT_PATH_FILE, 0},
-        {"--lora-format", video_lora_config(o, config), CKPT_PATH_FILE, 0},
+        {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
+        {"--lora-format", adapter_config(&o->adapters, o->train.save, config), CKPT_PATH_FILE, 0},
         {"--sample-text", o->sample_text, CKPT_PATH_INPUT, 0},
         {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
         {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
@@ -116,8 +116,10 @@ static int compile(void *run, bool trains)
 
 static int note(void *run, struct resume_place *place)
 {
+    const struct adapter_run adapters = video_adapters(run);
+
     (void)place; /* the number of steps gives it */
-    return video_note_adapters(run);
+    return adapters_note(&adapters);
 }
 
 static void report(const void *run)
@@ -128,9 +130,14 @@ static void report(const void *run)
 static int merge(void *run, bool trained)
 {
     struct video_run *r = run;
+    const char *path = r->options.adapters.merge;
 
     (void)trained;
-    return r->options.merge ? video_merge_adapters(r, r->options.merge) : 0;
+    if (path && ckpt_save_params_merged(r->context, path, video_owns, r))
+        return say_fail("%s", ckpt_error(r->context));
+    if (path)
+        say_print("weights with adapters: %s\n", path);
+    return 0;
 }
 
 static void close(void *run)
@@ -141,7 +148,7 @@ static void close(void *run)
     video_images_close(r->images);
     video_validation_close(r->validation);
     video_data_close(&r->data);
-    video_lora_close(&r->options.lora);
+    adapter_file_close(&r->options.adapters.file);
     r->options.net.model->close(&r->options.net);
 }
 

@@ -154,6 +154,26 @@ static double guidance(const struct video_net *n, const struct video_drawing *d,
     return cogvideo_guidance(&own_of(n)->schedule, kind, d->scale, d->steps, i);
 }
 
+/* ---- adapters ------------------------------------------------------------------------------ */
+
+/* The original code's product of queries, keys and values has three adapters. */
+static const struct adapter_twin twins[] = {
+    {"attention.query_key_value", 0, "attn1.to_q"},
+    {"attention.query_key_value", 1, "attn1.to_k"},
+    {"attention.query_key_value", 2, "attn1.to_v"},
+    {"attention.dense", 0, "attn1.to_out.0"},
+};
+
+static const struct adapter_names adapters = {
+    .prefix = "transformer.",
+    .blocks = "transformer_blocks.",
+    .part = "attn1.",
+    .without = "patch_embed.proj",
+    .original = "model.diffusion_model.transformer.layers.",
+    .twin = twins,
+    .twins = sizeof twins / sizeof *twins,
+};
+
 /* ---- all of it ----------------------------------------------------------------------------- */
 
 const struct video_model cogvideo_model = {
@@ -178,6 +198,7 @@ const struct video_model cogvideo_model = {
     .width = 720,
     .text = TEXT_COGVIDEOX,
     .autoencoder = &cogvideo_autoencoder,
+    .adapters = &adapters,
     .read = read,
     .close = close,
     .check = check,

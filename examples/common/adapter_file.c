@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of adapters: see lora.h. */
+/* Files of adapters: see adapters.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "../common/say.h"
+#include "say.h"
 #include "ckpt_files.h"
-#include "lora.h"
+#include "adapters.h"
 
 #define STATE "value/"
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-static struct video_lora_layer *find_layer(struct video_lora *l, const char *name)
+static struct adapter_layer *find_layer(struct adapter_file *l, const char *name)
 {
     for (int i = 0; i < l->n; i++)
         if (!strcmp(l->layer[i].name, name))
             return &l->layer[i];
-    l->layer[l->n] = (struct video_lora_layer){.given = NAN};
+    l->layer[l->n] = (struct adapter_layer){.given = NAN};
     snprintf(l->layer[l->n].name, LORA_LAYER, "%s", name);
-    snprintf(l->layer[l->n].model, LORA_LAYER, "%s", lora_layer_strip(name));
+    snprintf(l->layer[l->n].model, LORA_LAYER, "%s", adapter_layer_strip(name));
     return &l->layer[l->n++];
 }
 
@@ -48,13 +48,13 @@ static const char *kind_of(const char *name)
     return "no part of a LoRA adapter";
 }
 
-static int refuse_tensor(const struct video_lora *l, const char *name)
+static int refuse_tensor(const struct adapter_file *l, const char *name)
 {
     return say_fail("%s: '%s' is %s; this program applies LoRA adapters alone", l->path, name,
                     kind_of(name));
 }
 
-static int take_alpha(struct video_lora *l, ckpt_file *f, int i, const char *layer)
+static int take_alpha(struct adapter_file *l, ckpt_file *f, int i, const char *layer)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     float alpha;
@@ -66,10 +66,10 @@ static int take_alpha(struct video_lora *l, ckpt_file *f, int i, const char *lay
     return 0;
 }
 
-static int take_factor(struct video_lora *l, const struct ckpt_file_entry *e,
-                       const struct lora_part_name *name)
+static int take_factor(struct adapter_file *l, const struct ckpt_file_entry *e,
+                       const struct adapter_part_name *name)
 {
-    struct video_lora_layer *layer = find_layer(l, name->layer);
+    struct adapter_layer *layer = find_layer(l, name->layer);
     const bool is_a = name->part == LORA_A;
     char **to = is_a ? &layer->a : &layer->b;
     const int64_t rank = e->shape[is_a ? 0 : 1];
@@ -92,24 +92,24 @@ static int take_factor(struct video_lora *l, const struct ckpt_file_entry *e,
 }
 
 /* A state has the values of adapters among those of all parameters, and moments. */
-static int take_tensor(struct video_lora *l, ckpt_file *f, int i)
+static int take_tensor(struct adapter_file *l, ckpt_file *f, int i)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    struct lora_part_name name;
+    struct adapter_part_name name;
 
     if (ckpt_file_entry(f, i, &e))
         return say_fail("%s", ckpt_error(NULL));
     const char *own = strncmp(e.name, STATE, strlen(STATE)) ? e.name : e.name + strlen(STATE);
     if (l->is_state && own == e.name)
         return 0;
-    lora_part_name(own, &name);
+    adapter_part_name(l->names, own, &name);
     if (name.part == LORA_OTHER)
         return l->is_state ? 0 : refuse_tensor(l, e.name);
     l->original = l->original || name.original;
     return name.part == LORA_ALPHA ? take_alpha(l, f, i, name.layer) : take_factor(l, &e, &name);
 }
 
-static int check_layers(const struct video_lora *l)
+static int check_layers(const struct adapter_file *l)
 {
     for (int i = 0; i < l->n; i++)
         if (!l->layer[i].a || !l->layer[i].b)
@@ -118,7 +118,7 @@ static int check_layers(const struct video_lora *l)
     return 0;
 }
 
-static int take_tensors(struct video_lora *l, ckpt_file *f)
+static int take_tensors(struct adapter_file *l, ckpt_file *f)
 {
     int n = ckpt_file_count(f), rc = 0;
 
@@ -135,16 +135,16 @@ static int take_tensors(struct video_lora *l, ckpt_file *f)
 /* ---- files ---------------------------------------------------------------------------------- */
 
 /* Whether a file has adapters, of any kind; *is_state: among all that a training saved. */
-static bool has_adapters(ckpt_file *f, bool *is_state)
+static bool has_adapters(const struct adapter_names *names, ckpt_file *f, bool *is_state)
 {
-    struct lora_part_name name;
+    struct adapter_part_name name;
     bool found = false;
 
     *is_state = false;
     for (int i = 0; i < ckpt_file_count(f); i++) {
         struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
         ckpt_file_entry(f, i, &e);
-        lora_part_name(e.name, &name);
+        adapter_part_name(names, e.name, &name);
         found = found || name.part == LORA_A || strstr(e.name, "lora_") ||
                 strstr(e.name, "lokr_") || strstr(e.name, "hada_");
         *is_state = *is_state || !strncmp(e.name, STATE, strlen(STATE));
@@ -153,7 +153,7 @@ static bool has_adapters(ckpt_file *f, bool *is_state)
 }
 
 /* Replaces a directory of PEFT or diffusers by the file in it. */
-static bool find_file(struct video_lora *l, const char *path)
+static bool find_file(struct adapter_file *l, const char *path)
 {
     static const char *const inside[] = {LORA_PEFT_FILE, "pytorch_lora_weights.safetensors",
                                          "adapter_model.bin"};
@@ -167,25 +167,25 @@ static bool find_file(struct video_lora *l, const char *path)
     return snprintf(l->path, sizeof l->path, "%s", path) < (int)sizeof l->path;
 }
 
-int video_lora_open(struct video_lora *l, const char *path)
+int adapter_file_open(struct adapter_file *l, const struct adapter_names *names, const char *path)
 {
     ckpt_file *f;
 
-    *l = (struct video_lora){.network = NAN, .alpha = NAN};
+    *l = (struct adapter_file){.names = names, .network = NAN, .alpha = NAN};
     if (!find_file(l, path))
         return 1; /* the load reports the error */
     if (ckpt_file_open(&f, l->path))
         return strcmp(l->path, path) ? say_fail("%s", ckpt_error(NULL)) : 1;
-    int rc = has_adapters(f, &l->is_state) ? 0 : 1;
+    int rc = has_adapters(names, f, &l->is_state) ? 0 : 1;
     if (!rc)
         rc = take_tensors(l, f);
     if (!rc)
-        rc = video_lora_settings(l, f) || video_lora_scale(l) ? -1 : 0;
+        rc = adapter_settings(l, f) || adapter_scale(l) ? -1 : 0;
     ckpt_file_close(f);
     return rc;
 }
 
-void video_lora_close(struct video_lora *l)
+void adapter_file_close(struct adapter_file *l)
 {
     for (int i = 0; i < l->n; i++) {
         free(l->layer[i].a);
@@ -193,5 +193,5 @@ void video_lora_close(struct video_lora *l)
     }
     free(l->layer);
     json_decref(l->settings);
-    *l = (struct video_lora){.n = 0};
+    *l = (struct adapter_file){.n = 0};
 }

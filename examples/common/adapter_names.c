@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of adapters in files: see lora.h. */
+/* Names of adapters in files: see adapters.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "lora.h"
+#include "adapters.h"
 
 #define DIFFUSERS "transformer."
 #define PEFT      "base_model.model."
-#define ORIGINAL  "model.diffusion_model.transformer.layers."
-#define BLOCKS    "transformer_blocks."
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
 static const struct {
     const char *end;
-    enum lora_part part;
+    enum adapter_part part;
 } ends[] = {
     {".lora_A.weight", LORA_A},  {".lora_B.weight", LORA_B},    {".lora_down.weight", LORA_A},
     {".lora_up.weight", LORA_B}, {".lora.down.weight", LORA_A}, {".lora.up.weight", LORA_B},
@@ -30,7 +28,7 @@ static bool copy(char *to, size_t size, const char *from, size_t n)
     return true;
 }
 
-static bool has_end(const char *name, struct lora_part_name *to)
+static bool has_end(const char *name, struct adapter_part_name *to)
 {
     const size_t n = strlen(name);
 
@@ -45,7 +43,7 @@ static bool has_end(const char *name, struct lora_part_name *to)
 }
 
 /* LAYER.lora_A.ADAPTER.weight: PEFT's names inside a model. */
-static bool has_adapter(const char *name, struct lora_part_name *to)
+static bool has_adapter(const char *name, struct adapter_part_name *to)
 {
     const char *a = strstr(name, ".lora_A."), *b = strstr(name, ".lora_B.");
     const char *at = a ? a : b, *adapter = at ? at + strlen(".lora_A.") : "";
@@ -57,21 +55,9 @@ static bool has_adapter(const char *name, struct lora_part_name *to)
            copy(to->layer, sizeof to->layer, name, (size_t)(at - name));
 }
 
-/* Layers of a block whose adapters the original code trains; its product of queries, keys and
- * values has three adapters. */
-static const struct {
-    const char *original;
-    int number;
-    const char *model;
-} twins[] = {
-    {"attention.query_key_value", 0, "attn1.to_q"},
-    {"attention.query_key_value", 1, "attn1.to_k"},
-    {"attention.query_key_value", 2, "attn1.to_v"},
-    {"attention.dense", 0, "attn1.to_out.0"},
-};
-
 /* [...]layers.0.attention.dense.matrix_A.0 */
-static bool is_original(const char *name, struct lora_part_name *to)
+static bool is_original(const struct adapter_names *n, const char *name,
+                        struct adapter_part_name *to)
 {
     const char *at = strstr(name, "layers."), *a = strstr(name, ".matrix_A.");
     const char *end = a ? a : strstr(name, ".matrix_B.");
@@ -81,22 +67,25 @@ static bool is_original(const char *name, struct lora_part_name *to)
         return false;
     long block = strtol(at + strlen("layers."), &inside, 10);
     long number = strtol(end + strlen(".matrix_A."), &after, 10);
-    for (size_t i = 0; i < sizeof twins / sizeof *twins && *inside == '.' && !*after; i++)
-        if (twins[i].number == number && strlen(twins[i].original) == (size_t)(end - inside - 1) &&
-            !strncmp(inside + 1, twins[i].original, strlen(twins[i].original))) {
-            snprintf(to->layer, sizeof to->layer, BLOCKS "%ld.%s", block, twins[i].model);
+    for (int i = 0; i < n->twins && *inside == '.' && !*after; i++) {
+        const struct adapter_twin *w = &n->twin[i];
+        if (w->number == number && strlen(w->original) == (size_t)(end - inside - 1) &&
+            !strncmp(inside + 1, w->original, strlen(w->original))) {
+            snprintf(to->layer, sizeof to->layer, "%s%ld.%s", n->blocks, block, w->model);
             to->part = a ? LORA_A : LORA_B;
             to->original = true;
             return true;
         }
+    }
     return false;
 }
 
-void lora_part_name(const char *name, struct lora_part_name *to)
+void adapter_part_name(const struct adapter_names *n, const char *name,
+                       struct adapter_part_name *to)
 {
-    *to = (struct lora_part_name){.part = LORA_OTHER};
-    if (!has_end(name, to) && !is_original(name, to) && !has_adapter(name, to))
-        *to = (struct lora_part_name){.part = LORA_OTHER};
+    *to = (struct adapter_part_name){.part = LORA_OTHER};
+    if (!has_end(name, to) && !is_original(n, name, to) && !has_adapter(name, to))
+        *to = (struct adapter_part_name){.part = LORA_OTHER};
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -133,7 +122,7 @@ static bool find_flat(ckpt *c, const char *flat, char model[LORA_LAYER])
     return false;
 }
 
-const char *lora_layer_strip(const char *layer)
+const char *adapter_layer_strip(const char *layer)
 {
     static const char *const prefixes[] = {PEFT, "model.diffusion_model.", "diffusion_model.",
                                            "module.", DIFFUSERS};
@@ -145,10 +134,10 @@ const char *lora_layer_strip(const char *layer)
     return layer;
 }
 
-bool lora_layer_find(ckpt *c, const char *layer, char model[LORA_LAYER])
+bool adapter_layer_find(ckpt *c, const char *layer, char model[LORA_LAYER])
 {
     static const char *const flat[] = {"lora_unet__", "lora_transformer_", "lora_unet_"};
-    const char *own = lora_layer_strip(layer), *rest;
+    const char *own = adapter_layer_strip(layer), *rest;
 
     for (size_t i = 0; i < sizeof flat / sizeof *flat; i++)
         if ((rest = after(layer, flat[i])))
@@ -159,28 +148,32 @@ bool lora_layer_find(ckpt *c, const char *layer, char model[LORA_LAYER])
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* "0.attn1.to_q" of a block and 'A'. */
-static bool original_name(const char *layer, char which, char *to, size_t size)
+static bool original_name(const struct adapter_names *n, const char *layer, char which, char *to,
+                          size_t size)
 {
     char *inside;
     long block = strtol(layer, &inside, 10);
 
-    for (size_t i = 0; i < sizeof twins / sizeof *twins && *inside == '.'; i++)
-        if (!strcmp(inside + 1, twins[i].model))
-            return snprintf(to, size, ORIGINAL "%ld.%s.matrix_%c.%d", block, twins[i].original,
-                            which, twins[i].number) < (int)size;
+    for (int i = 0; i < n->twins && *inside == '.'; i++)
+        if (!strcmp(inside + 1, n->twin[i].model))
+            return snprintf(to, size, "%s%ld.%s.matrix_%c.%d", n->original, block,
+                            n->twin[i].original, which, n->twin[i].number) < (int)size;
     return false;
 }
 
-bool video_lora_name(enum video_lora_format format, const char *name, char *to, size_t size)
+bool adapter_name(const struct adapter_names *n, enum adapter_format format, const char *name,
+                  char *to, size_t size)
 {
-    const char *rest = after(name, DIFFUSERS);
-    struct lora_part_name part;
+    const char *rest = after(name, n->prefix);
+    struct adapter_part_name part;
 
-    if (!rest || format == LORA_DIFFUSERS)
-        return rest && snprintf(to, size, "%s", name) < (int)size;
+    if (!rest)
+        return false;
+    if (format == LORA_DIFFUSERS)
+        return snprintf(to, size, DIFFUSERS "%s", rest) < (int)size;
     if (format == LORA_PEFT)
         return snprintf(to, size, PEFT "%s", rest) < (int)size;
-    lora_part_name(rest, &part);
-    rest = after(part.layer, BLOCKS);
-    return rest && original_name(rest, part.part == LORA_A ? 'A' : 'B', to, size);
+    adapter_part_name(n, rest, &part);
+    rest = n->blocks ? after(part.layer, n->blocks) : NULL;
+    return rest && original_name(n, rest, part.part == LORA_A ? 'A' : 'B', to, size);
 }

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../common/json_keys.h"
-#include "../common/say.h"
+#include "json_keys.h"
+#include "say.h"
 #include "ckpt_files.h"
-#include "lora.h"
+#include "adapters.h"
 
 #define NOTE   "lora_adapter_metadata"
 #define PREFIX "transformer."
@@ -39,7 +39,7 @@ static const struct json_keys known[] = {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static int check(struct video_lora *l)
+static int check(struct adapter_file *l)
 {
     char where[sizeof l->path + sizeof l->note + 2];
 
@@ -67,7 +67,7 @@ static json_t *without_prefix(json_t *all)
     return own;
 }
 
-static int read_metadata(struct video_lora *l, const char *text)
+static int read_metadata(struct adapter_file *l, const char *text)
 {
     json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 
@@ -84,7 +84,7 @@ static const char *file_name(const char *path)
 }
 
 /* Returns 1 if there is no such file. */
-static int read_beside(struct video_lora *l)
+static int read_beside(struct adapter_file *l)
 {
     char path[sizeof l->path + sizeof LORA_PEFT_CONFIG];
     const int stem = (int)(file_name(l->path) - l->path);
@@ -99,7 +99,7 @@ static int read_beside(struct video_lora *l)
 
 /* A state has the options of its run; alphas that differ from --lora-alpha are in a note of their
  * own. */
-static int read_state(struct video_lora *l, const ckpt_file *f)
+static int read_state(struct adapter_file *l, const ckpt_file *f)
 {
     const char *alpha = ckpt_file_note(f, CKPT_STATE_NOTE "lora-alpha");
     const char *others = ckpt_file_note(f, CKPT_STATE_NOTE LORA_ALPHAS);
@@ -119,7 +119,7 @@ static int read_state(struct video_lora *l, const ckpt_file *f)
 }
 
 /* PEFT reads a file of its name by the settings beside it, whatever else the file says. */
-int video_lora_settings(struct video_lora *l, const ckpt_file *f)
+int adapter_settings(struct adapter_file *l, const ckpt_file *f)
 {
     const bool own = !strcmp(file_name(l->path), LORA_PEFT_FILE);
     const bool peft = l->n && !strncmp(l->layer[0].name, PEFT, strlen(PEFT));
@@ -158,7 +158,7 @@ static bool is_plain(const char *p)
 }
 
 /* 1: the pattern of PEFT is for this layer; 0: it is not; -1 after an error message. */
-static int matches(const struct video_lora *l, const char *pattern, const char *layer)
+static int matches(const struct adapter_file *l, const char *pattern, const char *layer)
 {
     char whole[1024];
     regex_t r;
@@ -174,7 +174,7 @@ static int matches(const struct video_lora *l, const char *pattern, const char *
 
 /* Finds a number of a layer: from the first pattern that matches, else under `key`.  Returns 0, or
  * -1 after an error message. */
-static int find_number(const struct video_lora *l, const char *patterns, const char *key,
+static int find_number(const struct adapter_file *l, const char *patterns, const char *key,
                        const char *layer, double *to)
 {
     const json_t *found = json_object_get(l->settings, key);
@@ -201,7 +201,7 @@ static int find_number(const struct video_lora *l, const char *patterns, const c
 
 /* ---- scales --------------------------------------------------------------------------------- */
 
-static int check_rank(const struct video_lora *l, const struct video_lora_layer *x)
+static int check_rank(const struct adapter_file *l, const struct adapter_layer *x)
 {
     double rank = DEFAULT;
 
@@ -216,7 +216,7 @@ static int check_rank(const struct video_lora *l, const struct video_lora_layer 
 }
 
 /* Settings of another type than PEFT's. */
-static int check_types(const struct video_lora *l)
+static int check_types(const struct adapter_file *l)
 {
     static const char *const patterns[] = {"rank_pattern", "alpha_pattern"};
     const json_t *root = json_object_get(l->settings, "use_rslora");
@@ -232,14 +232,14 @@ static int check_types(const struct video_lora *l)
     return 0;
 }
 
-int video_lora_scale(struct video_lora *l)
+int adapter_scale(struct adapter_file *l)
 {
     const bool rooted = json_is_true(json_object_get(l->settings, "use_rslora"));
 
     if (check_types(l))
         return -1;
     for (int i = 0; i < l->n; i++) {
-        struct video_lora_layer *x = &l->layer[i];
+        struct adapter_layer *x = &l->layer[i];
         const bool own = !isnan(x->given); /* a tensor of its own */
         if (l->settings && !own &&
             (check_rank(l, x) ||

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of adapters, and what a file of adapters says in their place. */
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+#include "adapters.h"
+#include "resume.h"
+#include "say.h"
+
+static const char *const formats[] = {"diffusers", "peft", "original"};
+
+enum adapter_format adapter_format(const struct adapter_options *o)
+{
+    int i = 0;
+
+    while (i < LORA_FORMATS && strcmp(o->format, formats[i]))
+        i++;
+    return (enum adapter_format)i;
+}
+
+const char *adapter_config(const struct adapter_options *o, const char *save, char path[4096])
+{
+    const char *slash = save ? strrchr(save, '/') : NULL;
+    int stem = slash ? (int)(slash + 1 - save) : 0;
+
+    return save && adapter_format(o) == LORA_PEFT &&
+                   snprintf(path, 4096, "%.*s" LORA_PEFT_CONFIG, stem, save) < 4096
+               ? path
+               : NULL;
+}
+
+/* ---- those of a file ------------------------------------------------------------------------- */
+
+/* PEFT reads one adapter in a directory: its settings must not become those of another file. */
+static int check_directory(const struct adapter_options *o, const char *save)
+{
+    char path[4096 + 32];
+
+    if (!adapter_config(o, save, path))
+        return 0;
+    strcpy(path + strlen(path) - strlen(LORA_PEFT_CONFIG), LORA_PEFT_FILE);
+    return strcmp(path, save) && !access(path, F_OK)
+               ? say_fail(
+                     "--lora-format peft: %s is another adapter, and adapter_config.json beside "
+                     "it would become that of --save %s: save to another directory",
+                     path, save)
+               : 0;
+}
+
+/* The file that the adapters of this run come from, or NULL.  --resume auto takes the newest intact
+ * save, which is the file of --save-state unless it was damaged, and `given` before there is one.
+ */
+static const char *find_source(const struct resume_options *s, const char *given)
+{
+    if (!s->from)
+        return given;
+    if (strcmp(s->from, RESUME_AUTO))
+        return s->from;
+    return s->save && !access(s->save, F_OK) ? s->save : given;
+}
+
+static int check_rank(const struct adapter_options *o)
+{
+    const struct adapter_file *l = &o->file;
+
+    for (int i = 0; i < l->n && o->rank; i++) {
+        /* a state has the option that its run had */
+        const int64_t rank = l->is_state ? l->rank : l->layer[i].rank;
+        if (rank != o->rank)
+            return say_fail("%s: its adapters have rank %lld (%s), and --lora-rank is %lld: leave "
+                            "--lora-rank out",
+                            l->path, (long long)rank, l->layer[i].name, (long long)o->rank);
+    }
+    return 0;
+}
+
+/* --lora-alpha says what the file leaves open, or changes the options of a resumed run. */
+static int set_alpha(const struct adapter_options *o, struct adapter_layer *x)
+{
+    const struct adapter_file *l = &o->file;
+    const bool open = isnan(x->given) || (l->is_state && o->alpha != l->alpha);
+
+    if (o->alpha < 0 && open && l->original)
+        return say_fail("%s: the original code has the alpha of its adapters in the configuration "
+                        "of a training, not in the file: give --lora-alpha X, 1 where lora_alpha "
+                        "is not set there",
+                        l->path);
+    if (o->alpha >= 0 && open)
+        x->alpha = o->alpha;
+    else if (o->alpha >= 0 && !l->is_state && fabs(x->given - o->alpha) > 1e-6 * o->alpha)
+        return say_fail("%s: %s has alpha %g, a scale of %g, and --lora-alpha is %g: leave "
+                        "--lora-alpha out",
+                        l->path, x->name, x->given, x->alpha / (double)x->rank, o->alpha);
+    return 0;
+}
+
+static int set_alphas(struct adapter_options *o)
+{
+    for (int i = 0; i < o->file.n; i++)
+        if (set_alpha(o, &o->file.layer[i]))
+            return -1;
+    return 0;
+}
+
+int adapter_options_read(struct adapter_options *o, const struct adapter_names *names,
+                         const struct training_options *t, const char *given)
+{
+    const char *source = find_source(&t->state, given);
+    struct adapter_file *l = &o->file;
+    int rc = source ? adapter_file_open(l, names, source) : 1;
+
+    if (rc < 0)
+        return -1;
+    if (!rc && l->is_state && !t->state.from)
+        return say_fail("%s: is a state of training: --resume it, or --load what --save wrote",
+                        l->path);
+    if (rc > 0)
+        l->n = 0;
+    if (check_rank(o) || set_alphas(o) || check_directory(o, t->save))
+        return -1;
+    if (l->n && !o->rank)
+        o->rank = l->rank;
+    if (l->n && l->is_state && !o->targets && *l->targets)
+        o->targets = l->targets;
+    return 0;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* The rank is that of --lora-rank or of the file.  Only weights that are not trained can be stored
+ * as int8 or nf4: an update is smaller than a step of these codes. */
+int adapter_options_check(const struct adapter_options *o, const char *plain,
+                          const struct training_options *t, bool plan_only)
+{
+    if (!o->rank && (o->alpha >= 0 || o->merge || o->targets))
+        return say_fail("--lora-alpha, --lora-targets and --lora-merge are for --lora-rank N or a "
+                        "file of adapters");
+    if (o->alpha == 0)
+        return say_fail("--lora-alpha 0: such adapters add nothing and learn nothing");
+    if (strcmp(o->frozen, plain) && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
+        return say_fail("--frozen %s: give %s, int8 or nf4", o->frozen, plain);
+    if (!o->rank && strcmp(o->frozen, plain))
+        return say_fail(
+            "--frozen %s is for --lora-rank N: without adapters all weights are trained",
+            o->frozen);
+    if (o->merge && plan_only)
+        return say_fail("--lora-merge %s: nothing would be written: --plan-only ends before the "
+                        "first step",
+                        o->merge);
+    if (o->merge && !t->steps && !o->file.n && !t->state.from)
+        return say_fail("--lora-merge %s: nothing would be written: there are no adapters yet",
+                        o->merge);
+    return 0;
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adapters of a run: made from options or from a file, loaded, noted in its states. */
+#include "adapters.h"
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "names.h"
+#include "say.h"
+
+/* ---- making new ones ------------------------------------------------------------------------ */
+
+static struct ckpt_param_info param_at(const ckpt *c, int i)
+{
+    struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
+
+    ckpt_param_info(c, ckpt_param_at(c, i), &p);
+    return p;
+}
+
+/* The layer of a parameter that can have an adapter: a matrix "LAYER.weight". */
+static bool layer_of(const struct ckpt_param_info *p, char layer[LORA_LAYER])
+{
+    const size_t n = strlen(p->name), end = strlen(".weight");
+
+    if (p->desc.ndim != 2 || n <= end || n - end >= LORA_LAYER ||
+        strcmp(p->name + n - end, ".weight") || ckpt_lora_only(NULL, p->name))
+        return false;
+    memcpy(layer, p->name, n - end);
+    layer[n - end] = 0;
+    return true;
+}
+
+/* "to_q" is every layer whose name ends so; a pattern is one of whole names. */
+static bool is_target(const struct adapter_names *names, const char *layer, const char *target,
+                      size_t n)
+{
+    char whole[LORA_LAYER], inside[2 * LORA_LAYER];
+
+    if (n >= sizeof whole)
+        return false;
+    snprintf(whole, sizeof whole, "%.*s", (int)n, target);
+    snprintf(inside, sizeof inside, "%s*.%s", names->blocks ? names->blocks : "", whole);
+    return !fnmatch(inside, layer, 0) || !fnmatch(whole, layer, 0);
+}
+
+/* A name in ckpt_lora's patterns that stands for itself. */
+static void exactly(const char *layer, char to[2 * LORA_LAYER + 8])
+{
+    for (; *layer; layer++) {
+        if (strchr("*?[]\\", *layer))
+            *to++ = '\\';
+        *to++ = *layer;
+    }
+    strcpy(to, ".weight");
+}
+
+static int add(const struct adapter_run *r, const char *layer, int64_t rank, double alpha,
+               const char *where)
+{
+    struct ckpt_lora lora = CKPT_LORA_INIT;
+    char pattern[2 * LORA_LAYER + 8];
+
+    exactly(layer, pattern);
+    lora.pattern = pattern;
+    lora.rank = rank;
+    lora.alpha = (float)alpha;
+    lora.prefix = r->names->prefix;
+    return ckpt_lora(r->context, &lora) < 0
+               ? say_fail("%s: '%s': %s", where, layer, ckpt_error(r->context))
+               : 0;
+}
+
+static int add_target(const struct adapter_run *r, const char *target)
+{
+    const struct adapter_options *o = r->options;
+    const int all = ckpt_param_count(r->context);
+    char layer[LORA_LAYER];
+    int n = 0;
+
+    for (int i = 0; i < all; i++) {
+        const struct ckpt_param_info p = param_at(r->context, i);
+        if (!layer_of(&p, layer) || !is_target(r->names, layer, target, strlen(target)))
+            continue;
+        if (add(r, layer, o->rank, o->alpha, "--lora-targets"))
+            return -1;
+        n++;
+    }
+    return n ? 0
+             : say_fail("--lora-targets %s: no layer of %s with a matrix is called so", target,
+                        r->model);
+}
+
+/* Calls visit for each name of --lora-targets, until it does not return 0. */
+static int each_target(const struct adapter_run *r,
+                       int (*visit)(const struct adapter_run *r, const char *name))
+{
+    char *list = strdup(r->options->targets), *at = NULL;
+    int rc = list ? 0 : say_fail("no memory for adapters"), n = 0;
+
+    for (char *name = rc ? NULL : strtok_r(list, ",", &at); name && !rc;
+         name = strtok_r(NULL, ",", &at), n++)
+        rc = visit(r, name);
+    free(list);
+    return !rc && !n ? say_fail("--lora-targets: give layers, joined by commas") : rc;
+}
+
+/* ---- those of a file ------------------------------------------------------------------------ */
+
+/* A layer's name inside its block, as --lora-targets has it. */
+static const char *target_of(const struct adapter_names *names, const char *layer)
+{
+    const size_t n = names->blocks ? strlen(names->blocks) : 0;
+    const char *at = n && !strncmp(layer, names->blocks, n) ? strchr(layer + n, '.') : NULL;
+    const size_t part = names->part ? strlen(names->part) : 0;
+
+    if (!at)
+        return layer;
+    return part && !strncmp(at + 1, names->part, part) ? at + 1 + part : at + 1;
+}
+
+/* The place of a layer's name in a list with commas, from 0; -1: it has none. */
+static int find_target(const struct adapter_names *names, const char *list, const char *layer)
+{
+    int i = 0;
+
+    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',', i++)
+        if (is_target(names, layer, p, strcspn(p, ",")))
+            return i;
+    return -1;
+}
+
+static int expect_target(const struct adapter_run *r, const char *name)
+{
+    const struct adapter_file *l = &r->options->file;
+
+    for (int i = 0; i < l->n; i++)
+        if (is_target(r->names, l->layer[i].model, name, strlen(name)))
+            return 0;
+    return say_fail("%s: these adapters do not match this run: none is of --lora-targets %s; leave "
+                    "--lora-targets out",
+                    l->path, name);
+}
+
+/* Compares --lora-targets with the file. */
+static int check_targets(const struct adapter_run *r)
+{
+    const struct adapter_options *o = r->options;
+    const struct adapter_file *l = &o->file;
+
+    for (int i = 0; i < l->n; i++)
+        if (find_target(r->names, o->targets, l->layer[i].model) < 0)
+            return say_fail("%s: these adapters do not match this run: %s is not in "
+                            "--lora-targets %s; leave --lora-targets out",
+                            l->path, l->layer[i].model, o->targets);
+    return each_target(r, expect_target);
+}
+
+/* Sets --lora-targets by the file. */
+static void set_targets(const struct adapter_run *r)
+{
+    struct adapter_file *l = &r->options->file;
+    size_t n = 0;
+
+    for (int i = 0; i < l->n && n < sizeof l->targets; i++)
+        if (find_target(r->names, l->targets, l->layer[i].model) < 0)
+            n += (size_t)snprintf(l->targets + n, sizeof l->targets - n, "%s%s", n ? "," : "",
+                                  target_of(r->names, l->layer[i].model));
+    r->options->targets = l->targets;
+}
+
+/* Names of the model, and shapes that fit it. */
+static int match_layer(const struct adapter_run *r, struct adapter_layer *x)
+{
+    const char *path = r->options->file.path, *without = r->names->without;
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+    char weight[LORA_LAYER + 8];
+    ckpt_tensor w;
+
+    if (!adapter_layer_find(r->context, x->name, x->model))
+        return say_fail("%s: '%s' is no layer of %s: these are adapters of another model", path,
+                        x->name, r->model);
+    snprintf(weight, sizeof weight, "%s.weight", x->model);
+    if (ckpt_param_find(r->context, weight, &w) || ckpt_param_info(r->context, w, &info))
+        return say_fail("%s", ckpt_error(r->context));
+    if ((without && !strncmp(x->model, without, strlen(without))) || info.desc.ndim != 2)
+        return say_fail("%s: '%s': an adapter of this layer is not supported", path, x->name);
+    if (info.desc.shape[0] != x->out || info.desc.shape[1] != x->in)
+        return say_fail("%s: '%s' is for a layer from %lld to %lld values; the layer of this model "
+                        "has the shape %lld x %lld: these are adapters of another model",
+                        path, x->name, (long long)x->in, (long long)x->out,
+                        (long long)info.desc.shape[1], (long long)info.desc.shape[0]);
+    while (ckpt_param_at(r->context, x->order).id != w.id)
+        x->order++;
+    return 0;
+}
+
+static void introduce(const struct adapter_file *l, bool explicit_scale)
+{
+    const struct adapter_layer *x = l->layer;
+    bool alike = true;
+
+    for (int i = 0; i < l->n; i++) {
+        alike = alike && l->layer[i].rank == x->rank && l->layer[i].alpha == x->alpha;
+        explicit_scale = explicit_scale || !isnan(l->layer[i].given);
+    }
+    say_print("adapters: %s, %d layers, rank %lld, alpha %.6g%s%s\n", l->path, l->n,
+              (long long)x->rank, x->alpha, alike ? "" : ", others for some",
+              explicit_scale ? "" : " (not in the file: a scale of 1)");
+}
+
+static int in_order(const void *a, const void *b)
+{
+    const struct adapter_layer *x = a, *y = b;
+
+    return x->target != y->target ? x->target - y->target : x->order - y->order;
+}
+
+/* The order in which add_target makes adapters: a run that resumes must have that of its first
+ * part, since sums over all parameters depend on it. */
+static void sort_layers(const struct adapter_run *r)
+{
+    const struct adapter_file *l = &r->options->file;
+
+    for (int i = 0; i < l->n; i++)
+        l->layer[i].target = find_target(r->names, r->options->targets, l->layer[i].model);
+    qsort(l->layer, (size_t)l->n, sizeof *l->layer, in_order);
+}
+
+/* Compares the file with the model and the options, which then have what they left open. */
+static int match(const struct adapter_run *r)
+{
+    struct adapter_options *o = r->options;
+    struct adapter_file *l = &o->file;
+
+    for (int i = 0; i < l->n; i++)
+        if (match_layer(r, &l->layer[i]))
+            return -1;
+    if (o->targets && check_targets(r))
+        return -1;
+    if (!o->targets)
+        set_targets(r);
+    for (int i = 0; i < l->n; i++)
+        if (l->layer[i].alpha == 0 && r->trains)
+            return say_fail("%s: %s has alpha 0: such adapters add nothing and learn nothing",
+                            l->path, l->layer[i].name);
+    sort_layers(r);
+    introduce(l, o->alpha >= 0);
+    if (o->alpha < 0)
+        o->alpha = isnan(l->alpha) ? l->layer[0].alpha : l->alpha;
+    l->matched = true;
+    return 0;
+}
+
+static int add_file(const struct adapter_run *r)
+{
+    const struct adapter_file *l = &r->options->file;
+
+    if (!l->matched && match(r))
+        return -1;
+    for (int i = 0; i < l->n; i++)
+        if (add(r, l->layer[i].model, l->layer[i].rank, l->layer[i].alpha, l->path))
+            return -1;
+    return 0;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int check_format(const struct adapter_run *r)
+{
+    const enum adapter_format format = adapter_format(r->options);
+    char to[512];
+
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        const struct ckpt_param_info p = param_at(r->context, i);
+        if (ckpt_lora_only(NULL, p.name) && !adapter_name(r->names, format, p.name, to, sizeof to))
+            return say_fail("--lora-format %s: '%s' has no name there: give diffusers or peft",
+                            r->options->format, p.name);
+    }
+    return 0;
+}
+
+int adapters_add(const struct adapter_run *r, const char *plain, const char *coded)
+{
+    const struct adapter_options *o = r->options;
+    int rc = o->file.n ? add_file(r) : each_target(r, add_target);
+
+    if (!rc && strcmp(o->frozen, plain) && ckpt_quantize_frozen(r->context, coded, o->frozen) < 0)
+        rc = say_fail("--frozen %s: %s", o->frozen, ckpt_error(r->context));
+    return rc ? rc : check_format(r);
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+/* Alphas that differ from --lora-alpha, as of a file with alpha_pattern. */
+int adapters_note(const struct adapter_run *r)
+{
+    const struct adapter_file *l = &r->options->file;
+    json_t *others = json_object();
+    int rc = others ? 0 : -1;
+
+    for (int i = 0; i < l->n && !rc; i++)
+        if (l->layer[i].alpha != r->options->alpha)
+            rc = json_object_set_new(others, l->layer[i].model, json_real(l->layer[i].alpha));
+    char *text = rc ? NULL : json_dumps(others, JSON_SORT_KEYS | JSON_COMPACT);
+    if (!text)
+        rc = say_fail("no memory for the alphas of adapters");
+    else if (json_object_size(others) && ckpt_state_note(r->context, LORA_ALPHAS, text))
+        rc = say_fail("%s", ckpt_error(r->context));
+    free(text);
+    json_decref(others);
+    return rc;
+}
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+struct load {
+    const struct adapter_file *file;
+    struct names missing;
+};
+
+/* The name in the file of "PREFIX.LAYER.lora_A.weight". */
+static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)
+{
+    const struct adapter_file *l = ((const struct load *)user)->file;
+    const size_t prefix = strlen(l->names->prefix);
+    struct adapter_part_name part;
+
+    adapter_part_name(l->names, name, &part);
+    if (i || part.part == LORA_OTHER || strncmp(part.layer, l->names->prefix, prefix))
+        return false;
+    for (int k = 0; k < l->n; k++)
+        if (!strcmp(l->layer[k].model, part.layer + prefix))
+            return snprintf(alias, size, "%s",
+                            part.part == LORA_A ? l->layer[k].a : l->layer[k].b) < (int)size;
+    return false;
+}
+
+/* Tensors of alphas are read before, and nothing else is in the file. */
+static void report(void *user, const char *what, const char *name)
+{
+    struct load *l = user;
+
+    if (*what == 'm' && ckpt_lora_only(NULL, name))
+        names_add(&l->missing, name);
+}
+
+int adapters_load(const struct adapter_run *r)
+{
+    struct load l = {&r->options->file, {{{0}}, 0}};
+
+    if (ckpt_load_params_aliased(r->context, l.file->path, name_in_file, report, &l, NULL))
+        return say_fail("%s", ckpt_error(r->context));
+    names_report(&l.missing, l.file->path, "missing");
+    return l.missing.n ? say_fail("%s: adapters are missing", l.file->path) : 0;
+}
