@@ -127,18 +127,23 @@ int adapter_options_read(struct adapter_options *o, const struct adapter_names *
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* The rank is that of --lora-rank or of the file.  Only weights that are not trained can be stored
- * as int8 or nf4: an update is smaller than a step of these codes. */
-int adapter_options_check(const struct adapter_options *o, const char *plain,
-                          const struct training_options *t, bool plan_only)
+/* Only weights that are not trained can be stored as int8 or nf4: an update is smaller than a step
+ * of these codes. */
+int adapter_options_check(const struct adapter_options *o, const char *plain)
 {
     if (!o->rank && (o->alpha >= 0 || o->merge || o->targets))
         return say_fail("--lora-alpha, --lora-targets and --lora-merge are for --lora-rank N or a "
                         "file of adapters");
     if (o->alpha == 0)
         return say_fail("--lora-alpha 0: such adapters add nothing and learn nothing");
-    if (strcmp(o->frozen, plain) && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
-        return say_fail("--frozen %s: give %s, int8 or nf4", o->frozen, plain);
+    return strcmp(o->frozen, plain) && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4")
+               ? say_fail("--frozen %s: give %s, int8 or nf4", o->frozen, plain)
+               : 0;
+}
+
+int adapter_options_trained(const struct adapter_options *o, const char *plain,
+                            const struct training_options *t, bool plan_only)
+{
     if (!o->rank && strcmp(o->frozen, plain))
         return say_fail(
             "--frozen %s is for --lora-rank N: without adapters all weights are trained",
@@ -147,8 +152,8 @@ int adapter_options_check(const struct adapter_options *o, const char *plain,
         return say_fail("--lora-merge %s: nothing would be written: --plan-only ends before the "
                         "first step",
                         o->merge);
-    if (o->merge && !t->steps && !o->file.n && !t->state.from)
-        return say_fail("--lora-merge %s: nothing would be written: there are no adapters yet",
-                        o->merge);
-    return 0;
+    return o->merge && !t->steps && !o->file.n && !t->state.from
+               ? say_fail("--lora-merge %s: nothing would be written: there are no adapters yet",
+                          o->merge)
+               : 0;
 }

@@ -6,17 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "names.h"
+#include "patterns.h"
 #include "say.h"
 
 /* ---- making new ones ------------------------------------------------------------------------ */
-
-static struct ckpt_param_info param_at(const ckpt *c, int i)
-{
-    struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
-
-    ckpt_param_info(c, ckpt_param_at(c, i), &p);
-    return p;
-}
 
 /* The layer of a parameter that can have an adapter: a matrix "LAYER.weight". */
 static bool layer_of(const struct ckpt_param_info *p, char layer[LORA_LAYER])
@@ -44,25 +37,14 @@ static bool is_target(const struct adapter_names *names, const char *layer, cons
     return !fnmatch(inside, layer, 0) || !fnmatch(whole, layer, 0);
 }
 
-/* A name in ckpt_lora's patterns that stands for itself. */
-static void exactly(const char *layer, char to[2 * LORA_LAYER + 8])
-{
-    for (; *layer; layer++) {
-        if (strchr("*?[]\\", *layer))
-            *to++ = '\\';
-        *to++ = *layer;
-    }
-    strcpy(to, ".weight");
-}
-
 static int add(const struct adapter_run *r, const char *layer, int64_t rank, double alpha,
                const char *where)
 {
     struct ckpt_lora lora = CKPT_LORA_INIT;
-    char pattern[2 * LORA_LAYER + 8];
+    char weight[LORA_LAYER + 8], pattern[PATTERN_NAME];
 
-    exactly(layer, pattern);
-    lora.pattern = pattern;
+    snprintf(weight, sizeof weight, "%s.weight", layer);
+    lora.pattern = param_pattern(weight, pattern);
     lora.rank = rank;
     lora.alpha = (float)alpha;
     lora.prefix = r->names->prefix;
@@ -71,15 +53,16 @@ static int add(const struct adapter_run *r, const char *layer, int64_t rank, dou
                : 0;
 }
 
-static int add_target(const struct adapter_run *r, const char *target)
+static int add_target(void *run, char *target)
 {
+    const struct adapter_run *r = run;
     const struct adapter_options *o = r->options;
     const int all = ckpt_param_count(r->context);
     char layer[LORA_LAYER];
     int n = 0;
 
     for (int i = 0; i < all; i++) {
-        const struct ckpt_param_info p = param_at(r->context, i);
+        const struct ckpt_param_info p = param_info_at(r->context, i);
         if (!layer_of(&p, layer) || !is_target(r->names, layer, target, strlen(target)))
             continue;
         if (add(r, layer, o->rank, o->alpha, "--lora-targets"))
@@ -91,18 +74,11 @@ static int add_target(const struct adapter_run *r, const char *target)
                         r->model);
 }
 
-/* Calls visit for each name of --lora-targets, until it does not return 0. */
-static int each_target(const struct adapter_run *r,
-                       int (*visit)(const struct adapter_run *r, const char *name))
+static int each_target(const struct adapter_run *r, int (*visit)(void *run, char *name))
 {
-    char *list = strdup(r->options->targets), *at = NULL;
-    int rc = list ? 0 : say_fail("no memory for adapters"), n = 0;
+    struct adapter_run run = *r;
 
-    for (char *name = rc ? NULL : strtok_r(list, ",", &at); name && !rc;
-         name = strtok_r(NULL, ",", &at), n++)
-        rc = visit(r, name);
-    free(list);
-    return !rc && !n ? say_fail("--lora-targets: give layers, joined by commas") : rc;
+    return option_parts("--lora-targets", r->options->targets, &run, visit);
 }
 
 /* ---- those of a file ------------------------------------------------------------------------ */
@@ -130,8 +106,9 @@ static int find_target(const struct adapter_names *names, const char *list, cons
     return -1;
 }
 
-static int expect_target(const struct adapter_run *r, const char *name)
+static int expect_target(void *run, char *name)
 {
+    const struct adapter_run *r = run;
     const struct adapter_file *l = &r->options->file;
 
     for (int i = 0; i < l->n; i++)
@@ -272,7 +249,7 @@ static int check_format(const struct adapter_run *r)
     char to[512];
 
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        const struct ckpt_param_info p = param_at(r->context, i);
+        const struct ckpt_param_info p = param_info_at(r->context, i);
         if (ckpt_lora_only(NULL, p.name) && !adapter_name(r->names, format, p.name, to, sizeof to))
             return say_fail("--lora-format %s: '%s' has no name there: give diffusers or peft",
                             r->options->format, p.name);
@@ -280,14 +257,20 @@ static int check_format(const struct adapter_run *r)
     return 0;
 }
 
-int adapters_add(const struct adapter_run *r, const char *plain, const char *coded)
+int adapters_add(const struct adapter_run *r)
 {
-    const struct adapter_options *o = r->options;
-    int rc = o->file.n ? add_file(r) : each_target(r, add_target);
+    int rc = r->options->file.n ? add_file(r) : each_target(r, add_target);
 
-    if (!rc && strcmp(o->frozen, plain) && ckpt_quantize_frozen(r->context, coded, o->frozen) < 0)
-        rc = say_fail("--frozen %s: %s", o->frozen, ckpt_error(r->context));
     return rc ? rc : check_format(r);
+}
+
+int adapters_code(const struct adapter_run *r, const char *plain, const char *weights)
+{
+    const char *format = r->options->frozen;
+
+    return strcmp(format, plain) && ckpt_quantize_frozen(r->context, weights, format) < 0
+               ? say_fail("--frozen %s: %s", format, ckpt_error(r->context))
+               : 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -161,10 +161,11 @@ const char *adapter_config(const struct adapter_options *o, const char *save, ch
 int adapter_options_read(struct adapter_options *o, const struct adapter_names *names,
                          const struct training_options *t, const char *given);
 
-/* Checks that the options go together.  plain: as in ADAPTER_DEFAULTS.  Returns 0, or -1 after an
- * error message. */
-int adapter_options_check(const struct adapter_options *o, const char *plain,
-                          const struct training_options *t, bool plan_only);
+/* Check that the options go together; plain: as in ADAPTER_DEFAULTS.  trained: also those of a
+ * training that trains all weights or adapters alone.  Return 0, or -1 after an error message. */
+int adapter_options_check(const struct adapter_options *o, const char *plain);
+int adapter_options_trained(const struct adapter_options *o, const char *plain,
+                            const struct training_options *t, bool plan_only);
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
@@ -177,9 +178,13 @@ struct adapter_run {
 };
 
 /* Adds the adapters of the file, or those that the options name; the options then have what they
- * left open.  Weights that match `coded` are kept in the codes of --frozen.  Returns 0, or -1 after
- * an error message. */
-int adapters_add(const struct adapter_run *r, const char *plain, const char *coded);
+ * left open.  Returns 0, or -1 after an error message. */
+int adapters_add(const struct adapter_run *r);
+
+/* Keeps the untrained weights that match the pattern in the codes of --frozen, if it is not
+ * `plain`.  Before a load the host then holds them in codes alone.  Returns 0, or -1 after an error
+ * message. */
+int adapters_code(const struct adapter_run *r, const char *plain, const char *weights);
 
 /* Loads the adapters from the file.  Returns 0, or -1 after an error message. */
 int adapters_load(const struct adapter_run *r);

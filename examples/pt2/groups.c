@@ -3,7 +3,8 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include "patterns.h"
+#include "../common/patterns.h"
+#include "run.h"
 
 struct grouping {
     const struct pt2_run *r;
@@ -44,7 +45,7 @@ static int group_pattern(void *user, char *part)
     if (equals)
         *equals = 0;
     for (int i = 0; i < ckpt_param_count(a->r->context); i++) {
-        const struct ckpt_param_info p = pt2_param_at(a->r, i);
+        const struct ckpt_param_info p = param_info_at(a->r->context, i);
         if (!p.trainable || fnmatch(part, p.name, 0))
             continue;
         a->set(&a->group[i], factor);
@@ -70,7 +71,7 @@ static int group_parameters(struct grouping *a)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         a->option = all[i].option;
         a->set = all[i].set;
-        if (all[i].list && pt2_each_part(all[i].option, all[i].list, a, group_pattern))
+        if (all[i].list && option_parts(all[i].option, all[i].list, a, group_pattern))
             return -1;
     }
     return 0;
@@ -78,16 +79,16 @@ static int group_parameters(struct grouping *a)
 
 static int add_groups(const struct grouping *a, ckpt_optimizer *optimizer)
 {
-    char pattern[PT2_NAME];
+    char pattern[PATTERN_NAME];
     int64_t trained = 0;
 
     for (int i = 0; i < ckpt_param_count(a->r->context); i++) {
-        const struct ckpt_param_info p = pt2_param_at(a->r, i);
+        const struct ckpt_param_info p = param_info_at(a->r->context, i);
         trained += p.trainable && !a->group[i].frozen;
         if (!a->changed[i])
             continue;
         a->group[i].weight_decay *= (float)a->r->options.train.weight_decay;
-        if (ckpt_optimizer_group(optimizer, pt2_exactly(p.name, pattern), &a->group[i]))
+        if (ckpt_optimizer_group(optimizer, param_pattern(p.name, pattern), &a->group[i]))
             return say_fail("%s", ckpt_error(a->r->context));
     }
     return trained ? 0
@@ -104,7 +105,7 @@ static ckpt_optimizer *make_optimizer(const struct grouping *a)
     bool has_rest = false;
 
     for (int i = 0; i < ckpt_param_count(a->r->context); i++) {
-        const struct ckpt_param_info p = pt2_param_at(a->r, i);
+        const struct ckpt_param_info p = param_info_at(a->r->context, i);
         a->group[i] = (struct ckpt_optimizer_group)CKPT_OPTIMIZER_GROUP_INIT;
         a->group[i].weight_decay = p.desc.ndim > 1 ? 1 : 0;
         has_rest = has_rest || (p.trainable && p.desc.ndim <= 1);

@@ -53,8 +53,8 @@ static void describe(const void *run, FILE *f)
     json_put_string(f, "loss_of", o->loss ? o->loss : "the model");
     json_put_int(f, "parameters", r->parameters);
     json_put_int(f, "trainable", r->trainable);
-    json_put_int(f, "lora_rank", o->rank);
-    json_put_string(f, "frozen", o->frozen);
+    json_put_int(f, "lora_rank", o->adapters.rank);
+    json_put_string(f, "frozen", o->adapters.frozen);
     json_put_string(f, "data", o->data);
     json_put_int(f, "samples", r->data.rows);
 }
@@ -98,7 +98,7 @@ static int check_outputs(const void *run)
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
         {"--shared", file_only(o->shared), CKPT_PATH_INPUT, 0},
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
-        {"--lora-merge", o->merge, CKPT_PATH_FILE, 0},
+        {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
         {"--save-pt2", o->save_pt2, CKPT_PATH_FILE, 0},
     };
 

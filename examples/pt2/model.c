@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parameters of a run: which are loaded, trained, adapted, stored in codes, and saved. */
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../common/names.h"
+#include "../common/patterns.h"
 #include "../common/trainer.h"
 #include "ckpt_optim.h"
-#include "patterns.h"
+#include "run.h"
 
 static bool ends_in(const char *name, const char *end)
 {
@@ -17,70 +17,39 @@ static bool ends_in(const char *name, const char *end)
 
 /* ---- adapters and codes ---------------------------------------------------------------------- */
 
-/* "q_proj" is every layer whose name ends so; a pattern is one of whole names. */
-static bool is_layer(const struct ckpt_param_info *p, const char *target)
+/* Files of adapters have the names that PEFT gives them in the model that was exported. */
+static const struct adapter_names names = {.prefix = "base_model.model."};
+
+static int add_adapters(struct pt2_run *r)
 {
-    char layer[PT2_NAME], inside[PT2_NAME];
+    const struct adapter_run run = {.context = r->context,
+                                    .options = &r->options.adapters,
+                                    .names = &names,
+                                    .model = r->options.model};
 
-    if (p->desc.ndim != 2 || !ends_in(p->name, ".weight") || ckpt_lora_only(NULL, p->name))
-        return false;
-    snprintf(layer, sizeof layer, "%.*s", (int)(strlen(p->name) - strlen(".weight")), p->name);
-    snprintf(inside, sizeof inside, "*.%s", target);
-    return !fnmatch(target, layer, 0) || !fnmatch(inside, layer, 0);
-}
-
-static int add_adapter(struct pt2_run *r, const char *weight)
-{
-    const struct pt2_options *o = &r->options;
-    struct ckpt_lora lora = CKPT_LORA_INIT;
-    char pattern[PT2_NAME];
-
-    lora.pattern = pt2_exactly(weight, pattern);
-    lora.rank = o->rank;
-    lora.alpha = (float)(o->alpha < 0 ? (double)o->rank : o->alpha);
-    return ckpt_lora(r->context, &lora) < 0 ? say_fail("--lora-targets: %s", ckpt_error(r->context))
-                                            : 0;
-}
-
-static int add_target(void *run, char *target)
-{
-    struct pt2_run *r = run;
-    const int all = ckpt_param_count(r->context);
-    int n = 0;
-
-    for (int i = 0; i < all; i++) {
-        const struct ckpt_param_info p = pt2_param_at(r, i);
-        if (!is_layer(&p, target))
-            continue;
-        if (add_adapter(r, p.name))
-            return -1;
-        n++;
-    }
-    return n ? 0
-             : say_fail("--lora-targets %s: no layer with a matrix is called so; ckpt import %s "
-                        "--report lists them",
-                        target, r->options.model);
+    return adapters_add(&run);
 }
 
 static int quantize(struct pt2_run *r)
 {
     const struct pt2_options *o = &r->options;
-    char pattern[PT2_NAME];
+    char pattern[PATTERN_NAME];
     int n = 0;
 
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        const struct ckpt_param_info p = pt2_param_at(r, i);
+        const struct ckpt_param_info p = param_info_at(r->context, i);
         if (p.trainable || p.desc.ndim != 2 || p.numel < 4096 || p.numel % 64 ||
             !ends_in(p.name, "weight"))
             continue;
-        if (ckpt_quantize_frozen(r->context, pt2_exactly(p.name, pattern), o->frozen) < 0)
-            return say_fail("--frozen %s: %s", o->frozen, ckpt_error(r->context));
+        if (ckpt_quantize_frozen(r->context, param_pattern(p.name, pattern), o->adapters.frozen) <
+            0)
+            return say_fail("--frozen %s: %s", o->adapters.frozen, ckpt_error(r->context));
         n++;
     }
     return n ? 0
              : say_fail("--frozen %s: no large matrix is untrained: train adapters with "
                         "--lora-rank, or export the model with requires_grad_(False) on those",
-                        o->frozen);
+                        o->adapters.frozen);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -111,7 +80,7 @@ static bool alias(void *user, const char *name, int i, char *to, size_t size)
 static int check_loaded(const struct pt2_run *r, const struct unmatched *u)
 {
     const struct training_options *t = &r->options.train;
-    const bool whole = !u->others.n || (r->options.rank && !u->adapters.n);
+    const bool whole = !u->others.n || (r->options.adapters.rank && !u->adapters.n);
 
     names_report(&u->unexpected, t->load, "not in the model");
     if (names_refuse_layers(&u->unexpected, t->load))
@@ -147,7 +116,7 @@ static int check_trained(const struct pt2_run *r)
     bool has_bf16 = false;
 
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        const struct ckpt_param_info p = pt2_param_at(r, i);
+        const struct ckpt_param_info p = param_info_at(r->context, i);
         has_bf16 = has_bf16 || (p.trainable && p.desc.dtype == CKPT_BF16);
     }
     if (!r->trainable)
@@ -171,11 +140,11 @@ int pt2_make_model(void *run)
     if (signature_apply(&r->signature, r->context, r->model))
         return -1;
     for (int i = 0; i < ckpt_param_count(r->context); i++)
-        r->parameters += pt2_param_at(r, i).numel;
-    if (o->rank && pt2_each_part("--lora-targets", o->targets, r, add_target))
+        r->parameters += param_info_at(r->context, i).numel;
+    if (o->adapters.rank && add_adapters(r))
         return -1;
     /* Before the load, so that the host holds frozen weights only in codes. */
-    if (strcmp(o->frozen, "model") && quantize(r))
+    if (strcmp(o->adapters.frozen, "model") && quantize(r))
         return -1;
     r->trainable = trainer_count(r->context);
     return check_trained(r) ? -1 : load(r);
@@ -200,8 +169,8 @@ int pt2_check_adapters(const struct pt2_run *r)
 {
     struct names idle = {.n = 0};
 
-    for (int i = 0; i < ckpt_param_count(r->context) && r->options.rank; i++) {
-        const struct ckpt_param_info p = pt2_param_at(r, i);
+    for (int i = 0; i < ckpt_param_count(r->context) && r->options.adapters.rank; i++) {
+        const struct ckpt_param_info p = param_info_at(r->context, i);
         bool zero = false;
         if (!ends_in(p.name, ".lora_B.weight"))
             continue;
@@ -223,11 +192,11 @@ int pt2_save(struct pt2_run *r)
 {
     const struct pt2_options *o = &r->options;
 
-    if (o->merge && ckpt_save_params_merged(r->context, o->merge, NULL, NULL))
+    if (o->adapters.merge && ckpt_save_params_merged(r->context, o->adapters.merge, NULL, NULL))
         return say_fail("%s", ckpt_error(r->context));
-    if (o->merge)
-        say_print("weights with adapters: %s\n", o->merge);
-    if (o->save_pt2 && o->rank && ckpt_lora_merge(r->context))
+    if (o->adapters.merge)
+        say_print("weights with adapters: %s\n", o->adapters.merge);
+    if (o->save_pt2 && o->adapters.rank && ckpt_lora_merge(r->context))
         return say_fail("%s", ckpt_error(r->context));
     if (o->save_pt2 && ckpt_import_save(r->model, o->save_pt2))
         return say_fail("%s", ckpt_error(r->context));

@@ -47,18 +47,16 @@ static const struct ckpt_option table[] = {
         "counts (default: 1)"),
     ROW("decay-factors", STRING, decay_factors, "LIST",
         "the same of the weight decay (default: 1 for matrices and kernels, 0 for others)"),
-    RANGE("lora-rank", INT, rank, "N",
-          "train only LoRA adapters of rank N (default: train all weights)", 1, 65536),
-    RANGE("lora-alpha", FLOAT, alpha, "X",
+    LORA_RANK_ROW("train only LoRA adapters of rank N (default: train all weights)"),
+    RANGE("lora-alpha", FLOAT, adapters.alpha, "X",
           "adapters are scaled by X divided by their rank (default: the rank)", 0, OPTION_REAL),
-    ROW("lora-targets", STRING, targets, "LIST",
+    ROW("lora-targets", STRING, adapters.targets, "LIST",
         "layers with adapters, joined by commas: the last parts of their names, or patterns (no "
         "default)"),
-    ROW("frozen", STRING, frozen, "FORMAT",
+    ROW("frozen", STRING, adapters.frozen, "FORMAT",
         "storage of matrices that are not trained: model (as they are), int8 (8-bit codes) or nf4 "
         "(4-bit codes) (default model)"),
-    ROW("lora-merge", STRING, merge, "FILE",
-        "write the weights with the adapters merged into them at the end (default: not written)"),
+    LORA_MERGE_ROW,
     WEIGHTS_ROWS,
     ROW("save-pt2", STRING, save_pt2, "FILE",
         "write a copy of the archive with the trained weights at the end, adapters merged "
@@ -83,23 +81,23 @@ struct training_files pt2_files(const struct pt2_options *o)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static int check_adapters(const struct pt2_options *o)
+static int check_adapters(struct pt2_options *o)
 {
-    if (!o->rank && (o->alpha >= 0 || o->targets || o->merge))
-        return say_fail("--lora-alpha, --lora-targets and --lora-merge are for --lora-rank N");
-    if (o->rank && !o->targets)
+    struct adapter_options *a = &o->adapters;
+
+    if (a->rank && !a->targets)
         return say_fail("--lora-rank %lld: name the layers with --lora-targets LIST, as in "
                         "--lora-targets q_proj,v_proj; ckpt import %s --report lists them",
-                        (long long)o->rank, o->model);
-    if (o->alpha == 0)
-        return say_fail("--lora-alpha 0: such adapters add nothing and learn nothing");
-    if (strcmp(o->frozen, "model") && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4"))
-        return say_fail("--frozen %s: give model, int8 or nf4", o->frozen);
-    if (o->rank && strcmp(o->frozen, "model") && o->save_pt2)
+                        (long long)a->rank, o->model);
+    if (adapter_options_check(a, "model"))
+        return -1;
+    if (a->rank && a->alpha < 0)
+        a->alpha = (double)a->rank;
+    if (a->rank && strcmp(a->frozen, "model") && o->save_pt2)
         return say_fail("--save-pt2 with --lora-rank and --frozen %s: codes cannot hold merged "
                         "weights: give --lora-merge FILE",
-                        o->frozen);
-    if (o->rank && (o->freeze || o->lr_factors || o->decay_factors))
+                        a->frozen);
+    if (a->rank && (o->freeze || o->lr_factors || o->decay_factors))
         return say_fail("--freeze, --lr-factors and --decay-factors are for training all weights; "
                         "with --lora-rank only adapters are trained");
     if ((o->lr_factors || o->decay_factors) && !strcmp(o->train.optimizer, "muon"))
@@ -112,7 +110,7 @@ static int check_written(const struct pt2_options *o)
 {
     const struct {
         const char *option, *path;
-    } files[] = {{"save-pt2", o->save_pt2}, {"lora-merge", o->merge}};
+    } files[] = {{"save-pt2", o->save_pt2}, {"lora-merge", o->adapters.merge}};
 
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i].path &&
@@ -151,8 +149,7 @@ int pt2_options_check_batch(const struct pt2_options *o)
 
 struct option_reading pt2_options_reading(struct pt2_options *o)
 {
-    *o = (struct pt2_options){.alpha = -1,
-                              .frozen = "model",
+    *o = (struct pt2_options){.adapters = {ADAPTER_DEFAULTS("model", "peft")},
                               .train = {TRAINING_DEFAULTS, .weight_decay = 0.01, .beta2 = 0.999},
                               .library = CKPT_OPTIONS_INIT};
     return (struct option_reading)OPTION_READING(o, table, usage, true);

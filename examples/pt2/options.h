@@ -3,6 +3,7 @@
 #ifndef PT2_OPTIONS_H
 #define PT2_OPTIONS_H
 
+#include "../common/adapters.h"
 #include "../common/outputs.h"
 
 struct pt2_options {
@@ -14,9 +15,7 @@ struct pt2_options {
     int64_t validation_every;
     /* what is trained */
     const char *freeze, *lr_factors, *decay_factors;
-    int64_t rank;
-    double alpha; /* below 0: the rank */
-    const char *targets, *frozen, *merge;
+    struct adapter_options adapters;
     /* training */
     struct training_options train;
     const char *save_pt2;

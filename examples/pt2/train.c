@@ -247,7 +247,7 @@ int pt2_open_steps(void *run, struct training *t)
     t->feed = feed_step;
     t->end = end;
     t->user = r;
-    t->saves = r->options.rank ? ckpt_lora_only : NULL;
+    t->saves = r->options.adapters.rank ? ckpt_lora_only : NULL;
     if (r->measuring)
         t->look[0] = (struct training_look){report_validation, r->options.validation_every, true};
     return open_batch(r);

@@ -135,7 +135,10 @@ static int check_adapters(const struct video_options *o)
         return say_fail("--lora-format %s is for --lora-rank N or a file of adapters", a->format);
     if (own && !o->train.save && !o->train.save_ema)
         return say_fail("--lora-format %s is for --save FILE", a->format);
-    return adapter_options_check(a, "bf16", &o->train, o->library.plan_only);
+    return adapter_options_check(a, "bf16") ||
+                   adapter_options_trained(a, "bf16", &o->train, o->library.plan_only)
+               ? -1
+               : 0;
 }
 
 /* The noise is added to pictures before they are encoded, so encoded ones cannot have it. */

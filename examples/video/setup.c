@@ -97,7 +97,8 @@ int video_make_model(struct video_run *r)
         net->model->create(net, r->context))
         return -1;
     /* Before the load, so that the host holds frozen weights only in their quantized form. */
-    if (o->adapters.rank && adapters_add(&adapters, "bf16", "transformer_blocks.*.weight"))
+    if (o->adapters.rank && (adapters_add(&adapters) ||
+                             adapters_code(&adapters, "bf16", "transformer_blocks.*.weight")))
         return -1;
     if (!o->library.plan_only && load_model(r))
         return -1;

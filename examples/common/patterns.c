@@ -3,20 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include "patterns.h"
+#include "say.h"
 
-struct ckpt_param_info pt2_param_at(const struct pt2_run *r, int i)
+struct ckpt_param_info param_info_at(const ckpt *c, int i)
 {
     struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
 
-    ckpt_param_info(r->context, ckpt_param_at(r->context, i), &p);
+    ckpt_param_info(c, ckpt_param_at(c, i), &p);
     return p;
 }
 
-const char *pt2_exactly(const char *name, char to[PT2_NAME])
+const char *param_pattern(const char *name, char to[PATTERN_NAME])
 {
     size_t n = 0;
 
-    for (; *name && n < PT2_NAME - 2; name++) {
+    for (; *name && n < PATTERN_NAME - 2; name++) {
         if (strchr("*?[]\\", *name))
             to[n++] = '\\';
         to[n++] = *name;
@@ -25,8 +26,8 @@ const char *pt2_exactly(const char *name, char to[PT2_NAME])
     return to;
 }
 
-int pt2_each_part(const char *option, const char *list, void *user,
-                  int (*visit)(void *user, char *part))
+int option_parts(const char *option, const char *list, void *user,
+                 int (*visit)(void *user, char *part))
 {
     char *copy = strdup(list), *at = NULL;
     int rc = copy ? 0 : say_fail("no memory for %s", option), n = 0;
