@@ -25,9 +25,11 @@ static const struct json_keys known[] = {
     JSON_READ("r lora_alpha rank_pattern alpha_pattern use_rslora"),
     JSON_UNUSED("target_modules task_type base_model_name_or_path revision auto_mapping "
                 "peft_version inference_mode lora_dropout runtime_config megatron_core "
-                "qalora_group_size ensure_weight_tying merge_weights"),
+                "qalora_group_size ensure_weight_tying merge_weights "
+                /* of weights that are stored turned, as GPT-2's: the factors are the same */
+                "fan_in_fan_out"),
     JSON_ONLY("peft_type", "LORA"), JSON_ONLY("bias", "none"),
-    JSON_ONLY("use_dora fan_in_fan_out lora_bias use_qalora", "false"),
+    JSON_ONLY("use_dora lora_bias use_qalora", "false"),
     /* all others change the weights below, or the training decides how */
     JSON_ONLY("init_lora_weights", "true|false|gaussian|orthogonal"),
     JSON_ONLY("modules_to_save exclude_modules layers_to_transform layers_pattern "

@@ -172,20 +172,6 @@ static int match_layer(const struct adapter_run *r, struct adapter_layer *x)
     return 0;
 }
 
-static void introduce(const struct adapter_file *l, bool explicit_scale)
-{
-    const struct adapter_layer *x = l->layer;
-    bool alike = true;
-
-    for (int i = 0; i < l->n; i++) {
-        alike = alike && l->layer[i].rank == x->rank && l->layer[i].alpha == x->alpha;
-        explicit_scale = explicit_scale || !isnan(l->layer[i].given);
-    }
-    say_print("adapters: %s, %d layers, rank %lld, alpha %.6g%s%s\n", l->path, l->n,
-              (long long)x->rank, x->alpha, alike ? "" : ", others for some",
-              explicit_scale ? "" : " (not in the file: a scale of 1)");
-}
-
 static int in_order(const void *a, const void *b)
 {
     const struct adapter_layer *x = a, *y = b;
@@ -222,7 +208,9 @@ static int match(const struct adapter_run *r)
             return say_fail("%s: %s has alpha 0: such adapters add nothing and learn nothing",
                             l->path, l->layer[i].name);
     sort_layers(r);
-    introduce(l, o->alpha >= 0);
+    l->unscaled = o->alpha < 0;
+    for (int i = 0; i < l->n; i++)
+        l->unscaled = l->unscaled && isnan(l->layer[i].given);
     if (o->alpha < 0)
         o->alpha = isnan(l->alpha) ? l->layer[0].alpha : l->alpha;
     l->matched = true;
@@ -271,6 +259,20 @@ int adapters_code(const struct adapter_run *r, const char *plain, const char *we
     return strcmp(format, plain) && ckpt_quantize_frozen(r->context, weights, format) < 0
                ? say_fail("--frozen %s: %s", format, ckpt_error(r->context))
                : 0;
+}
+
+void adapters_introduce(const struct adapter_options *o)
+{
+    const struct adapter_file *l = &o->file;
+    const struct adapter_layer *x = l->layer;
+    bool alike = true;
+
+    for (int i = 0; i < l->n; i++)
+        alike = alike && l->layer[i].rank == x->rank && l->layer[i].alpha == x->alpha;
+    if (l->n)
+        say_print("adapters: %s, %d layers, rank %lld, alpha %.6g%s%s\n", l->path, l->n,
+                  (long long)x->rank, x->alpha, alike ? "" : ", others for some",
+                  l->unscaled ? " (not in the file: a scale of 1)" : "");
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -101,6 +101,7 @@ struct adapter_file {
     double network;   /* kohya's alpha of layers without one; NAN: none */
     bool is_state, original;
     bool matched;       /* with the layers of the model */
+    bool unscaled;      /* neither the file nor an option has an alpha */
     int64_t rank;       /* --lora-rank of a state's run, else of the first layer */
     double alpha;       /* --lora-alpha of a state's run; NAN: not in the file */
     char targets[1024]; /* names of layers inside a block, as for --lora-targets */
@@ -185,6 +186,9 @@ int adapters_add(const struct adapter_run *r);
  * `plain`.  Before a load the host then holds them in codes alone.  Returns 0, or -1 after an error
  * message. */
 int adapters_code(const struct adapter_run *r, const char *plain, const char *weights);
+
+/* Prints what the file of adapters is, if there is one. */
+void adapters_introduce(const struct adapter_options *o);
 
 /* Loads the adapters from the file.  Returns 0, or -1 after an error message. */
 int adapters_load(const struct adapter_run *r);

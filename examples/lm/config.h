@@ -9,6 +9,8 @@
 
 enum lm_family { LM_GPT2, LM_LLAMA, LM_QWEN2, LM_BERT, LM_FAMILIES };
 
+struct adapter_names;
+
 /* What the families differ in. */
 struct lm_traits {
     const char *type, *title; /* "model_type" of config.json; for messages */
@@ -16,7 +18,9 @@ struct lm_traits {
     bool masked; /* reads both sides and predicts masked tokens; else the past, and the next one */
     const char *embedding, *head; /* names in files; head: where it is the embedding, too */
     const char *prefix;           /* of all names in some files; NULL: none */
-    double theta;                 /* base of the rotary embedding of presets */
+    const struct adapter_names *adapters;
+    const char *layers; /* all linear layers of a block, as for --lora-targets */
+    double theta;       /* base of the rotary embedding of presets */
     /* published settings of training */
     int64_t length, warmup;
     double lr, weight_decay, beta2;

@@ -1,20 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The families of models, their presets, and what every model must fulfil: see config.h. */
 #include <string.h>
+#include "../common/adapters.h"
 #include "../common/say.h"
 #include "config.h"
 
 /* ---- families ------------------------------------------------------------------------------- */
 
+/* PEFT has the names of the whole model, from which GPT-2's files leave out "transformer.". */
+static const struct adapter_names gpt2_adapters = {
+    .prefix = "base_model.model.transformer.", .blocks = "h.", .part = "attn."};
+static const struct adapter_names llama_adapters = {
+    .prefix = "base_model.model.", .blocks = "model.layers.", .part = "self_attn."};
+static const struct adapter_names bert_adapters = {
+    .prefix = "base_model.model.", .blocks = "bert.encoder.layer.", .part = "attention."};
+
+#define LLAMA_LAYERS "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+
 static const struct lm_traits families[LM_FAMILIES] = {
-    [LM_GPT2] = {"gpt2", "GPT-2", false, false, "wte.weight", "lm_head.weight", "transformer.", 0,
-                 1024, 700, 6e-4, 0.1, 0.95},
+    [LM_GPT2] = {"gpt2", "GPT-2", false, false, "wte.weight", "lm_head.weight", "transformer.",
+                 &gpt2_adapters, "c_attn,c_proj,c_fc", 0, 1024, 700, 6e-4, 0.1, 0.95},
     [LM_LLAMA] = {"llama", "Llama", true, false, "model.embed_tokens.weight", "lm_head.weight",
-                  NULL, 5e5, 1024, 700, 6e-4, 0.1, 0.95},
+                  NULL, &llama_adapters, LLAMA_LAYERS, 5e5, 1024, 700, 6e-4, 0.1, 0.95},
     [LM_QWEN2] = {"qwen2", "Qwen 2.5", true, false, "model.embed_tokens.weight", "lm_head.weight",
-                  NULL, 1e6, 1024, 700, 6e-4, 0.1, 0.95},
+                  NULL, &llama_adapters, LLAMA_LAYERS, 1e6, 1024, 700, 6e-4, 0.1, 0.95},
     [LM_BERT] = {"bert", "BERT", false, true, "bert.embeddings.word_embeddings.weight",
-                 "cls.predictions.decoder.weight", NULL, 0, 512, 10000, 1e-4, 0.01, 0.999},
+                 "cls.predictions.decoder.weight", NULL, &bert_adapters, "query,key,value,dense", 0,
+                 512, 10000, 1e-4, 0.01, 0.999},
 };
 
 const struct lm_traits *lm_traits_of(enum lm_family family)

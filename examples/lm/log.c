@@ -31,5 +31,7 @@ void lm_describe(const void *run, FILE *f)
     json_put_int(f, "rows", r->data.rows);
     json_put_int(f, "length", o->length);
     json_put_int(f, "loss_chunk", o->loss_chunk);
+    json_put_int(f, "lora_rank", o->adapters.rank);
+    json_put_string(f, "frozen", o->adapters.frozen);
     json_put_float(f, "weight_decay", o->train.weight_decay, ", ");
 }

@@ -8,6 +8,7 @@
 #include "../common/compiled.h"
 #include "../common/trainer.h"
 #include "ckpt_dist.h"
+#include "ckpt_files.h"
 #include "run.h"
 
 const char say_program[] = "lm-train";
@@ -24,6 +25,7 @@ static void introduce(const void *run)
            (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
            (long long)c->vocabulary, r->options.dtype);
     say_print("%s\n", r->title);
+    adapters_introduce(&r->options.adapters);
     if (lm_traits(c)->masked)
         printf("masks: %lld of %lld tokens of a sample at most%s%s; [CLS] %ld, [SEP] %ld, [MASK] "
                "%ld\n",
@@ -57,15 +59,25 @@ static int check_pattern(const struct training_files *files, const char *option,
     return outputs_check_pattern(files, NULL, 0, option, pattern, inside);
 }
 
+/* The file that the library writes beside adapters. */
+static const char *adapter_beside(const struct lm_options *o, char path[4096])
+{
+    return o->adapters.rank ? adapter_config(&o->adapters, o->train.save, path) : NULL;
+}
+
 static int check_outputs(const void *run)
 {
     const struct lm_options *o = &((const struct lm_run *)run)->options;
     struct training_files files = lm_files(o);
+    char config[4096];
     const struct ckpt_path inputs[] = {
         {"--model", file_only(o->model), CKPT_PATH_INPUT, 0},
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
         {"--tokenizer", file_only(o->tokenizer), CKPT_PATH_INPUT, 0},
+        {"--adapter", file_only(o->adapter), CKPT_PATH_INPUT, 0},
+        {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
+        {"--lora-rank", adapter_beside(o, config), CKPT_PATH_FILE, 0},
     };
 
     return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs) ||
@@ -121,12 +133,24 @@ static int finish(void *run, bool trained)
             return -1;
         printf("validation loss %.4f\n", loss);
     }
+    if (o->adapters.merge && ckpt_save_params_merged(r->context, o->adapters.merge, NULL, NULL))
+        return say_fail("%s", ckpt_error(r->context));
+    if (o->adapters.merge)
+        say_print("weights with adapters: %s\n", o->adapters.merge);
     if (!o->to_hf || trained)
         return 0;
     if (lm_save_hf(r))
         return -1;
     say_print("weights: %s\n", o->to_hf);
     return 0;
+}
+
+static int note(void *run, struct resume_place *place)
+{
+    const struct adapter_run adapters = lm_adapters(run);
+
+    (void)place; /* the number of steps gives it */
+    return adapters_note(&adapters);
 }
 
 int main(int argc, char **argv)
@@ -145,6 +169,7 @@ int main(int argc, char **argv)
                               .program = &r.training,
                               .counted = "samples of the data",
                               .samples = &r.data.rows,
+                              .notes = note,
                               .describe = lm_describe,
                               .open_steps = lm_open_steps,
                               .close_steps = lm_close_steps,

@@ -22,7 +22,9 @@ static const char usage[] =
     "  lm-train --model gpt2-124M --dtype bf16 --data \"train_*.bin\" --micro-batch auto "
     "--vram 16G\n"
     "  lm-train --model bert-large --dtype bf16 --data books.txt --tokenizer vocab.txt "
-    "--whole-words --next-sentence --vram 8G\n";
+    "--whole-words --next-sentence --vram 8G\n"
+    "  lm-train --model Qwen2.5-7B --load Qwen2.5-7B --data text.txt --dtype bf16 --lora-rank 16 "
+    "--frozen nf4 --vram 12G --save adapter/adapter_model.safetensors\n";
 
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
@@ -43,10 +45,22 @@ static const struct ckpt_option table[] = {
     ROW("next-sentence", FLAG, next_sentence, NULL,
         "also predict whether the second part of a sample follows its first one, or is of another "
         "document"),
+    CKPT_OPTION_GROUP("Adapters"),
+    LORA_RANK_ROW("train only LoRA adapters of rank N (default: from --adapter or --resume, else "
+                  "train all weights)"),
+    LORA_ALPHA_ROW,
+    ROW("lora-targets", STRING, adapters.targets, "LIST",
+        "layers with adapters, joined by commas: the last parts of their names, or patterns "
+        "(default: from the file of adapters, else all linear layers of a block)"),
+    LM_ADAPTER_ROW,
+    ROW("frozen", STRING, adapters.frozen, "FORMAT",
+        "with --lora-rank, storage of the matrices of the blocks: model (as --dtype), int8 (8-bit "
+        "codes) or nf4 (4-bit codes) (default model)"),
+    LORA_MERGE_ROW,
     WEIGHTS_ROWS,
     ROW("save-hf", STRING, to_hf, "DIR",
         "write the weights in the format of Hugging Face, too, with config.json, the "
-        "tokenizer and generation_config.json"),
+        "tokenizer and generation_config.json; adapters are merged into them"),
     ROW("shard-size", SIZE, shard_size, "SIZE", "largest file of --save-hf (default 5G)"),
     BATCH_ROW("samples", ": the preset's"),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's",
@@ -189,8 +203,11 @@ static void fill_recipe(struct lm_options *o)
     if (r.length > o->config.positions)
         r.length = o->config.positions;
     option_take(&o->length, r.length, 0);
+    if (o->adapters.rank) /* few numbers are trained, and they begin as 0 */
+        r.lr = 2e-4, r.warmup = 0;
     training_preset(&o->train, r.batch, r.steps, r.warmup, r.lr);
-    o->train.weight_decay = o->train.weight_decay < 0 ? f->weight_decay : o->train.weight_decay;
+    if (o->train.weight_decay < 0)
+        o->train.weight_decay = o->adapters.rank ? 0 : f->weight_decay;
     o->train.beta2 = o->train.beta2 < 0 ? f->beta2 : o->train.beta2;
     if (!o->data && !tiny)
         o->data = "random";
@@ -269,13 +286,35 @@ static int check_masks(struct lm_options *o)
     return 0;
 }
 
+int lm_options_adapters(struct lm_options *o)
+{
+    struct adapter_options *a = &o->adapters;
+
+    if (o->adapter && !o->train.load && !o->train.state.from)
+        return say_fail("--adapter %s is for the weights that it was trained on: give --load FILE",
+                        o->adapter);
+    if (adapter_options_read(a, lm_traits(&o->config)->adapters, &o->train, o->adapter) ||
+        adapter_options_check(a, "model"))
+        return -1;
+    if (o->adapter && !a->file.n)
+        return say_fail("--adapter %s: %s", o->adapter,
+                        access(o->adapter, F_OK) ? "no such file or directory"
+                                                 : "there are no LoRA adapters in it");
+    if (a->rank && !a->file.n && a->alpha < 0)
+        a->alpha = (double)a->rank;
+    if (a->rank && !a->targets && !a->file.n)
+        a->targets = lm_traits(&o->config)->layers;
+    return 0;
+}
+
 /* Positions beyond those of the model would be read without an error where they are rotary. */
 static int check(struct lm_options *o)
 {
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
-    if (check_masks(o))
+    if (check_masks(o) ||
+        adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))
         return -1;
     if (o->validation_every && !o->validation)
         return say_fail("--val-every needs --val FILES");
@@ -309,7 +348,7 @@ int lm_options_check(void *options)
 
     if (lm_recover(o) ||
         dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
-        lm_options_config(o) || lm_options_generation(o))
+        lm_options_config(o) || lm_options_generation(o) || lm_options_adapters(o))
         return -1;
     fill_recipe(o);
     if (check(o))

@@ -3,6 +3,7 @@
 #ifndef LM_OPTIONS_H
 #define LM_OPTIONS_H
 
+#include "../common/adapters.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
 #include "config.h"
@@ -21,6 +22,9 @@ struct lm_options {
     bool in_order;
     double mask_share; /* of the tokens of a masked model; 0: not given */
     bool whole_words, next_sentence;
+    /* adapters */
+    struct adapter_options adapters;
+    const char *adapter; /* the file that they begin from; NULL: new ones, or a state's */
     /* training */
     struct training_options train;
     const char *to_hf;
@@ -40,10 +44,10 @@ struct lm_options {
 /* Defaults that both programs share. */
 #define LM_OPTIONS_INIT                                                                            \
     {                                                                                              \
-        .model = "tiny", .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = -1},            \
-        .validation_batches = 8, .shard_size = (int64_t)5 << 30, .samples = 1,                     \
-        .sample_tokens = 100, .prompt = "\n", .choice = {-1, -1, -1, -1},                          \
-        .library = CKPT_OPTIONS_INIT                                                               \
+        .model = "tiny", .adapters = {ADAPTER_DEFAULTS("model", "peft")},                          \
+        .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = -1}, .validation_batches = 8,    \
+        .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
+        .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT                                   \
     }
 
 /* Option rows of the model, for both programs. */
@@ -62,6 +66,9 @@ struct lm_options {
               "preset's)",                                                                         \
               2, 1 << 24),                                                                         \
         DTYPE_ROW
+#define LM_ADAPTER_ROW                                                                             \
+    ROW("adapter", STRING, adapter, "FILE",                                                        \
+        "LoRA adapters of the weights: a file, or a directory of PEFT (default: none)")
 #define LM_TEXT_ROWS                                                                               \
     ROW("tokenizer", STRING, tokenizer, "FILE",                                                    \
         "tokenizer.json, vocab.json next to a merges.txt, vocab.txt of BERT, or a directory with " \
@@ -101,6 +108,8 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv);
 /* Fills in the configuration: the named model with the sizes that options change.  Returns 0, or -1
  * after an error message. */
 int lm_options_config(struct lm_options *o);
+/* Reads the adapters that the options name.  Returns 0, or -1 after an error message. */
+int lm_options_adapters(struct lm_options *o);
 /* Fills in how text is generated, and which tokens end it: what the command line leaves open, from
  * generation_config.json of --load or --model.  Returns 0, or -1 after an error message. */
 int lm_options_generation(struct lm_options *o);

@@ -40,7 +40,11 @@ void lm_close(void *run);
 /* Opens the data that the options name.  Returns 0, or -1 after an error message. */
 int lm_data_open(void *run);
 
-/* Makes the model and loads its weights, if any.  Returns 0, or -1 after an error message. */
+/* The adapters of a run. */
+struct adapter_run lm_adapters(struct lm_run *r);
+
+/* Makes the model with its adapters, if any, and loads the weights of both.  Returns 0, or -1 after
+ * an error message. */
 int lm_make_model(void *run);
 
 /* Compiles all programs before the first step, so that a program that does not fit fails at once.

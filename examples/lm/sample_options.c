@@ -19,6 +19,7 @@ static const struct ckpt_option table[] = {
         "weights (safetensors), or a Hugging Face model directory, whose config.json replaces "
         "--model"),
     PARTIAL_ROW(train.partial),
+    LM_ADAPTER_ROW,
     LM_MODEL_ROWS,
     CKPT_OPTION_GROUP("Text"),
     LM_TEXT_ROWS,
@@ -60,5 +61,8 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
         return rc;
     if (!o->model)
         o->model = lm_is_directory(o->train.load) ? o->train.load : "tiny";
-    return lm_recover(o) || lm_options_config(o) || lm_options_generation(o) || check(o) ? -1 : 0;
+    return lm_recover(o) || lm_options_config(o) || lm_options_generation(o) || check(o) ||
+                   lm_options_adapters(o)
+               ? -1
+               : 0;
 }

@@ -4,16 +4,42 @@
 #include "../common/trainer.h"
 #include "run.h"
 
+struct adapter_run lm_adapters(struct lm_run *r)
+{
+    struct lm_options *o = &r->options;
+
+    return (struct adapter_run){.context = r->context,
+                                .options = &o->adapters,
+                                .names = lm_traits(&o->config)->adapters,
+                                .model = lm_traits(&o->config)->title,
+                                .trains = o->train.steps > 0};
+}
+
+/* Before a load, so that the host holds frozen weights only in codes. */
+static int add_adapters(const struct adapter_run *r)
+{
+    char blocks[64];
+
+    snprintf(blocks, sizeof blocks, "%s*.weight", r->names->blocks);
+    return adapters_add(r) || adapters_code(r, "model", blocks) ? -1 : 0;
+}
+
 int lm_make_model(void *run)
 {
     struct lm_run *r = run;
     const struct lm_options *o = &r->options;
     enum ckpt_dtype dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
 
+    const struct adapter_run adapters = lm_adapters(r);
+
     if (lm_create(&r->model, r->context, &o->config, dtype, o->next_sentence))
         return say_fail("no memory for %lld layers", (long long)o->config.layers);
+    if (o->adapters.rank && add_adapters(&adapters))
+        return -1;
     r->trainable = trainer_count(r->context);
-    return o->train.load ? lm_load(&r->model, r->context, o->train.load, o->train.partial) : 0;
+    if (o->train.load && lm_load(&r->model, r->context, o->train.load, o->train.partial))
+        return -1;
+    return o->adapters.file.n && !o->adapters.file.is_state && adapters_load(&adapters) ? -1 : 0;
 }
 
 void lm_close(void *run)
@@ -24,4 +50,5 @@ void lm_close(void *run)
     dataset_close(&r->data);
     dataset_close(&r->validation);
     tokenizer_close(&r->tokenizer);
+    adapter_file_close(&r->options.adapters.file);
 }

@@ -76,6 +76,8 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
     ckpt_optimizer *all = optimizer_make(r->context, o->train.optimizer, &s);
     const ckpt_tensor tables[] = {r->model.tokens.weight, r->model.places.weight, r->model.head,
                                   r->model.segments, r->model.pairs.weight};
+    if (o->adapters.rank) /* they are matrices, and nothing else is trained */
+        return all;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         optimizer_keep_adamw(r->context, all, o->train.optimizer, tables[i]);
     ckpt_optimizer_group(all, "*", &rest);
@@ -300,6 +302,7 @@ int lm_open_steps(void *run, struct training *t)
         t->look[0] = (struct training_look){report_validation, o->validation_every, true};
     t->look[1] = (struct training_look){report_text, o->sample_every, o->sample_every};
     t->write_directory = write_directory;
+    t->saves = o->adapters.rank ? ckpt_lora_only : NULL;
     t->saves_user = run;
     t->user = run;
     return open_batch(run);

@@ -43,6 +43,8 @@ static void report(void *user, const char *what, const char *name)
 {
     struct load *l = user;
 
+    if (*what == 'm' && ckpt_lora_only(NULL, name))
+        return; /* adapters have their own files */
     if (*what == 'm')
         names_add(&l->missing, name);
     else if (!is_made_here(l->model, name))
@@ -158,12 +160,23 @@ static struct ckpt_param_info info_at(const ckpt *c, int i)
     return info;
 }
 
+/* The parameters that are saved: adapters, which are the last, are merged into them. */
+static int count_saved(const ckpt *c)
+{
+    int n = ckpt_param_count(c);
+
+    while (n && ckpt_lora_only(NULL, info_at(c, n - 1).name))
+        n--;
+    return n;
+}
+
 /* As many parameters as fit in `most` bytes of fp32, and at least one. */
 static struct part next_part(ckpt *c, int first, int64_t most)
 {
+    const int all = count_saved(c);
     struct part p = {c, first, 0, 0};
 
-    for (int i = first; i < ckpt_param_count(c); i++) {
+    for (int i = first; i < all; i++) {
         int64_t bytes = info_at(c, i).numel * 4;
         if (p.n && p.bytes + bytes > most)
             break;
@@ -187,7 +200,7 @@ static int count_parts(ckpt *c, int64_t most)
 {
     int n = 0;
 
-    for (int at = 0; at < ckpt_param_count(c); n++)
+    for (int at = 0, all = count_saved(c); at < all; n++)
         at += next_part(c, at, most).n;
     return n;
 }
@@ -256,7 +269,9 @@ static int save_part(struct part *p, const struct directory *d, int i, json_t *m
     part_name(name, d, i);
     if (path_in(path, d, name, ".new"))
         return -1;
-    if (ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
+    if (d->options->adapters.rank
+            ? ckpt_save_params_merged(p->context, path, is_in_part, p)
+            : ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
         return say_fail("%s", ckpt_error(p->context));
     for (int k = 0; k < p->n; k++)
         json_make_set(map, info_at(p->context, p->first + k).name, json_string(name), &failed);

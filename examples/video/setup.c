@@ -90,6 +90,7 @@ int video_make_model(struct video_run *r)
 {
     const struct video_options *o = &r->options;
     const struct adapter_run adapters = video_adapters(r);
+    const bool introduced = o->adapters.file.matched; /* of a run with two contexts */
     struct video_net *net = &r->options.net;
 
     net->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
@@ -100,6 +101,8 @@ int video_make_model(struct video_run *r)
     if (o->adapters.rank && (adapters_add(&adapters) ||
                              adapters_code(&adapters, "bf16", "transformer_blocks.*.weight")))
         return -1;
+    if (!introduced)
+        adapters_introduce(&o->adapters);
     if (!o->library.plan_only && load_model(r))
         return -1;
     if (o->adapters.file.n && !o->adapters.file.is_state && !o->library.plan_only &&

@@ -99,7 +99,7 @@ static int layers_find(struct layers *l, const struct save_item *items, int n)
 
 static bool is_peft(const struct layers *l)
 {
-    return !strcmp(l->prefix, ADAPTERS_PEFT);
+    return !strncmp(l->prefix, ADAPTERS_PEFT, strlen(ADAPTERS_PEFT));
 }
 
 /* ---- settings ------------------------------------------------------------------------------- */
