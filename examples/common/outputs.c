@@ -12,7 +12,7 @@
 #include "outputs.h"
 #include "say.h"
 
-enum { MOST = 32 };
+enum { MOST = 48 };
 
 struct asked {
     const char *option, *path;

@@ -9,54 +9,96 @@
 #include "ckpt_tools.h"
 #include "images.h"
 
-int video_batch_open(struct video_batch *b, struct video_run *r)
+/* ---- memory -------------------------------------------------------------------------------- */
+
+struct room {
+    int64_t samples, z, frames; /* samples, values of z, frames of this rank */
+};
+
+static int64_t larger(int64_t room, int64_t n)
+{
+    return room > n ? room : n;
+}
+
+static struct room room_of(const struct video_data *d, const struct video_shape *shapes, int n)
+{
+    struct room room = {0};
+
+    for (int i = 0; i < n; i++) {
+        const struct video_shape *s = &shapes[i];
+        room.samples = larger(room.samples, s->batch);
+        room.z = larger(room.z, s->batch * video_data_z(d, s));
+        room.frames = larger(room.frames, s->batch * s->geometry.frames);
+    }
+    return room;
+}
+
+static bool has_image(const struct video_data *d)
+{
+    return d->sizes && d->sizes->has_image;
+}
+
+int video_batch_open(struct video_batch *b, struct video_run *r, const struct video_shape *shapes,
+                     int n_shapes)
 {
     const struct video_data *d = &r->data;
-    int64_t batch = r->options.train.batch, all = r->options.train.samples,
-            z = video_data_z(d, d->shapes.shape), y = video_data_y(d);
-    bool has_image = d->sizes->has_image;
+    const struct room room = room_of(d, shapes, n_shapes);
+    int64_t n = room.samples, ranks = ckpt_ranks(r->context), all = n * ranks;
+    int64_t y = video_data_y(d);
 
     *b = (struct video_batch){.run = r};
     if (sample_order_open(&b->order, d->shapes.rows, (uint64_t)r->options.library.seed,
                           r->options.keep_order || d->whole))
         return -1;
-    b->z = MEMORY_FOR(sizeof *b->z, batch, z);
-    b->y = MEMORY_FOR(sizeof *b->y, batch, y);
-    b->y_bf16 = MEMORY_FOR(sizeof *b->y_bf16, batch, y);
-    b->image = has_image ? MEMORY_FOR(sizeof *b->image, batch, video_data_image(d)) : NULL;
-    b->eps = d->eps ? MEMORY_FOR(sizeof *b->eps, batch, z) : NULL;
+    b->z = MEMORY_FOR(sizeof *b->z, room.z);
+    b->y = MEMORY_FOR(sizeof *b->y, n, y);
+    b->y_bf16 = MEMORY_FOR(sizeof *b->y_bf16, n, y);
+    b->image = has_image(d) ? MEMORY_FOR(sizeof *b->image, n, video_data_image(d)) : NULL;
+    b->eps = d->eps ? MEMORY_FOR(sizeof *b->eps, room.z) : NULL;
     b->t = MEMORY_FOR(sizeof *b->t, all);
+    b->u = MEMORY_FOR(sizeof *b->u, all);
     b->drop = MEMORY_FOR(sizeof *b->drop, all);
     b->unseen = MEMORY_FOR(sizeof *b->unseen, all);
-    b->signal = MEMORY_FOR(sizeof *b->signal, batch);
-    b->noise = MEMORY_FOR(sizeof *b->noise, batch);
-    if (b->z && b->y && b->y_bf16 && (b->image || !has_image) && (b->eps || !d->eps) && b->t &&
-        b->drop && b->unseen && b->signal && b->noise)
+    b->null = calloc((size_t)all, sizeof *b->null);
+    b->signal = MEMORY_FOR(sizeof *b->signal, n);
+    b->noise = MEMORY_FOR(sizeof *b->noise, n);
+    b->fps = MEMORY_FOR(sizeof *b->fps, n);
+    b->mask = MEMORY_FOR(sizeof *b->mask, n, d->tokens);
+    b->x_mask = MEMORY_FOR(sizeof *b->x_mask, room.frames, ranks);
+    if (b->z && b->y && b->y_bf16 && (b->image || !has_image(d)) && (b->eps || !d->eps) && b->t &&
+        b->u && b->drop && b->unseen && b->null && b->signal && b->noise && b->fps && b->mask &&
+        b->x_mask)
         return 0;
-    return say_fail("no memory for a batch of %lld samples", (long long)batch);
+    return say_fail("no memory for a batch of %lld samples", (long long)n);
 }
 
 void video_batch_close(struct video_batch *b)
 {
+    void *all[] = {b->z,      b->y,    b->y_bf16, b->image, b->eps, b->t,    b->u,     b->drop,
+                   b->unseen, b->null, b->signal, b->noise, b->fps, b->mask, b->x_mask};
+
     sample_order_close(&b->order);
-    free(b->z);
-    free(b->y);
-    free(b->y_bf16);
-    free(b->image);
-    free(b->eps);
-    free(b->t);
-    free(b->drop);
-    free(b->unseen);
-    free(b->signal);
-    free(b->noise);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    *b = (struct video_batch){.run = NULL};
 }
+
+void video_batch_begin(struct video_batch *b, const struct video_shape *s)
+{
+    b->shape = s;
+    b->size = s->batch;
+    b->all = s->batch * ckpt_ranks(b->run->context);
+    b->first = s->batch * ckpt_rank(b->run->context);
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
 
 /* Draws the random numbers of a step for all ranks together, so they do not depend on the number of
  * ranks. */
 static void draw(struct video_batch *b, int64_t step)
 {
     uint64_t seed = (uint64_t)b->run->options.library.seed;
-    int64_t all = b->run->options.train.samples;
+    int64_t all = b->all;
 
     b->run->options.net.model->draw_times(seed, step, all, b->t);
     ckpt_fill_uniform(seed, (uint64_t)step, VIDEO_STREAM_DROP, b->drop, all);
@@ -105,49 +147,50 @@ static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t samp
 
 int video_batch_fill(struct video_batch *b, int64_t step)
 {
-    const struct video_run *r = b->run;
-    int64_t batch = r->options.train.batch, first = batch * ckpt_rank(r->context);
-
+    video_batch_begin(b, b->run->data.shapes.shape);
     draw(b, step);
-    for (int64_t i = 0; i < batch; i++) {
-        int64_t sample = step * r->options.train.samples + first + i;
-        if (fill_sample(b, i, first + i, sample))
+    for (int64_t i = 0; i < b->size; i++)
+        if (fill_sample(b, i, b->first + i, step * b->all + b->first + i))
             return -1;
-    }
     return 0;
 }
 
 /* Does not change the random draws of the training. */
 int video_batch_fill_row(struct video_batch *b, int64_t row)
 {
-    int64_t n = ckpt_rank(b->run->context);
-
-    b->drop[n] = b->unseen[n] = 1;
-    return fill_sample(b, 0, n, row);
+    video_batch_begin(b, b->run->data.shapes.shape);
+    b->drop[b->first] = b->unseen[b->first] = 1;
+    return fill_sample(b, 0, b->first, row);
 }
 
-int video_batch_feed(const struct video_batch *b)
+/* ---- feeding ------------------------------------------------------------------------------- */
+
+int video_batch_feed(const struct video_batch *b, ckpt_program *p, bool trains)
 {
-    const struct video_run *r = b->run;
-    const struct video_data *d = &r->data;
-    int64_t n = r->options.train.batch, y = n * video_data_y(d),
-            z = n * video_data_z(d, d->shapes.shape) * 4;
-    const float *t = b->t + n * ckpt_rank(r->context);
-    ckpt_program *p = r->training;
+    const struct video_data *d = &b->run->data;
+    int64_t n = b->size, y = n * video_data_y(d), z = n * video_data_z(d, b->shape) * 4;
     int rc = ckpt_feed(p, "z", b->z, z);
 
     if (!rc)
-        rc = r->options.net.dtype == CKPT_BF16 ? ckpt_feed(p, "y", b->y_bf16, y * 2)
-                                               : ckpt_feed(p, "y", b->y, y * 4);
+        rc = b->run->options.net.dtype == CKPT_BF16 ? ckpt_feed(p, "y", b->y_bf16, y * 2)
+                                                    : ckpt_feed(p, "y", b->y, y * 4);
     if (!rc)
-        rc = ckpt_feed(p, "t", t, n * 4);
+        rc = ckpt_feed(p, "t", b->t + b->first, n * 4);
+    if (!rc && trains && b->eps)
+        rc = ckpt_feed(p, "eps", b->eps, z);
+    return rc;
+}
+
+int video_batch_feed_training(const struct video_batch *b, ckpt_program *p)
+{
+    int64_t n = b->size;
+    int rc = video_batch_feed(b, p, true);
+
     if (!rc)
         rc = ckpt_feed(p, "signal", b->signal, n * 4);
     if (!rc)
         rc = ckpt_feed(p, "noise", b->noise, n * 4);
-    if (!rc && b->eps)
-        rc = ckpt_feed(p, "eps", b->eps, z);
     if (!rc && b->image)
-        rc = ckpt_feed(p, "image", b->image, n * video_data_image(d) * 4);
+        rc = ckpt_feed(p, "image", b->image, n * video_data_image(&b->run->data) * 4);
     return rc;
 }

@@ -99,7 +99,7 @@ static int open_features(struct video_data *d, const char *path)
 
 /* ---- all sources --------------------------------------------------------------------------- */
 
-int video_data_open(struct video_data *d, const struct video_options *o)
+int video_data_open(struct video_data *d, struct video_options *o)
 {
     int rc;
 
@@ -117,6 +117,7 @@ int video_data_open(struct video_data *d, const struct video_options *o)
     else
         rc = video_cache_open(d, o);
     d->tokens = d->shapes.shape->geometry.tokens;
+    d->shapes.shape->batch = o->train.batch;
     return rc ? -1 : o->net.model->check(&o->net, &d->shapes.shape->geometry);
 }
 

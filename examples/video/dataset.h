@@ -65,7 +65,7 @@ int64_t video_data_image(const struct video_data *d);
 
 /* Opens the data that the options name; seed selects the noise.  Returns 0, or -1 after an error
  * message. */
-int video_data_open(struct video_data *d, const struct video_options *o);
+int video_data_open(struct video_data *d, struct video_options *o);
 void video_data_close(struct video_data *d);
 
 /* The number of lines in the list, and the line of a row. */

@@ -15,6 +15,7 @@
 #include "../text/reader.h"
 #include "../common/adapters.h"
 #include "autoencoder.h"
+#include "ckpt_optim.h"
 
 enum { VIDEO_FACTOR = 8 /* pixels along the side of a latent, in all models */ };
 
@@ -73,6 +74,12 @@ struct video_drawing {
     int64_t steps;
 };
 
+struct video_batch;
+struct video_data;
+struct video_options;
+struct video_run;
+struct video_shape;
+
 /* Functions that return int return 0, or -1 after an error message, where nothing else is said. */
 struct video_model {
     const char *published; /* its name in messages and the texts of --help */
@@ -111,6 +118,17 @@ struct video_model {
     int (*check_steps)(const struct video_net *n, int64_t steps);
     struct video_step (*step)(const struct video_net *n, const struct video_drawing *d, int64_t i);
     double (*guidance)(const struct video_net *n, const struct video_drawing *d, int64_t i);
+
+    /* The family's data and batches (video_data_open and so on), or the model's own. */
+    int (*data)(struct video_data *d, struct video_options *o);
+    int (*compile_loss)(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
+                        const char *what);
+    /* Fills a batch of one sample with a row of the data, the same on all ranks, with nothing
+     * dropped; feeds it to a training program, and returns a code of the library. */
+    int (*fill_row)(struct video_batch *b, int64_t row);
+    int (*feed)(const struct video_batch *b, ckpt_program *p);
+    uint64_t noise_of_validation; /* its random stream */
+    bool whole_times;             /* timesteps are whole numbers */
 };
 
 /* Checks that the frames, rows and columns of a video (0: any) make whole latents.  Returns 0, or

@@ -210,8 +210,9 @@ static void fill_defaults(struct video_options *o)
 
 struct training_files video_training_files(const struct video_options *o)
 {
-    return (struct training_files){
-        .library = &o->library, .train = &o->train, .out = o->library.plan_only ? NULL : o->out};
+    return (struct training_files){.library = &o->library,
+                                   .train = &o->train,
+                                   .out = o->library.plan_only || !o->sample_steps ? NULL : o->out};
 }
 
 struct option_reading video_options_reading(struct video_options *o, const struct video_model *m)

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "../common/names.h"
+#include "../common/outputs.h"
 #include "../common/say.h"
 #include "../common/trainer.h"
 #include "ckpt_files.h"
@@ -110,4 +111,60 @@ int video_make_model(struct video_run *r)
         return -1;
     r->trainable = trainer_count(r->context);
     return 0;
+}
+
+/* ---- callbacks ----------------------------------------------------------------------------- */
+
+int video_check_outputs(const void *run)
+{
+    const struct video_options *o = &((const struct video_run *)run)->options;
+    const struct adapter_options *a = &o->adapters;
+    struct training_files files = video_training_files(o);
+    bool stores_text = o->video_dir && o->text_encoder; /* of the captions of its videos */
+    char config[4096];
+    const struct ckpt_path more[] = {
+        {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--videos", o->videos, CKPT_PATH_INPUT, 0},
+        {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
+        {"--csv", o->csv, CKPT_PATH_INPUT, 0},
+        {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
+        {"--video-dir", o->video_dir, CKPT_PATH_INPUT, 0},
+        {"--cache", o->cache, CKPT_PATH_INPUT, 0},
+        {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
+        {"--vae", o->vae, CKPT_PATH_INPUT, 0},
+        {"--text", stores_text ? NULL : o->text, CKPT_PATH_INPUT, 0},
+        {"--text", stores_text && !o->library.plan_only ? o->text : NULL, CKPT_PATH_DIRECTORY, 0},
+        {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
+        {"--lora-merge", a->merge, CKPT_PATH_FILE, 0},
+        {"--lora-format", a->format ? adapter_config(a, o->train.save, config) : NULL,
+         CKPT_PATH_FILE, 0},
+        {"--sample-text", o->sample_text, CKPT_PATH_INPUT, 0},
+        {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
+        {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
+        {"--negative", o->negative, CKPT_PATH_INPUT, 0},
+        {"--images", o->images, CKPT_PATH_INPUT, 0},
+        {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
+    };
+
+    return outputs_check(&files, more, sizeof more / sizeof *more);
+}
+
+int video_facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
+{
+    const struct video_data *d = &((const struct video_run *)run)->data;
+    const struct video_shapes *s = &d->shapes;
+    size_t rows = (size_t)s->rows, texts = d->y ? (size_t)d->text_rows : 0;
+    const struct ckpt_fact all[] = {
+        {"number of clips", &s->rows, sizeof s->rows},
+        {"shape of the latents", &s->shape->geometry, sizeof s->shape->geometry},
+        {"data", d->z, d->z ? rows * (size_t)video_data_z(d, s->shape) * sizeof *d->z : 0},
+        {"sizes of the clips", s->size, s->size ? rows * sizeof *s->size : 0},
+        {"text", d->y, texts * (size_t)video_data_y(d) * sizeof *d->y},
+        {"captions", &d->texts.sum, sizeof d->texts.sum},
+        {"text mask", d->mask, texts * (size_t)d->tokens * sizeof *d->mask},
+        {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
+    };
+
+    memcpy(fact, all, sizeof all);
+    return sizeof all / sizeof *all;
 }

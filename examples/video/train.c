@@ -49,10 +49,12 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, target, CKPT_NONE);
 }
 
-int video_compile_loss(struct video_run *r, const ckpt_optimizer *optimizer, const char *what)
+int video_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
+                       const char *what)
 {
-    int rc = ckpt_compile(r->context, record, r, optimizer, r->options.train.batch, &r->training);
-    return compiled(r->context, rc, r->training, what);
+    int rc = ckpt_compile(r->context, record, r, optimizer, s->batch, &s->training);
+    r->training = s->training;
+    return compiled(r->context, rc, s->training, what);
 }
 
 int video_compile(struct video_run *r)
@@ -60,7 +62,8 @@ int video_compile(struct video_run *r)
     const struct video_options *o = &r->options;
     struct ckpt_adamw s = training_adamw(&o->train);
 
-    return video_compile_loss(r, optimizer_make(r->context, o->train.optimizer, &s), "");
+    return video_compile_loss(r, r->data.shapes.shape,
+                              optimizer_make(r->context, o->train.optimizer, &s), "");
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -71,7 +74,7 @@ static int feed(struct training *t, int64_t step)
 
     if (video_batch_fill(b, step))
         return -1;
-    return video_batch_feed(b) ? say_fail("%s", ckpt_error(t->context)) : 0;
+    return video_batch_feed_training(b, t->only) ? say_fail("%s", ckpt_error(t->context)) : 0;
 }
 
 static int end(struct training *t, int64_t step)
@@ -105,7 +108,7 @@ int video_open_steps(void *run, struct training *t)
     t->look[0] = (struct training_look){video_validate, o->validation.every, o->validation.file};
     t->look[1] = (struct training_look){video_watch_draw, o->sample_every, r->watch->draws};
     t->user = b;
-    return video_batch_open(b, r);
+    return video_batch_open(b, r, r->data.shapes.shape, 1);
 }
 
 void video_close_steps(void *user)

@@ -34,29 +34,6 @@ static void introduce(const void *run)
                (long long)(r->data.missing + r->data.shapes.rows));
 }
 
-static int check_outputs(const void *run)
-{
-    const struct video_options *o = &((const struct video_run *)run)->options;
-    struct training_files files = video_training_files(o);
-    char config[4096];
-    const struct ckpt_path more[] = {
-        {"--features", o->features, CKPT_PATH_INPUT, 0},
-        {"--videos", o->videos, CKPT_PATH_INPUT, 0},
-        {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
-        {"--csv", o->csv, CKPT_PATH_INPUT, 0},
-        {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
-        {"--lora-format", adapter_config(&o->adapters, o->train.save, config), CKPT_PATH_FILE, 0},
-        {"--sample-text", o->sample_text, CKPT_PATH_INPUT, 0},
-        {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
-        {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
-        {"--negative", o->negative, CKPT_PATH_INPUT, 0},
-        {"--images", o->images, CKPT_PATH_INPUT, 0},
-        {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
-    };
-
-    return outputs_check(&files, more, sizeof more / sizeof *more);
-}
-
 /* Encodes the prompts of samples with a context of its own. */
 static int encode_prompts(void *run)
 {
@@ -70,16 +47,6 @@ static int open_data(void *run)
     struct video_run *r = run;
 
     return video_data_open(&r->data, &r->options);
-}
-
-static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
-{
-    const struct video_data *d = &((const struct video_run *)run)->data;
-
-    fact[0] = (struct ckpt_fact){"number of samples", &d->shapes.rows, sizeof d->shapes.rows};
-    fact[1] = (struct ckpt_fact){"shape of the latents", &d->shapes.shape->geometry,
-                                 sizeof d->shapes.shape->geometry};
-    return 2;
 }
 
 static int make_model(void *run)
@@ -162,10 +129,10 @@ int video_train(const struct video_model *m, int argc, char **argv)
     const struct trainer t = {TRAINER_RUN(r),
                               .reading = video_options_reading(&r.options, m),
                               .check = video_options_check,
-                              .outputs = check_outputs,
+                              .outputs = video_check_outputs,
                               .before = encode_prompts,
                               .data = open_data,
-                              .facts = facts,
+                              .facts = video_facts,
                               .model = make_model,
                               .introduce = introduce,
                               .parameters = parameters,

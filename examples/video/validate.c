@@ -8,11 +8,13 @@
 static int measure_clip(struct validation *common, int64_t row, double *sum)
 {
     struct video_validation *v = common->user;
+    const struct video_model *m = v->run.options.net.model;
+    ckpt_program *p = v->run.data.shapes.shape->training;
     float loss;
 
-    if (video_batch_fill_row(&v->batch, row))
+    if (m->fill_row(&v->batch, row))
         return -1;
-    if (video_batch_feed(&v->batch) || ckpt_step(v->run.training, &loss))
+    if (m->feed(&v->batch, p) || ckpt_step(p, &loss))
         return say_fail("validation: %s", ckpt_error(v->run.context));
     *sum += loss;
     return 0;
@@ -27,7 +29,7 @@ static void set_options(struct video_options *o, int ranks)
 
     o->features = cached ? NULL : o->validation.file;
     o->cache = cached ? o->validation.file : NULL;
-    o->data = o->csv = o->images = NULL;
+    o->data = o->csv = o->images = o->buckets = o->video = o->video_dir = NULL;
     o->text_drop = o->image_drop = 0;
     o->keep_order = true;
     o->train.batch = 1;
@@ -35,9 +37,20 @@ static void set_options(struct video_options *o, int ranks)
     o->train.dump = NULL;
 }
 
+/* Every frame is noised to its level. */
+static void drop_draws(struct video_data *d, const char *path)
+{
+    if (d->t || d->eps || d->x_mask)
+        say_note("--val %s: its times%s noise%s are not used", path, d->x_mask ? "," : " and",
+                 d->x_mask ? " and frame masks" : "");
+    free(d->x_mask);
+    d->x_mask = NULL;
+}
+
 /* Opens a separate run for the recorder and the batches, with clips, times and noise of a file. */
 int video_validation_open(struct video_validation *v, const struct video_run *r)
 {
+    const struct video_model *m = r->options.net.model;
     struct video_data *d = &v->run.data;
 
     if (!r->options.validation.file)
@@ -45,17 +58,17 @@ int video_validation_open(struct video_validation *v, const struct video_run *r)
     v->run.options = r->options;
     v->run.context = r->context;
     v->run.images = &v->none;
+    v->run.stdit = r->stdit;
     set_options(&v->run.options, ckpt_ranks(r->context));
-    if (video_data_open(d, &v->run.options))
+    if (m->data(d, &v->run.options))
         return -1;
-    if (d->t || d->eps)
-        say_note("--val %s: its times and noise are not used", r->options.validation.file);
+    drop_draws(d, r->options.validation.file);
     v->common = (struct validation){.context = r->context,
                                     .rows = d->shapes.rows,
                                     .average = r->options.validation.average,
-                                    .whole = true,
+                                    .whole = m->whole_times,
                                     .seed = (uint64_t)r->options.library.seed,
-                                    .stream = VIDEO_STREAM_VALID,
+                                    .stream = m->noise_of_validation,
                                     .values = video_data_z(d, d->shapes.shape),
                                     .measure = measure_clip,
                                     .user = v};
@@ -67,8 +80,10 @@ int video_validation_compile(struct video_validation *v, struct video_run *r)
     if (!r->options.validation.file)
         return 0;
     v->run.options.net = r->options.net; /* with its parameters */
+    v->run.context = r->context;
     v->common.log = &r->log;
-    return video_compile_loss(&v->run, NULL, "validation: ");
+    return r->options.net.model->compile_loss(&v->run, v->run.data.shapes.shape, NULL,
+                                              "validation: ");
 }
 
 void video_validation_close(struct video_validation *v)
@@ -79,7 +94,7 @@ void video_validation_close(struct video_validation *v)
 int video_validate(void *run, int64_t step)
 {
     struct video_validation *v = ((struct video_run *)run)->validation;
-    int rc = video_batch_open(&v->batch, &v->run);
+    int rc = video_batch_open(&v->batch, &v->run, v->run.data.shapes.shape, 1);
     rc = rc ? rc : validation_run(&v->common, step);
     video_batch_close(&v->batch);
     return rc;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../common/say.h"
+#include "../batch.h"
 #include "model.h"
 #include "schedule.h"
 #include "vae.h"
@@ -214,4 +215,10 @@ const struct video_model cogvideo_model = {
     .check_steps = check_steps,
     .step = step,
     .guidance = guidance,
+    .data = video_data_open,
+    .compile_loss = video_compile_loss,
+    .fill_row = video_batch_fill_row,
+    .feed = video_batch_feed_training,
+    .noise_of_validation = VIDEO_STREAM_VALID,
+    .whole_times = true,
 };

@@ -11,7 +11,7 @@
 static int next(void *user, struct loader_clip *c)
 {
     struct stdit_ahead *a = user;
-    const struct stdit_run *r = a->run;
+    const struct video_run *r = a->run;
 
     if (!a->turn.shape || a->taken == a->turn.shape->batch) {
         if (a->step >= r->options.train.steps)
@@ -83,7 +83,7 @@ static struct loader_need need_of(const struct video_data *d)
     return n;
 }
 
-int stdit_ahead_plan(const struct stdit_run *r)
+int stdit_ahead_plan(const struct video_run *r)
 {
     struct loader_need need = need_of(&r->data);
 
@@ -93,7 +93,7 @@ int stdit_ahead_plan(const struct stdit_run *r)
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* Skips to the current place in the turns of the run. */
-static int go_to(struct stdit_ahead *a, struct stdit_run *r)
+static int go_to(struct stdit_ahead *a, struct video_run *r)
 {
     const char *place;
 
@@ -107,7 +107,7 @@ static int go_to(struct stdit_ahead *a, struct stdit_run *r)
                  : say_fail("no memory for the place in the buckets");
 }
 
-int stdit_ahead_open(struct stdit_ahead *a, struct stdit_run *r)
+int stdit_ahead_open(struct stdit_ahead *a, struct video_run *r)
 {
     *a = (struct stdit_ahead){.run = r, .step = r->first};
     if (!r->options.video_dir)

@@ -2,9 +2,9 @@
 /* The machine-readable log: JSON lines, the first with the configuration. */
 #include "run.h"
 
-static void put_model(FILE *f, const struct stdit_run *r)
+static void put_model(FILE *f, const struct video_run *r)
 {
-    const struct stdit_config *m = &r->model.config;
+    const struct stdit_config *m = &r->stdit->config;
     const struct video_geometry *g = &r->data.shapes.shape->geometry;
 
     json_put_int(f, "hidden", m->hidden);
@@ -22,7 +22,7 @@ static void put_model(FILE *f, const struct stdit_run *r)
 
 void stdit_describe(const void *run, FILE *f)
 {
-    const struct stdit_run *r = run;
+    const struct video_run *r = run;
     const struct video_options *o = &r->options;
 
     json_put_string(f, "model", o->model);

@@ -16,8 +16,8 @@ const char say_program[] = "stdit-train";
 
 static void introduce(const void *run)
 {
-    const struct stdit_run *r = run;
-    const struct stdit_config *c = &r->model.config;
+    const struct video_run *r = run;
+    const struct stdit_config *c = &r->stdit->config;
     char count[32];
 
     stdit_note_caption(r);
@@ -30,62 +30,21 @@ static void introduce(const void *run)
                "another\n");
 }
 
-/* ---- output paths -------------------------------------------------------------------------- */
-
-static int check_outputs(const void *run)
-{
-    const struct video_options *o = &((const struct stdit_run *)run)->options;
-    struct training_files files = stdit_files(o);
-    const struct ckpt_path inputs[] = {
-        {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
-        {"--video-dir", o->video_dir, CKPT_PATH_INPUT, 0},
-        {"--features", o->features, CKPT_PATH_INPUT, 0},
-        {"--cache", o->cache, CKPT_PATH_INPUT, 0},
-        {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
-        {"--vae", o->vae, CKPT_PATH_INPUT, 0},
-        {"--text", o->text_encoder ? NULL : o->text, CKPT_PATH_INPUT, 0},
-        {"--text", o->text_encoder && !o->library.plan_only ? o->text : NULL, CKPT_PATH_DIRECTORY,
-         0},
-        {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
-        {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
-    };
-
-    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
-}
-
 /* ---- data and model ------------------------------------------------------------------------ */
 
 static bool has_buckets(const void *run)
 {
-    return ((const struct stdit_run *)run)->options.buckets != NULL;
+    return ((const struct video_run *)run)->options.buckets != NULL;
 }
 
 static int open_data(void *run)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
 
     return stdit_data_open(&r->data, &r->options, true);
 }
 
-static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
-{
-    const struct video_data *d = &((const struct stdit_run *)run)->data;
-    size_t rows = (size_t)d->shapes.rows, texts = d->y ? (size_t)d->text_rows : 0;
-    const struct ckpt_fact all[] = {
-        {"number of clips", &d->shapes.rows, sizeof d->shapes.rows},
-        {"data", d->z, d->z ? rows * (size_t)video_data_z(d, d->shapes.shape) * sizeof *d->z : 0},
-        {"sizes of the clips", d->shapes.size, d->shapes.size ? rows * sizeof *d->shapes.size : 0},
-        {"text", d->y, texts * (size_t)video_data_y(d) * sizeof *d->y},
-        {"captions", &d->texts.sum, sizeof d->texts.sum},
-        {"text mask", d->mask, texts * (size_t)d->tokens * sizeof *d->mask},
-        {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
-    };
-
-    memcpy(fact, all, sizeof all);
-    return sizeof all / sizeof *all;
-}
-
-static void set_masks(struct stdit_run *r)
+static void set_masks(struct video_run *r)
 {
     bool drawn = strcmp(r->options.mask_stage, "none") != 0;
 
@@ -95,20 +54,20 @@ static void set_masks(struct stdit_run *r)
     }
 }
 
-static int compile_steps(struct stdit_run *r)
+static int compile_steps(struct video_run *r)
 {
-    return stdit_compile_training(r) || stdit_compile_validation(r) ? -1 : 0;
+    return stdit_compile_training(r) || video_validation_compile(r->validation, r) ? -1 : 0;
 }
 
 /* Compiles the programs that run after the text encoder, in a planning-only context. */
-static int compile_ahead(struct stdit_run *r)
+static int compile_ahead(struct video_run *r)
 {
     return stdit_compile(r, training_has_steps(&r->options.train) ? compile_steps : NULL);
 }
 
 /* The text encoder has the whole budget and is freed before the model is created; a budget too
  * small for training is rejected first. */
-static int encode_captions(struct stdit_run *r)
+static int encode_captions(struct video_run *r)
 {
     const struct video_options *o = &r->options;
     struct video_texts *t = &r->data.texts;
@@ -122,9 +81,9 @@ static int encode_captions(struct stdit_run *r)
 
 static int make_model(void *run)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
 
-    if (stdit_validation_open(r))
+    if (video_validation_open(r->validation, r))
         return -1;
     set_masks(r);
     r->drops = !r->data.t && !r->data.eps;
@@ -135,7 +94,7 @@ static int make_model(void *run)
 
 static int compile(void *run, bool trains)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
     struct video_options *o = &r->options;
 
     if (o->video_dir && !o->library.plan_only &&
@@ -148,7 +107,7 @@ static int compile(void *run, bool trains)
 
 static int fits(void *run, bool trains)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
     const struct video_options *o = &r->options;
     const bool buckets = r->data.shapes.buckets.n > 0;
 
@@ -169,7 +128,7 @@ static int fits(void *run, bool trains)
 
 static int notes(void *run, struct resume_place *place)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
     bool buckets = r->data.shapes.buckets.n > 0;
 
     if (buckets && video_note_buckets(&r->data.shapes, r->context))
@@ -180,7 +139,7 @@ static int notes(void *run, struct resume_place *place)
 
 static int resumed(void *run, struct resume_place *place)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
 
     r->bad = place->bad;
     place->bad = NULL;
@@ -189,12 +148,12 @@ static int resumed(void *run, struct resume_place *place)
 
 static void report(const void *run)
 {
-    validation_report(&((const struct stdit_run *)run)->validation.common);
+    validation_report(&((const struct video_run *)run)->validation->common);
 }
 
 static int finish(void *run, bool trained)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
 
     (void)trained;
     return r->options.sample_steps > 0 && !ckpt_stop_requested(r->context) ? stdit_sample(r) : 0;
@@ -202,20 +161,37 @@ static int finish(void *run, bool trained)
 
 static void close(void *run)
 {
-    stdit_validation_close(run);
+    video_validation_close(((struct video_run *)run)->validation);
     stdit_close(run);
 }
 
+static int open_clips(struct video_data *d, struct video_options *o)
+{
+    return stdit_data_open(d, o, false);
+}
+
+const struct video_model stdit_model = {.published = "Open-Sora",
+                                        .programs = "stdit",
+                                        .out = STDIT_OUT,
+                                        .text = TEXT_OPENSORA,
+                                        .data = open_clips,
+                                        .compile_loss = stdit_compile_loss,
+                                        .fill_row = stdit_batch_fill_row,
+                                        .feed = stdit_batch_feed_training,
+                                        .noise_of_validation = STREAM_VALID};
+
 int main(int argc, char **argv)
 {
-    static struct stdit_run r;
+    static struct stdit model;
+    static struct video_validation validation = {.batch = {.run = NULL}};
+    static struct video_run r = {.stdit = &model, .validation = &validation};
     const struct trainer t = {TRAINER_RUN(r),
-                              .reading = stdit_options_reading(&r.options),
+                              .reading = stdit_options_reading(&r.options, &stdit_model),
                               .check = stdit_options_check,
-                              .outputs = check_outputs,
+                              .outputs = video_check_outputs,
                               .varies = has_buckets,
                               .data = open_data,
-                              .facts = facts,
+                              .facts = video_facts,
                               .model = make_model,
                               .introduce = introduce,
                               .compile = compile,

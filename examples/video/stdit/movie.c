@@ -5,7 +5,7 @@
 #include "../../common/directory.h"
 #include "movie.h"
 
-static struct sample_clip clip_of(const struct stdit_run *r, int64_t frames, const uint8_t *rgb)
+static struct sample_clip clip_of(const struct video_run *r, int64_t frames, const uint8_t *rgb)
 {
     const struct video_clips *c = &r->data.shapes.shape->clips;
     float fps = r->data.fps[0];
@@ -15,7 +15,7 @@ static struct sample_clip clip_of(const struct stdit_run *r, int64_t frames, con
 
 /* ---- movies -------------------------------------------------------------------------------- */
 
-int stdit_movie_open(struct stdit_movie *m, struct stdit_run *r, int64_t step, int64_t i,
+int stdit_movie_open(struct stdit_movie *m, struct video_run *r, int64_t step, int64_t i,
                      int64_t frames)
 {
     const struct sample_clip c = clip_of(r, frames, NULL);
@@ -70,7 +70,7 @@ void stdit_movie_close(struct stdit_movie *m)
 /* ---- samples of a training run ------------------------------------------------------------- */
 
 /* The first clip of the data, for visual comparison. */
-static int write_data(struct stdit_run *r)
+static int write_data(struct video_run *r)
 {
     const struct video_clips *shape = &r->data.shapes.shape->clips;
     struct clip c = {.size = {shape->width, shape->height, true}, .frames = shape->frames};
@@ -87,7 +87,7 @@ static int write_data(struct stdit_run *r)
     return rc;
 }
 
-void stdit_movie_report(const struct stdit_run *r, int64_t step)
+void stdit_movie_report(const struct video_run *r, int64_t step)
 {
     struct sample_name name = sample_name(step, 0);
     struct sample_clip c = clip_of(r, 1, NULL);
@@ -102,7 +102,7 @@ void stdit_movie_report(const struct stdit_run *r, int64_t step)
                   out, end, out, out);
 }
 
-static int write_video(struct stdit_run *r, const float *z, int64_t step, int64_t i, uint8_t *rgb)
+static int write_video(struct video_run *r, const float *z, int64_t step, int64_t i, uint8_t *rgb)
 {
     const struct video_clips *c = &r->data.shapes.shape->clips;
     struct stdit_movie m;
@@ -116,7 +116,7 @@ static int write_video(struct stdit_run *r, const float *z, int64_t step, int64_
     return rc ? -1 : 0;
 }
 
-int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n, int64_t step)
+int stdit_write_videos(struct video_run *r, const float *z, int64_t n, int64_t step)
 {
     const struct video_clips *c = &r->data.shapes.shape->clips;
     uint8_t *rgb = malloc((size_t)(c->frames * c->width * c->height * 3));

@@ -9,7 +9,7 @@
 #include "run.h"
 
 struct stdit_movie {
-    struct stdit_run *run;
+    struct video_run *run;
     struct sample_name name;
     int64_t frames, taken;
     struct sink video, pictures; /* pictures: only at the end of a run */
@@ -19,7 +19,7 @@ struct stdit_movie {
 
 /* Opens the files of sampled clip i after `step` steps (0: at the end), with this number of frames;
  * the caller closes m even after an error.  All return 0, or -1 after a sentence. */
-int stdit_movie_open(struct stdit_movie *m, struct stdit_run *r, int64_t step, int64_t i,
+int stdit_movie_open(struct stdit_movie *m, struct video_run *r, int64_t step, int64_t i,
                      int64_t frames);
 /* Adds n frames. */
 int stdit_movie_put(struct stdit_movie *m, const uint8_t *rgb, int64_t n);
@@ -27,6 +27,6 @@ int stdit_movie_finish(struct stdit_movie *m); /* after the last frame */
 void stdit_movie_close(struct stdit_movie *m);
 
 /* Prints the paths of the files. */
-void stdit_movie_report(const struct stdit_run *r, int64_t step);
+void stdit_movie_report(const struct video_run *r, int64_t step);
 
 #endif

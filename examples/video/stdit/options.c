@@ -269,17 +269,10 @@ static void default_data(struct video_options *o)
         o->library.vram = DEMO_VRAM;
 }
 
-struct training_files stdit_files(const struct video_options *o)
-{
-    return (struct training_files){.library = &o->library,
-                                   .train = &o->train,
-                                   .out = o->library.plan_only || !o->sample_steps ? NULL : o->out};
-}
-
 /* ---- out without samples is no error: it only sets where they would go.  */
 static int check_files(const struct video_options *o, bool out)
 {
-    struct training_files files = stdit_files(o);
+    struct training_files files = video_training_files(o);
 
     if (outputs_asked(&files))
         return -1;
@@ -290,9 +283,10 @@ static int check_files(const struct video_options *o, bool out)
     return 0;
 }
 
-struct option_reading stdit_options_reading(struct video_options *o)
+struct option_reading stdit_options_reading(struct video_options *o, const struct video_model *m)
 {
     *o = (struct video_options)STDIT_OPTIONS_INIT;
+    o->net.model = m;
     o->library.vram = NO_VRAM;
     return (struct option_reading)OPTION_READING(o, table, usage, true);
 }

@@ -41,10 +41,8 @@ int stdit_check_size(struct video_options *o);
 int stdit_check_model(const struct video_options *o);
 
 /* Sets the defaults, and names what replaces them; then checks it and fills in the preset. */
-struct option_reading stdit_options_reading(struct video_options *o);
+struct option_reading stdit_options_reading(struct video_options *o, const struct video_model *m);
 int stdit_options_check(void *options);
-/* The files named by the options; out only if something is written to it. */
-struct training_files stdit_files(const struct video_options *o);
 /* Default directory of frames. */
 #define STDIT_OUT "stdit-out"
 /* Reads and checks those of stdit-sample.  Returns 0 to continue, 1 if the program is done (--help)

@@ -51,7 +51,7 @@ static int zoom_to(int64_t pixels, int64_t width)
     return pixels > 2 * width ? (int)(pixels / width) : 1;
 }
 
-static int write_strip(struct stdit_run *r, const struct sample_name *name, const uint8_t *rgb)
+static int write_strip(struct video_run *r, const struct sample_name *name, const uint8_t *rgb)
 {
     const struct video_geometry *g = &r->data.shapes.shape->geometry;
     char path[4096];
@@ -64,7 +64,7 @@ static int write_strip(struct stdit_run *r, const struct sample_name *name, cons
     return 0;
 }
 
-static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
+static int write_frames(const struct video_run *r, const uint8_t *rgb)
 {
     const struct video_geometry *g = &r->data.shapes.shape->geometry;
     char path[4096];
@@ -79,13 +79,13 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
 }
 
 /* Writes the strip of the data's first clip. */
-static int write_data(struct stdit_run *r, uint8_t *rgb, struct range range)
+static int write_data(struct video_run *r, uint8_t *rgb, struct range range)
 {
     to_rgb(rgb, r->data.z, &r->data, range);
     return write_strip(r, &(struct sample_name){"clip", "clip"}, rgb);
 }
 
-static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t step, uint8_t *rgb)
+static int write_clips(struct video_run *r, const float *z, int64_t n, int64_t step, uint8_t *rgb)
 {
     struct range range = range_of(&r->data);
     int64_t row = video_data_z(&r->data, r->data.shapes.shape);
@@ -101,7 +101,7 @@ static int write_clips(struct stdit_run *r, const float *z, int64_t n, int64_t s
     return 0;
 }
 
-int stdit_write_pictures(struct stdit_run *r, const float *z, int64_t n, int64_t step)
+int stdit_write_pictures(struct video_run *r, const float *z, int64_t n, int64_t step)
 {
     const struct video_geometry *g = &r->data.shapes.shape->geometry;
     const char *out = r->options.out;

@@ -18,32 +18,32 @@
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct stdit_run *r = user;
+    const struct video_run *r = user;
     const struct video_shape *s = r->data.shapes.shape;
     struct stdit_inputs in = stdit_record_inputs(r, s, t, batch, true);
 
     if (r->given)
         in.x_mask = ckpt_input(t, "x_mask", CKPT_I32, 2, (int64_t[]){batch, s->geometry.frames});
-    ckpt_tensor both = stdit_forward(&r->model, t, &s->geometry, &in);
+    ckpt_tensor both = stdit_forward(r->stdit, t, &s->geometry, &in);
     ckpt_tensor v = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
 
     ckpt_output(t, "v", v);
     return v;
 }
 
-static bool is_guided(const struct stdit_run *r)
+static bool is_guided(const struct video_run *r)
 {
     return r->options.guidance != 1 && !r->data.null_caption;
 }
 
-static int64_t clips_of(const struct stdit_run *r)
+static int64_t clips_of(const struct video_run *r)
 {
     const struct video_options *o = &r->options;
 
     return o->library.micro_batch > 0 ? o->library.micro_batch : o->train.batch;
 }
 
-int stdit_compile_sampling(struct stdit_run *r)
+int stdit_compile_sampling(struct video_run *r)
 {
     int64_t batch = is_guided(r) ? 2 * clips_of(r) : clips_of(r);
 
@@ -53,7 +53,7 @@ int stdit_compile_sampling(struct stdit_run *r)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t clips, int64_t step)
+int stdit_sampler_open(struct stdit_sampler *s, struct video_run *r, int64_t clips, int64_t step)
 {
     int64_t frames = r->data.shapes.shape->geometry.frames;
 
@@ -63,7 +63,7 @@ int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t cli
                                 .guided = is_guided(r),
                                 .step = step};
     s->shape.batch = s->guided ? 2 * clips : clips;
-    if (stdit_batch_create(&s->batch, r, &s->shape, 1))
+    if (video_batch_open(&s->batch, r, &s->shape, 1))
         return -1;
     s->v = MEMORY_FOR(sizeof *s->v, s->shape.batch, video_data_z(&r->data, &s->shape));
     s->mask = MEMORY_FOR(sizeof *s->mask, clips, frames);
@@ -76,7 +76,7 @@ void stdit_sampler_close(struct stdit_sampler *s)
     free(s->v);
     free(s->mask);
     free(s->noised);
-    stdit_batch_free(&s->batch);
+    video_batch_close(&s->batch);
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */
@@ -84,11 +84,11 @@ void stdit_sampler_close(struct stdit_sampler *s)
 /* The unguided half has the text mask and frame rate of the guided half, and the null caption. */
 static void repeat_text(struct stdit_sampler *s)
 {
-    struct stdit_batch *b = &s->batch;
+    struct video_batch *b = &s->batch;
     size_t tokens = (size_t)(s->clips * s->run->data.tokens);
 
     for (int64_t i = s->clips; i < b->size; i++) {
-        b->drop[i] = 1;
+        b->null[i] = 1;
         b->fps[i] = b->fps[i - s->clips];
     }
     memcpy(b->mask + tokens, b->mask, tokens * sizeof *b->mask);
@@ -96,12 +96,11 @@ static void repeat_text(struct stdit_sampler *s)
 
 int stdit_sampler_text(struct stdit_sampler *s, int64_t first)
 {
-    struct stdit_run *r = s->run;
+    struct video_run *r = s->run;
     bool drops = r->drops;
 
     r->drops = false; /* random drops are for training */
-    int rc =
-        stdit_batch_fill(&s->batch, r, &(struct video_turn){.shape = &s->shape, .before = first});
+    int rc = stdit_batch_fill(&s->batch, &(struct video_turn){.shape = &s->shape, .before = first});
     r->drops = drops;
     if (s->guided)
         repeat_text(s);
@@ -167,16 +166,16 @@ static void begin_frames(struct stdit_sampler *s)
 /* The flow at this time for every clip, in s->v. */
 static int flow(struct stdit_sampler *s, float time)
 {
-    struct stdit_run *r = s->run;
-    struct stdit_batch *b = &s->batch;
+    struct video_run *r = s->run;
+    struct video_batch *b = &s->batch;
     int64_t row = video_data_z(&r->data, &s->shape);
     int64_t n = s->clips * row, whole = b->size * row;
 
-    for (int64_t i = 0; i < b->size; i++)
+    for (int64_t i = b->first; i < b->first + b->size; i++)
         b->t[i] = time;
     if (s->guided)
         memcpy(b->z + n, b->z, (size_t)n * sizeof *b->z);
-    if (stdit_batch_feed(b, r, r->sampling, true) ||
+    if (stdit_batch_feed(b, r->sampling, true) ||
         (r->given &&
          ckpt_feed(r->sampling, "x_mask", b->x_mask, b->size * s->shape.geometry.frames * 4)) ||
         ckpt_step(r->sampling, NULL) || ckpt_fetch(r->sampling, "v", s->v, whole * 4))
@@ -203,8 +202,8 @@ static void advance(struct stdit_sampler *s, float by)
 
 int stdit_sampler_draw(struct stdit_sampler *s)
 {
-    struct stdit_run *r = s->run;
-    const struct stdit_shift shift = stdit_shift_of(r->model.config.dtype, &s->shape.geometry);
+    struct video_run *r = s->run;
+    const struct stdit_shift shift = stdit_shift_of(r->stdit->config.dtype, &s->shape.geometry);
     int64_t steps = r->options.sample_steps;
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int rc = 0;
@@ -244,7 +243,7 @@ static int draw_noise(struct stdit_sampler *s)
 
 static int sample(struct stdit_sampler *s)
 {
-    struct stdit_run *r = s->run;
+    struct video_run *r = s->run;
     bool shown = !ckpt_rank(r->context) && !s->step;
 
     if (shown)
@@ -265,7 +264,7 @@ static int sample(struct stdit_sampler *s)
     return 0;
 }
 
-static int sample_behind(struct stdit_run *r, int64_t step)
+static int sample_behind(struct video_run *r, int64_t step)
 {
     struct stdit_sampler s;
     int rc = stdit_sampler_open(&s, r, clips_of(r), step) ? -1 : sample(&s);
@@ -277,7 +276,7 @@ static int sample_behind(struct stdit_run *r, int64_t step)
 }
 
 /* The trained weights are already saved, so the moving average may replace them. */
-int stdit_sample(struct stdit_run *r)
+int stdit_sample(struct video_run *r)
 {
     bool average = r->data.shapes.shape->training && r->options.train.ema_decay > 0;
 
@@ -288,7 +287,7 @@ int stdit_sample(struct stdit_run *r)
 
 int stdit_sample_between(void *run, int64_t step)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
 
     if (!r->options.sample_ema)
         return sample_behind(r, step);

@@ -6,9 +6,9 @@
 #include "run.h"
 
 struct stdit_sampler {
-    struct stdit_run *run;
+    struct video_run *run;
     struct video_shape shape; /* the data's, with the samples of a step */
-    struct stdit_batch batch; /* with guidance: the clips with captions, then without */
+    struct video_batch batch; /* with guidance: the clips with captions, then without */
     int64_t clips;
     bool guided, stopped;    /* stopped: interrupted by a stop request */
     int64_t step;            /* steps so far if training continues; 0: the end of the run */
@@ -25,7 +25,7 @@ struct stdit_sampler {
 
 /* Allocates for this number of clips at a time.  Returns 0, or -1 after a sentence; the caller
  * closes s in both cases. */
-int stdit_sampler_open(struct stdit_sampler *s, struct stdit_run *r, int64_t clips, int64_t step);
+int stdit_sampler_open(struct stdit_sampler *s, struct video_run *r, int64_t clips, int64_t step);
 void stdit_sampler_close(struct stdit_sampler *s);
 
 /* Sets the text of the clips, from row `first` of the data on; the caller then fills batch.z and

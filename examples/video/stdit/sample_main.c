@@ -17,7 +17,7 @@ const char say_program[] = "stdit-sample";
 /* The text encoder has the whole budget; afterwards the autoencoder's encoder for given frames, the
  * diffusion model and the decoder share it.  All are planned before the first one runs. */
 struct job {
-    struct stdit_run *run;
+    struct video_run *run;
     struct stdit_script script;
     struct stdit_captions captions;
 };
@@ -63,7 +63,7 @@ static int encode_text(struct job *j)
 
 static int open_model(struct job *j)
 {
-    struct stdit_run *r = j->run;
+    struct video_run *r = j->run;
 
     if (ckpt_open(&r->context, &r->options.library))
         return say_fail("%s", ckpt_error(NULL));
@@ -72,7 +72,7 @@ static int open_model(struct job *j)
     return stdit_make_model(r);
 }
 
-static int compile(struct stdit_run *r)
+static int compile(struct video_run *r)
 {
     return stdit_script_add(r->script, &r->data.vae, &r->data.shapes.shape->clips) ||
                    stdit_compile(r, NULL)
@@ -83,7 +83,7 @@ static int compile(struct stdit_run *r)
 /* Plans all programs after the text encoder, with zeros as text. */
 static int plan_all(struct job *j)
 {
-    struct stdit_run *r = j->run;
+    struct video_run *r = j->run;
     struct ckpt_options *library = &r->options.library;
     const struct ckpt_options asked = *library;
 
@@ -114,7 +114,7 @@ static int check_outputs(const struct video_options *o)
 
 static void introduce(const struct job *j)
 {
-    const struct stdit_run *r = j->run;
+    const struct video_run *r = j->run;
     const struct video_options *o = &r->options;
     const struct video_clips *c = &r->data.shapes.shape->clips;
     const char *title = o->text      ? o->text
@@ -137,7 +137,7 @@ static void introduce(const struct job *j)
 
 static int run(struct job *j)
 {
-    struct stdit_run *r = j->run;
+    struct video_run *r = j->run;
     bool plan_only = r->options.library.plan_only;
 
     if (check_outputs(&r->options) || read_script(j))
@@ -157,7 +157,7 @@ static int run(struct job *j)
     return rc;
 }
 
-static int go(struct stdit_run *r)
+static int go(struct video_run *r)
 {
     struct job j = {.run = r};
 
@@ -171,7 +171,8 @@ static int go(struct stdit_run *r)
 
 int main(int argc, char **argv)
 {
-    static struct stdit_run r;
+    static struct stdit model;
+    static struct video_run r = {.stdit = &model};
 
     say_begin();
     signals_open();

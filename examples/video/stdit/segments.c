@@ -12,7 +12,7 @@
 #include "segments.h"
 
 struct drawing {
-    struct stdit_run *run;
+    struct video_run *run;
     struct stdit_script *script;
     struct stdit_sampler sampler;
     struct stdit_movie *movie; /* of each clip in progress */
@@ -27,7 +27,7 @@ struct drawing {
 /* Unused places after the last clip start from zeros. */
 static int begin_clip(struct drawing *g, int64_t i)
 {
-    struct stdit_run *r = g->run;
+    struct video_run *r = g->run;
     struct stdit_sampler *s = &g->sampler;
     int64_t z = video_data_z(&r->data, &s->shape), frames = s->shape.geometry.frames;
     float *mask = s->mask + i * frames;
@@ -85,7 +85,7 @@ static int decode(struct drawing *g, int64_t i)
 
 static int write_frames(struct drawing *g, int64_t i)
 {
-    struct stdit_run *r = g->run;
+    struct video_run *r = g->run;
     const struct video_clips *c = &r->data.shapes.shape->clips;
     int64_t shared = stdit_script_shared(&r->options, g->loop);
     struct stdit_movie *m = &g->movie[i];
@@ -146,7 +146,7 @@ static int draw_all(struct drawing *g)
     return rc;
 }
 
-int stdit_draw(struct stdit_run *r, struct stdit_script *script)
+int stdit_draw(struct video_run *r, struct stdit_script *script)
 {
     const struct video_clips *c = &r->data.shapes.shape->clips;
     struct drawing g = {.run = r, .script = script};

@@ -7,6 +7,6 @@
 
 /* Samples all clips, in the context of the run with its compiled programs; writes videos, pictures
  * and --latents.  Returns 0, or -1 after a sentence. */
-int stdit_draw(struct stdit_run *r, struct stdit_script *script);
+int stdit_draw(struct video_run *r, struct stdit_script *script);
 
 #endif

@@ -20,7 +20,7 @@ struct load {
 };
 
 /* Guidance, videos without text and randomly dropped captions use the null caption. */
-static bool sees_null_caption(const struct stdit_run *r)
+static bool sees_null_caption(const struct video_run *r)
 {
     const struct video_options *o = &r->options;
 
@@ -59,7 +59,7 @@ static int64_t count_params(const ckpt *c)
     return n;
 }
 
-int stdit_load(struct stdit_run *r)
+int stdit_load(struct video_run *r)
 {
     const char *path = r->options.train.load;
     struct load l = {.null_caption = sees_null_caption(r)};
@@ -80,7 +80,7 @@ int stdit_load(struct stdit_run *r)
                         l.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
     if (!r->options.train.partial && names_refuse_layers(&l.foreign, path))
         return -1;
-    if (stdit_set_rope(&r->model, r->context))
+    if (stdit_set_rope(r->stdit, r->context))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -113,7 +113,7 @@ static int64_t caption_rows(const struct video_options *o)
 /* ---- programs ------------------------------------------------------------------------------ */
 
 /* Registers the clips that the autoencoder encodes and decodes. */
-static int add_clips(struct stdit_run *r, bool trains)
+static int add_clips(struct video_run *r, bool trains)
 {
     struct video_data *d = &r->data;
     bool encodes = r->options.video_dir && trains, decodes = r->options.sample_steps > 0;
@@ -129,7 +129,7 @@ static int add_clips(struct stdit_run *r, bool trains)
 }
 
 /* The autoencoder shares the budget; see autoencoder.h for the order. */
-int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r))
+int stdit_compile(struct video_run *r, int (*training)(struct video_run *r))
 {
     if (add_clips(r, training != NULL) || stdit_vae_compile(&r->data.vae, true))
         return -1;
@@ -141,17 +141,17 @@ int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r))
 }
 
 /* Frees the context with its programs and model. */
-static int forget(struct stdit_run *r)
+static int forget(struct video_run *r)
 {
     ckpt_close(r->context);
-    stdit_free(&r->model);
+    stdit_free(r->stdit);
     r->context = NULL;
     r->sampling = NULL;
     r->trainable = 0;
     for (int i = 0; i < r->data.shapes.n; i++)
         r->data.shapes.shape[i].training = NULL;
-    if (r->validation.run)
-        r->validation.run->data.shapes.shape->training = NULL;
+    if (r->options.validation.file)
+        r->validation->run.data.shapes.shape->training = NULL;
     if (!r->data.vae.channels)
         return 0;
     stdit_vae_close(&r->data.vae);
@@ -159,7 +159,7 @@ static int forget(struct stdit_run *r)
 }
 
 /* Each of several ranks plans alone, for this number of ranks. */
-int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit_run *r))
+int stdit_plan_ahead(struct video_run *r, int ranks, int (*compile)(struct video_run *r))
 {
     const struct video_options asked = r->options;
     struct ckpt_options *library = &r->options.library;
@@ -185,7 +185,7 @@ int stdit_plan_ahead(struct stdit_run *r, int ranks, int (*compile)(struct stdit
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
-int stdit_make_model(struct stdit_run *r)
+int stdit_make_model(struct video_run *r)
 {
     const struct video_options *o = &r->options;
     struct stdit_config config = {
@@ -203,27 +203,28 @@ int stdit_make_model(struct stdit_run *r)
 
     if (r->data.vae.channels && stdit_vae_open(&r->data.vae, r->context, o))
         return -1;
-    if (stdit_create(&r->model, r->context, &config))
+    r->options.net.dtype = config.dtype;
+    if (stdit_create(r->stdit, r->context, &config))
         return say_fail("%s", ckpt_error(r->context));
     r->trainable = trainer_count(r->context);
     return 0;
 }
 
-void stdit_note_caption(const struct stdit_run *r)
+void stdit_note_caption(const struct video_run *r)
 {
-    int64_t rows = r->model.config.text_tokens;
+    int64_t rows = r->stdit->config.text_tokens;
 
     if (rows < r->data.tokens)
         printf("the null caption has %lld rows; a text of %lld tokens repeats its last row\n",
                (long long)rows, (long long)r->data.tokens);
 }
 
-void stdit_close(struct stdit_run *r)
+void stdit_close(struct video_run *r)
 {
     loader_hold_close(&r->hold);
     loader_hw_close(&r->options.loader);
     video_turns_close(&r->turns);
-    stdit_free(&r->model);
+    stdit_free(r->stdit);
     video_data_close(&r->data);
     free(r->bad);
 }

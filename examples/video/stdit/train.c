@@ -31,14 +31,14 @@ static ckpt_tensor mix(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tenso
 }
 
 struct recorded {
-    const struct stdit_run *run;
+    const struct video_run *run;
     const struct video_shape *shape;
 };
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct recorded *recorded = user;
-    const struct stdit_run *r = recorded->run;
+    const struct video_run *r = recorded->run;
     const struct video_shape *s = recorded->shape;
     const struct video_geometry *g = &s->geometry;
     int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
@@ -51,7 +51,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor eps =
         r->data.eps ? ckpt_input(t, "eps", CKPT_F32, 5, z) : ckpt_randn(t, CKPT_F32, 5, z);
     in.x = mix(t, x0, eps, u, in.x_mask);
-    ckpt_tensor both = stdit_forward(&r->model, t, g, &in);
+    ckpt_tensor both = stdit_forward(r->stdit, t, g, &in);
     ckpt_label(t, "loss");
     ckpt_tensor pred = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
     if (r->options.train.dump)
@@ -59,7 +59,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
 }
 
-int stdit_compile_loss(struct stdit_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
+int stdit_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
                        const char *what)
 {
     struct recorded recorded = {r, s};
@@ -70,7 +70,7 @@ int stdit_compile_loss(struct stdit_run *r, struct video_shape *s, const ckpt_op
 
 /* A run whose open batches are chosen. */
 struct forecast {
-    struct stdit_run *run;
+    struct video_run *run;
     const ckpt_optimizer *optimizer;
 };
 
@@ -83,7 +83,7 @@ static int forecast(void *user, struct video_shape *s, int64_t batch, double lim
     return ckpt_forecast(c->run->context, record, &recorded, c->optimizer, batch, limit, f);
 }
 
-static int choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer)
+static int choose_batches(struct video_run *r, const ckpt_optimizer *optimizer)
 {
     struct forecast user = {r, optimizer};
     const struct video_batches b = {.shapes = &r->data.shapes,
@@ -97,7 +97,7 @@ static int choose_batches(struct stdit_run *r, const ckpt_optimizer *optimizer)
     return video_choose_batches(&b);
 }
 
-int stdit_compile_training(struct stdit_run *r)
+int stdit_compile_training(struct video_run *r)
 {
     const struct video_options *o = &r->options;
     struct ckpt_adamw adamw = training_adamw(&o->train);
@@ -123,8 +123,8 @@ enum { FLIGHT = 2 };
 
 /* The state of the training loop beside the run. */
 struct course {
-    struct stdit_run *run;
-    struct stdit_batch batch;
+    struct video_run *run;
+    struct video_batch batch;
     struct stdit_ahead ahead;
     struct video_turn turn[FLIGHT]; /* of the steps in flight, by the remainder of their number */
     char *place[FLIGHT];            /* before each of these turns, with buckets */
@@ -139,7 +139,7 @@ static struct video_turn *turn_of(struct course *c, int64_t step)
 static int take_turn(struct training *t, int64_t step)
 {
     struct course *c = t->user;
-    struct stdit_run *r = c->run;
+    struct video_run *r = c->run;
     char **place = &c->place[step % FLIGHT];
 
     if (r->data.shapes.buckets.n) {
@@ -161,18 +161,16 @@ static ckpt_program *program(const struct training *t, int64_t step)
 static int feed(struct training *t, int64_t step)
 {
     struct course *c = t->user;
-    struct stdit_run *r = c->run;
-    struct stdit_batch *b = &c->batch;
+    struct video_run *r = c->run;
+    struct video_batch *b = &c->batch;
     const struct video_turn *turn = turn_of(c, step);
-    const struct video_shape *s = turn->shape;
 
-    if (stdit_batch_fill(b, r, turn) ||
-        (c->ahead.loader && stdit_batch_encode(b, r, turn, c->ahead.loader)))
+    if (stdit_batch_fill(b, turn) ||
+        (c->ahead.loader && stdit_batch_encode(b, turn, c->ahead.loader)))
         return -1;
     if (c->ahead.loader)
         t->data_ms = loader_waited(c->ahead.loader) * 1e3;
-    if (stdit_batch_feed(b, r, s->training, r->drops) ||
-        stdit_batch_feed_training(b, r, s->training))
+    if (stdit_batch_feed_training(b, turn->shape->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -207,7 +205,7 @@ static bool is_ours(void *user, const char *name)
 
 int stdit_open_steps(void *run, struct training *t)
 {
-    struct stdit_run *r = run;
+    struct video_run *r = run;
     const struct video_options *o = &r->options;
     struct course *c = calloc(1, sizeof *c);
 
@@ -222,11 +220,11 @@ int stdit_open_steps(void *run, struct training *t)
     t->feed = feed;
     t->program = program;
     t->end = end;
-    t->look[0] = (struct training_look){stdit_validate, o->validation.every, r->validation.run};
+    t->look[0] = (struct training_look){video_validate, o->validation.every, o->validation.file};
     t->look[1] = (struct training_look){stdit_sample_between, o->sample_every, false};
     t->notes = notes;
     t->user = c;
-    return stdit_batch_create(&c->batch, r, r->data.shapes.shape, r->data.shapes.n) ||
+    return video_batch_open(&c->batch, r, r->data.shapes.shape, r->data.shapes.n) ||
                    stdit_ahead_open(&c->ahead, r)
                ? -1
                : 0;
@@ -237,7 +235,7 @@ void stdit_close_steps(void *user)
     struct course *c = user;
 
     stdit_ahead_close(&c->ahead);
-    stdit_batch_free(&c->batch);
+    video_batch_close(&c->batch);
     for (int i = 0; i < FLIGHT; i++)
         free(c->place[i]);
     free(c);
