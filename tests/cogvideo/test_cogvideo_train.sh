@@ -237,6 +237,10 @@ fi
 
 refuses 2 "model DIR is missing" "$train"
 refuses 2 "nothing-here" "$train" --model "$work/nothing-here"
+for input in cache tokenizer; do # an input is no output
+    refuses 1 "is the same file as --$input" "$train" --model "$models/5b" --snr-shift 1 --cache "$work/in.cache" \
+        --tokenizer "$work/in.tokenizer" --sample-prompt x --save "$work/in.$input"
+done
 mkdir -p "$work/m/transformer"
 cp "$models/2b/config.json" "$work/m/transformer"
 refuses 1 "no scheduler_config.json" "$train" --model "$work/m" --data random
