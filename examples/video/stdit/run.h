@@ -14,8 +14,8 @@
 /* Frees all but the context. */
 void stdit_close(struct video_run *r);
 
-/* make_model creates the model of the options and the shifts of its times; load reads its weights.
- * Both return 0, or -1 after a sentence. */
+/* make_model creates the model of the options; load reads its weights.  Both return 0, or -1 after
+ * a sentence. */
 int stdit_make_model(struct video_run *r);
 int stdit_load(struct video_run *r);
 /* Prints a note if a text is longer than the null caption. */
