@@ -198,7 +198,7 @@ static int parse_plan(struct ckpt_program *p, char *text)
 {
     int rc = plan_parse(p->graph, text, strlen(text), &p->plan);
     if (!rc)
-        pins_free(&p->plan->pins); /* each rank keeps the pins that it has used itself */
+        algorithms_free(&p->plan->algorithms); /* each rank keeps those that it has used itself */
     if (!rc && p->programs->options->verify)
         rc = plan_check(p->graph, p->plan);
     return rc;
@@ -223,42 +223,42 @@ int program_broadcast_plan(struct ckpt_program *p, int rc)
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
 /* Omits what the library proposes by itself, because it does so on every rank. */
-static int print_pins(const struct pins *pins, char **text, size_t *n)
+static int print_algorithms(const struct algorithms *algorithms, char **text, size_t *n)
 {
-    struct pins some = {0};
+    struct algorithms some = {0};
     FILE *f = open_memstream(text, n);
     int rc = f ? 0 : CKPT_ENOMEM;
-    for (int64_t i = 0; i < pins->n && !rc; i++)
-        if (pins->data[i].origin != PIN_PROPOSED)
-            rc = pins_set(&some, pins->data[i].key, pins->data[i].choice);
+    for (int64_t i = 0; i < algorithms->n && !rc; i++)
+        if (algorithms->data[i].origin != ALGORITHM_PROPOSED)
+            rc = algorithms_set(&some, algorithms->data[i].key, algorithms->data[i].choice);
     if (!rc)
-        rc = pins_write(&some, f);
+        rc = algorithms_write(&some, f);
     if (f && fclose(f))
         rc = CKPT_ENOMEM;
-    pins_free(&some);
+    algorithms_free(&some);
     return rc;
 }
 
-static int parse_pins(char *text, struct pins *pins)
+static int parse_algorithms(char *text, struct algorithms *algorithms)
 {
-    bool is_pin;
+    bool is_algorithm;
     int rc = 0;
     for (char *at = text, *line; !rc && (line = strsep(&at, "\n"));)
-        rc = pins_read(pins, line, &is_pin);
+        rc = algorithms_read(algorithms, line, &is_algorithm);
     return rc;
 }
 
-int program_broadcast_algorithms(struct ckpt_program *p, struct pins *pins, int rc)
+int program_broadcast_algorithms(struct ckpt_program *p, struct algorithms *algorithms, int rc)
 {
     struct programs *ps = p->programs;
     char *text = NULL;
     size_t n = 0;
     if (!ps->ranks->comm)
         return rc;
-    if (!rc && !ps->ranks->rank && print_pins(pins, &text, &n))
+    if (!rc && !ps->ranks->rank && print_algorithms(algorithms, &text, &n))
         rc = error_set(CKPT_ENOMEM, "no memory for the algorithms of libraries");
     rc = broadcast_result(ps, rc, &text, n);
-    if (!rc && ps->ranks->rank && parse_pins(text, pins))
+    if (!rc && ps->ranks->rank && parse_algorithms(text, algorithms))
         rc = error_set(CKPT_ENOMEM, "no memory for the algorithms of libraries");
     free(text);
     return rc;

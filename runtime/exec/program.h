@@ -251,7 +251,7 @@ int program_broadcast_measured(struct ckpt_program *p);
 int program_store_algorithms(struct ckpt_program *p);
 /* Adds to list the algorithms for a machine file: those of the machine except where the library no
  * longer uses them, and those measured to be faster than the library's first proposal. */
-int program_list_algorithms(const struct ckpt_program *p, struct pins *list);
+int program_list_algorithms(const struct ckpt_program *p, struct algorithms *list);
 
 /* Steps in flight of the optimizer, which p has. */
 int64_t program_under_way(const struct ckpt_program *p);
@@ -271,8 +271,8 @@ void program_forget(struct ckpt_program *p);
  * program_broadcast_plan broadcasts its plan or, where rc is not 0, code and sentence. */
 int program_find_budgets(struct ckpt_program *p, struct budgets *b);
 int program_broadcast_plan(struct ckpt_program *p, int rc);
-/* Broadcasts, in the same way, the pins of rank 0 that came from files or were measured. */
-int program_broadcast_algorithms(struct ckpt_program *p, struct pins *pins, int rc);
+/* Broadcasts, in the same way, the algorithms of rank 0 that came from files or were measured. */
+int program_broadcast_algorithms(struct ckpt_program *p, struct algorithms *algorithms, int rc);
 /* Broadcasts bytes of rank 0, or the code that it ended with. */
 int program_broadcast_bytes(struct ckpt_program *p, int rc, int64_t *bytes);
 /* Broadcasts rank 0's decision: all ranks go on with the same. */

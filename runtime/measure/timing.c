@@ -207,17 +207,17 @@ static int write_machine(const struct timing *t, const struct ckpt_program *p)
     if (!p->programs->options->machine_out || !p->trains || p->steps > SAMPLES ||
         (p->steps & (p->steps - 1)))
         return 0;
-    m.pins = (struct pins){0};
+    m.algorithms = (struct algorithms){0};
     m.costs = calloc(capacity, sizeof *m.costs);
     if (!m.costs)
         return error_set(CKPT_ENOMEM, "no memory for the times of ops");
     m.n_costs = collect(t, p, m.costs);
-    int rc = program_list_algorithms(p, &m.pins);
+    int rc = program_list_algorithms(p, &m.algorithms);
     if (!rc)
         rc = machine_write(&m, p->programs->options->machine_out);
     if (!rc)
         p->programs->written |= WRITTEN_MACHINE;
-    pins_free(&m.pins);
+    algorithms_free(&m.algorithms);
     free(m.costs);
     return rc;
 }

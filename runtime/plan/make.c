@@ -31,7 +31,7 @@ void plan_free(struct plan *p)
     free(p->steps);
     free(p->residences);
     free(p->copies);
-    pins_free(&p->pins);
+    algorithms_free(&p->algorithms);
     free(p);
 }
 

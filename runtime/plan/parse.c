@@ -170,16 +170,16 @@ static void get_copy(struct reader *r, void *element)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* Adds the current line to pins if it is a pin. */
-static bool get_pin(struct lines *l, struct pins *pins)
+/* Adds the current line to the algorithms if it is one. */
+static bool get_algorithm(struct lines *l, struct algorithms *algorithms)
 {
-    bool is_pin;
-    int rc = l->rc ? 0 : pins_read(pins, l->line, &is_pin);
+    bool is_algorithm;
+    int rc = l->rc ? 0 : algorithms_read(algorithms, l->line, &is_algorithm);
     if (rc == CKPT_ENOMEM)
         lines_fail(l, rc, "out of host memory");
     else if (rc)
         lines_fail(l, CKPT_EFORMAT, "expected pin, a key of 16 hex digits and a choice");
-    return !l->rc && is_pin;
+    return !l->rc && is_algorithm;
 }
 
 static void get_plan(struct lines *l, void *user)
@@ -195,7 +195,7 @@ static void get_plan(struct lines *l, void *user)
     get_list(r, (void **)&p->residences, p->n_residences, sizeof(*p->residences), get_residence);
     get_list(r, (void **)&p->copies, p->n_copies, sizeof(*p->copies), get_copy);
     lines_next(l);
-    while (get_pin(l, &p->pins))
+    while (get_algorithm(l, &p->algorithms))
         lines_next(l);
     lines_last(l);
 }
@@ -227,20 +227,20 @@ int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p)
     return get_all(g, NULL, text, size, p);
 }
 
-/* Lines that are no pins are skipped. */
-static void get_pins(struct lines *l, void *user)
+/* Other lines are skipped. */
+static void get_algorithms(struct lines *l, void *user)
 {
     while (lines_next(l) && strcmp(l->line, "end") != 0)
-        get_pin(l, user);
+        get_algorithm(l, user);
 }
 
-int plan_read_pins(const char *path, struct pins *pins)
+int plan_read_algorithms(const char *path, struct algorithms *algorithms)
 {
-    struct pins found = {0};
+    struct algorithms found = {0};
     struct lines l;
-    int rc = lines_read(&l, "plan file", path, get_pins, &found);
-    if (!rc && pins_add(pins, &found))
+    int rc = lines_read(&l, "plan file", path, get_algorithms, &found);
+    if (!rc && algorithms_add(algorithms, &found))
         rc = error_set(CKPT_ENOMEM, "out of host memory");
-    pins_free(&found);
+    algorithms_free(&found);
     return rc;
 }

@@ -31,7 +31,7 @@
 
 #include "core/base.h"
 #include "core/backing.h"
-#include "pins.h"
+#include "algorithms.h"
 #include "plan/graph/machine.h"
 #include "plan/record.h"
 
@@ -187,7 +187,7 @@ struct plan {
     int32_t n_residences;
     struct copy *copies; /* ordered by tier, direction (out first), after, start */
     int32_t n_copies;
-    struct pins pins; /* algorithms that libraries chose where the plan was made */
+    struct algorithms algorithms; /* algorithms that libraries chose where the plan was made */
 };
 
 /* Seconds that a step waits: seconds beyond `work`, or 0 if within the rounding of sums. */
@@ -329,8 +329,8 @@ void plan_clock_free(struct plan_clock *c);
 /* Whether a step takes as long on machine m as the plan says: 0, or CKPT_EPLAN or CKPT_ENOMEM with
  * with the sentence. */
 int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p);
-/* Adds the pins of a plan file alone, whatever graph it is for. */
-int plan_read_pins(const char *path, struct pins *pins);
+/* Adds the algorithms of a plan file alone, whatever graph it is for. */
+int plan_read_algorithms(const char *path, struct algorithms *algorithms);
 
 /* Every gap of a plan with its fate, in order of storage and step.  *gaps is malloc'ed. */
 int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, int32_t *n);

@@ -11,7 +11,7 @@
  *     device|host|nvme S FIRST LAST OFFSET    one line a residence; OFFSET -: the context's own
  *     workspace STEP OFFSET                   a residence, too
  *     copy FROM TO AFTER BEFORE START END     one line a copy, between residences by their number
- *     pin KEY CHOICE           one line an algorithm of a library (ops/pins.h); there may be none
+ *     pin KEY CHOICE           one line an algorithm of a library (ops/algorithms.h), or none
  *     end
  */
 #include <inttypes.h>
@@ -98,7 +98,7 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
         number_put(f, DIGITS, c->start);
         put_seconds(f, "", c->end);
     }
-    pins_write(&p->pins, f);
+    algorithms_write(&p->algorithms, f);
     fputs("end\n", f);
 }
 

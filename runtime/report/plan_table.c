@@ -35,9 +35,10 @@ static void print_costs(const struct graph *g, const struct machine *m, FILE *f)
  * here. */
 static void print_algorithms(struct device *d, FILE *f)
 {
-    const struct pins *p = d->ops->algorithms ? d->ops->algorithms(d) : NULL;
-    int64_t taken = p ? pins_count(p, PIN_TAKEN) : 0, faster = p ? pins_count(p, PIN_FASTER) : 0;
-    int64_t used = p ? p->n - pins_count(p, PIN_GIVEN) : 0;
+    const struct algorithms *p = d->ops->algorithms ? d->ops->algorithms(d) : NULL;
+    int64_t taken = p ? algorithms_count(p, ALGORITHM_TAKEN) : 0;
+    int64_t faster = p ? algorithms_count(p, ALGORITHM_FASTER) : 0;
+    int64_t used = p ? p->n - algorithms_count(p, ALGORITHM_GIVEN) : 0;
     if (!used)
         return;
     fprintf(f, "  %-24s %12lld  of matrix products", "algorithms", (long long)used);

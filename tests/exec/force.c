@@ -344,7 +344,7 @@ static int copy_base(struct forcing *x, const struct plan *base)
     if (!p)
         return CKPT_ENOMEM;
     *p = *base;
-    p->pins = (struct pins){0};
+    p->algorithms = (struct algorithms){0};
     p->residences = NULL;
     p->copies = NULL;
     p->n_residences = p->n_copies = 0;
@@ -359,7 +359,7 @@ static int copy_base(struct forcing *x, const struct plan *base)
     for (int32_t i = 0; i < base->n_residences; i++)
         if (is_placed(&base->residences[i]))
             plan_add_residence(p, base->residences[i]);
-    return pins_add(&p->pins, &base->pins);
+    return algorithms_add(&p->algorithms, &base->algorithms);
 }
 
 int force_offloads(const struct graph *g, const struct plan *base, const struct force *f,

@@ -13,19 +13,19 @@
 #include "context/context.h"
 #include "dist/rank_threads.h"
 #include "exec/tiny.h"
-#include "pins.h"
+#include "algorithms.h"
 
-static struct pins chosen[2]; /* per rank */
+static struct algorithms chosen[2]; /* per rank */
 static char path[] = "test_algorithms.tmp-XXXXXX", machine[] = "test_algorithms.tmp-XXXXXX",
             machine_out[] = "test_algorithms.tmp-XXXXXX";
 
-static struct pins *first_algorithms(struct device *d)
+static struct algorithms *first_algorithms(struct device *d)
 {
     (void)d;
     return &chosen[0];
 }
 
-static struct pins *second_algorithms(struct device *d)
+static struct algorithms *second_algorithms(struct device *d)
 {
     (void)d;
     return &chosen[1];
@@ -40,20 +40,22 @@ static void let_choose(ckpt *c, int rank, struct device_ops *own)
 }
 
 /* As a kernel call: uses the file's choice for this key, otherwise this one. */
-static void use(struct pins *p, uint64_t key, const char *choice, enum pin_origin origin)
+static void use(struct algorithms *p, uint64_t key, const char *choice,
+                enum algorithm_origin origin)
 {
-    const char *given = pins_get(p, key);
-    assert_int_equal(pins_put(p, key, given ? given : choice, given ? PIN_TAKEN : origin), 0);
+    const char *given = algorithms_get(p, key);
+    assert_int_equal(
+        algorithms_put(p, key, given ? given : choice, given ? ALGORITHM_TAKEN : origin), 0);
 }
 
 static void forget(void)
 {
-    pins_free(&chosen[0]);
-    pins_free(&chosen[1]);
+    algorithms_free(&chosen[0]);
+    algorithms_free(&chosen[1]);
 }
 
 /* Simulates the kernels after a compile; NULL: nothing. */
-static void (*kernels)(struct pins *p);
+static void (*kernels)(struct algorithms *p);
 
 /* Compiles for a device that selects algorithms and runs `steps` steps.  Returns ckpt_compile's
  * code and prints the plan to text. */
@@ -89,9 +91,9 @@ static int compile(const struct ckpt_options *o, int steps, char *text, size_t s
     return rc;
 }
 
-static void use_five(struct pins *p)
+static void use_five(struct algorithms *p)
 {
-    use(p, 5, "", PIN_PROPOSED);
+    use(p, 5, "", ALGORITHM_PROPOSED);
     p->ignored = 1;
 }
 
@@ -104,9 +106,9 @@ static void test_plan(void **state)
     o.plan_out = path;
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     assert_null(strstr(text, "algorithms"));
-    use(&chosen[0], 5, "five", PIN_PROPOSED);
-    use(&chosen[0], 6, "six", PIN_FASTER);
-    assert_int_equal(pins_set(&chosen[0], 7, "of another program"), 0);
+    use(&chosen[0], 5, "five", ALGORITHM_PROPOSED);
+    use(&chosen[0], 6, "six", ALGORITHM_FASTER);
+    assert_int_equal(algorithms_set(&chosen[0], 7, "of another program"), 0);
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     assert_non_null(strstr(text,
                            "algorithms                          2  of matrix products, 1 measured "
@@ -117,7 +119,7 @@ static void test_plan(void **state)
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     assert_null(strstr(text, "algorithms")); /* nothing has used them */
     assert_int_equal(chosen[0].n, 2);
-    assert_string_equal(pins_get(&chosen[0], 5), "five");
+    assert_string_equal(algorithms_get(&chosen[0], 5), "five");
     kernels = use_five;
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     kernels = NULL;
@@ -132,7 +134,7 @@ static void write_machine(const char *const *choices, int n)
     struct machine m;
     assert_int_equal(machine_read("cpu", &m), 0);
     for (int i = 0; i < n; i++)
-        assert_int_equal(pins_set(&m.pins, 10 + (uint64_t)i, choices[i]), 0);
+        assert_int_equal(algorithms_set(&m.algorithms, 10 + (uint64_t)i, choices[i]), 0);
     assert_int_equal(machine_write(&m, machine), 0);
     machine_free(&m);
 }
@@ -149,9 +151,9 @@ static void test_machine(void **state)
     o.machine = machine;
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     assert_int_equal(chosen[0].n, 3);
-    assert_string_equal(pins_get(&chosen[0], 12), "twelve");
+    assert_string_equal(algorithms_get(&chosen[0], 12), "twelve");
     forget();
-    use(&chosen[0], 10, "planned", PIN_PROPOSED);
+    use(&chosen[0], 10, "planned", ALGORITHM_PROPOSED);
     o.machine = NULL;
     o.plan_out = path;
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
@@ -161,18 +163,18 @@ static void test_machine(void **state)
     o.plan_in = path;
     assert_int_equal(compile(&o, 0, text, sizeof text), 0);
     assert_int_equal(chosen[0].n, 3);
-    assert_string_equal(pins_get(&chosen[0], 10), "planned");
-    assert_string_equal(pins_get(&chosen[0], 11), "eleven");
+    assert_string_equal(algorithms_get(&chosen[0], 10), "planned");
+    assert_string_equal(algorithms_get(&chosen[0], 11), "eleven");
     forget();
 }
 
-static void use_some(struct pins *p)
+static void use_some(struct algorithms *p)
 {
-    use(p, 10, "", PIN_PROPOSED);
-    assert_int_equal(pins_put(p, 11, "of another version", PIN_PROPOSED), 0);
-    assert_int_equal(pins_put(p, 13, "faster now", PIN_FASTER), 0);
-    use(p, 20, "faster", PIN_FASTER);
-    use(p, 21, "proposed", PIN_PROPOSED);
+    use(p, 10, "", ALGORITHM_PROPOSED);
+    assert_int_equal(algorithms_put(p, 11, "of another version", ALGORITHM_PROPOSED), 0);
+    assert_int_equal(algorithms_put(p, 13, "faster now", ALGORITHM_FASTER), 0);
+    use(p, 20, "faster", ALGORITHM_FASTER);
+    use(p, 21, "proposed", ALGORITHM_PROPOSED);
 }
 
 /* --machine-out writes algorithms that are faster than the proposed ones.  Entries that were read
@@ -195,9 +197,10 @@ static void test_machine_out(void **state)
     kernels = NULL;
     forget();
     assert_int_equal(machine_read(machine_out, &m), 0);
-    assert_int_equal(m.pins.n, 4);
+    assert_int_equal(m.algorithms.n, 4);
     for (size_t i = 0; i < 4; i++)
-        assert_string_equal(pins_get(&m.pins, strtoull(expected[i][0], NULL, 10)), expected[i][1]);
+        assert_string_equal(algorithms_get(&m.algorithms, strtoull(expected[i][0], NULL, 10)),
+                            expected[i][1]);
     assert_true(m.n_costs > 0);
     machine_free(&m);
 }
@@ -245,8 +248,8 @@ static void test_ranks(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(member[i].code, 0);
         assert_int_equal(chosen[i].n, 2);
-        assert_string_equal(pins_get(&chosen[i], 10), "ten");
-        assert_string_equal(pins_get(&chosen[i], 11), "eleven");
+        assert_string_equal(algorithms_get(&chosen[i], 10), "ten");
+        assert_string_equal(algorithms_get(&chosen[i], 11), "eleven");
     }
     forget();
 }

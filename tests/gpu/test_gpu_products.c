@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The linear ops on a GPU against the CPU's kernels: with the algorithm that is proposed first, of
- * cuBLASLt or libckpt's own, with the fastest measured one, and with the pins from measuring, which
- * must give the same bits.  "test_gpu_products times" prints times of a large model's products
- * instead.
+ * cuBLASLt or libckpt's own, with the fastest measured one, and with the algorithms from measuring,
+ * which must give the same bits.  "test_gpu_products times" prints times of a large model's
+ * products instead.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -181,41 +181,42 @@ static void free_results(void *result[KINDS])
         free(result[i]);
 }
 
-/* Passes the pins as text; damaged: with another library version, so that they must be rejected. */
-static void take_pins(struct cuda_libs *from, struct cuda_libs *to, bool damaged)
+/* Passes the algorithms as text; damaged: with another library version, so that they must be
+ * rejected. */
+static void take_algorithms(struct cuda_libs *from, struct cuda_libs *to, bool damaged)
 {
     char *text = NULL;
     size_t size = 0;
-    bool is_pin;
+    bool is_algorithm;
     FILE *f = open_memstream(&text, &size);
-    must(f && !pins_write(cuda_libs_pins(from), f) && !fclose(f), "pins");
+    must(f && !algorithms_write(cuda_libs_algorithms(from), f) && !fclose(f), "algorithms");
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         if (damaged) /* pin KEY LIBRARY VERSION ... */
             strchr(strchr(strchr(line, ' ') + 1, ' ') + 1, ' ')[1] = '0';
-        must(!pins_read(cuda_libs_pins(to), line, &is_pin) && is_pin, line);
+        must(!algorithms_read(cuda_libs_algorithms(to), line, &is_algorithm) && is_algorithm, line);
     }
     free(text);
 }
 
-static void check_pins(const struct data *d, const struct shape *s, struct cuda_libs *measured,
-                       void *expected[KINDS])
+static void check_algorithms(const struct data *d, const struct shape *s,
+                             struct cuda_libs *measured, void *expected[KINDS])
 {
     void *result[KINDS];
     struct cuda_libs *libs;
     must(!cuda_libs_open(&libs), "libs");
-    take_pins(measured, libs, false);
-    run_all(d, s, libs, "pinned", result);
-    check(cuda_libs_pins(libs)->ignored == 0, "a pin was ignored", s, "pinned");
+    take_algorithms(measured, libs, false);
+    run_all(d, s, libs, "recorded", result);
+    check(cuda_libs_algorithms(libs)->ignored == 0, "an algorithm was ignored", s, "recorded");
     for (int i = 0; i < KINDS; i++)
         check(!memcmp(result[i], expected[i], (size_t)desc_bytes(&d->desc[kinds[i].out])),
-              kinds[i].name, s, "bits of the pinned run");
+              kinds[i].name, s, "bits of the recorded run");
     free_results(result);
     cuda_libs_close(libs);
     must(!cuda_libs_open(&libs), "libs");
-    take_pins(measured, libs, true);
-    run_all(d, s, libs, "pins of another version", result);
-    check(cuda_libs_pins(libs)->ignored == cuda_libs_pins(libs)->n, "pins not ignored", s,
-          "pins of another version");
+    take_algorithms(measured, libs, true);
+    run_all(d, s, libs, "algorithms of another version", result);
+    check(cuda_libs_algorithms(libs)->ignored == cuda_libs_algorithms(libs)->n,
+          "algorithms not ignored", s, "algorithms of another version");
     free_results(result);
     cuda_libs_close(libs);
 }
@@ -225,12 +226,12 @@ static void check_pins(const struct data *d, const struct shape *s, struct cuda_
 static void check_own(const struct shape *s, struct cuda_libs *libs, enum ckpt_dtype dtype)
 {
     enum { ROWS = 4096, LONGEST = 1024 };
-    const struct pins *pins = cuda_libs_pins(libs);
+    const struct algorithms *algorithms = cuda_libs_algorithms(libs);
     struct cudaDeviceProp device;
     int own = 0, expected = 0;
     must(!cudaGetDeviceProperties(&device, 0), "properties");
-    for (int64_t i = 0; i < pins->n; i++)
-        own += !strncmp(pins->data[i].choice, "libckpt ", 8);
+    for (int64_t i = 0; i < algorithms->n; i++)
+        own += !strncmp(algorithms->data[i].choice, "libckpt ", 8);
     if (dtype == CKPT_BF16 && s->rows >= ROWS && device.major == 9 && device.minor == 0)
         expected = 2 * ((s->inner <= LONGEST) + (s->cols <= LONGEST));
     check(own == expected, "products of our own", s, "proposed");
@@ -254,7 +255,7 @@ static void test(const struct shape *s, enum ckpt_dtype dtype)
         if (!measuring)
             check_own(s, libs, dtype);
         if (measuring)
-            check_pins(&d, s, libs, result);
+            check_algorithms(&d, s, libs, result);
         free_results(result);
         cuda_libs_close(libs);
     }

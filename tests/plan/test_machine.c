@@ -78,10 +78,10 @@ static void test_round_trip(void **state)
     m.host_copies = 7e10;
     m.costs = costs;
     m.n_costs = 2;
-    assert_int_equal(pins_set(&m.pins, UINT64_C(0xfedcba9876543210), "last"), 0);
-    assert_int_equal(pins_set(&m.pins, 7, "with \"quotes\" and \\"), 0);
+    assert_int_equal(algorithms_set(&m.algorithms, UINT64_C(0xfedcba9876543210), "last"), 0);
+    assert_int_equal(algorithms_set(&m.algorithms, 7, "with \"quotes\" and \\"), 0);
     assert_int_equal(machine_write(&m, file), 0);
-    pins_free(&m.pins);
+    algorithms_free(&m.algorithms);
     char *before = read_text(file);
     if (machine_read(file, &back))
         fail_msg("%s", error_get());
@@ -91,9 +91,9 @@ static void test_round_trip(void **state)
     assert_true(machine_cost(&back, UINT64_C(0xfedcba9876543210), &seconds) && seconds == 0);
     assert_false(machine_cost(&back, 2, &seconds));
     assert_false(machine_cost(&back, UINT64_MAX, &seconds));
-    assert_int_equal(back.pins.n, 2);
-    assert_string_equal(pins_get(&back.pins, 7), "with \"quotes\" and \\");
-    assert_string_equal(pins_get(&back.pins, UINT64_C(0xfedcba9876543210)), "last");
+    assert_int_equal(back.algorithms.n, 2);
+    assert_string_equal(algorithms_get(&back.algorithms, 7), "with \"quotes\" and \\");
+    assert_string_equal(algorithms_get(&back.algorithms, UINT64_C(0xfedcba9876543210)), "last");
     assert_int_equal(machine_write(&back, file), 0);
     char *after = read_text(file);
     assert_string_equal(before, after);
@@ -184,7 +184,7 @@ static void test_mistakes(void **state)
         if (rc != CKPT_EFORMAT || !strstr(error_get(), w->says))
             fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error_get(), w->says);
         assert_null(m.costs);
-        assert_int_equal(m.pins.n, 0);
+        assert_int_equal(m.algorithms.n, 0);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Matrix products by cuBLASLt, or by libckpt's kernel where that is usually faster (gemm_plain.h).
- * The first run of a product prepares it: it is described, and its algorithm is selected by a pin,
+ * The first run of a product prepares it: it is described, and its algorithm is a recorded choice,
  * by measuring, by a rule, or by cuBLASLt's heuristics (see libs.h).  Later runs are a single call.
  */
 #ifndef CKPT_CUDA_GEMM_H
@@ -53,7 +53,7 @@ int cuda_gemm_batch(const struct ckpt_kernel_args *a, const struct gemm *g,
 cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
                            const struct ckpt_kernel_args *a);
 
-/* Selects the algorithm of a described product, or libckpt's kernel if own_takes, and pins it.
+/* Selects the algorithm of a described product, or libckpt's kernel if own_takes, and records it.
  * Returns false if none runs with this workspace and these addresses. */
 bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
                  const struct ckpt_kernel_args *a, bool own_takes);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Selects the algorithm of a product: the pinned one; or, while measuring, one that is faster than
- * the first proposal by more than AHEAD; or the first proposal.  So the algorithms of a run that
- * measures follow from the first proposals and the few pins that it records for the machine.
+ * Selects the algorithm of a product: the recorded one; or, while measuring, one that is faster
+ * than the first proposal by more than AHEAD; or the first proposal.  So the algorithms of a run
+ * that measures follow from the first proposals and the few choices that it records for the
+ * machine.
  *
  * libckpt's kernel is a candidate like cuBLASLt's algorithms.  Where it is usually fast it is the
  * first proposal, elsewhere the last.
@@ -20,7 +21,7 @@ enum {
     SCREENING = 7, /* rounds of all candidates */
     ROUNDS = 21,   /* rounds of the best against the first; most rounds of all */
     WORDS = sizeof(((cublasLtMatmulAlgo_t *)0)->data) / sizeof(uint64_t),
-    PIN_TEXT = 32 + 17 * WORDS
+    CHOICE_TEXT = 32 + 17 * WORDS
 };
 
 /* Whole steps with the same algorithms differ by up to 1 % between two processes (GPT-2 124M on an
@@ -41,17 +42,17 @@ static void use_choice(struct product *p, const struct choice *c)
     p->workspace = c->workspace;
 }
 
-/* ---- pins ------------------------------------------------------------------------------------ */
+/* ---- recorded choices ------------------------------------------------------------------------ */
 
-/* A pin is OWN_PIN, or "cublaslt VERSION" and the words of the algorithm, which only that version
- * understands. */
+/* A choice is OWN_PRODUCT, or "cublaslt VERSION" and the words of the algorithm, which only that
+ * version understands. */
 
-#define OWN_PIN "libckpt 1"
+#define OWN_PRODUCT "libckpt 1"
 
-static void write_pin(char *dst, size_t size, const struct product *p)
+static void write_algorithm(char *dst, size_t size, const struct product *p)
 {
     if (p->own) {
-        snprintf(dst, size, OWN_PIN);
+        snprintf(dst, size, OWN_PRODUCT);
         return;
     }
     int n = snprintf(dst, size, "cublaslt %zu", cublasLtGetVersion());
@@ -59,11 +60,11 @@ static void write_pin(char *dst, size_t size, const struct product *p)
         n += snprintf(dst + n, size - (size_t)n, " %" PRIx64, p->algo.data[i]);
 }
 
-static bool read_pin(const char *text, struct product *p)
+static bool read_algorithm(const char *text, struct product *p)
 {
     size_t version;
     int n = 0, used;
-    p->own = !strcmp(text, OWN_PIN);
+    p->own = !strcmp(text, OWN_PRODUCT);
     if (p->own)
         return true;
     if (sscanf(text, "cublaslt %zu%n", &version, &n) != 1 || version != cublasLtGetVersion())
@@ -89,18 +90,19 @@ static bool fits(cublasLtHandle_t handle, struct product *p, const struct ckpt_k
            result.workspaceSize <= (size_t)a->workspace_bytes;
 }
 
-static bool use_pin(cublasLtHandle_t handle, struct product *p, const struct ckpt_kernel_args *a,
-                    bool own_takes, struct pins *pins)
+static bool use_recorded(cublasLtHandle_t handle, struct product *p,
+                         const struct ckpt_kernel_args *a, bool own_takes,
+                         struct algorithms *algorithms)
 {
-    const char *choice = pins_get(pins, p->key);
+    const char *choice = algorithms_get(algorithms, p->key);
     if (!choice)
         return false;
-    if (read_pin(choice, p) && fits(handle, p, a, own_takes)) {
-        pins_put(pins, p->key, choice, PIN_TAKEN);
+    if (read_algorithm(choice, p) && fits(handle, p, a, own_takes)) {
+        algorithms_put(algorithms, p->key, choice, ALGORITHM_TAKEN);
         return true;
     }
     p->own = false;
-    pins->ignored++;
+    algorithms->ignored++;
     return false;
 }
 
@@ -151,15 +153,13 @@ static int query_heuristics(cublasLtHandle_t handle, struct product *p, const st
     for (int i = 0; i < n; i++)
         if (all[i].state == CUBLAS_STATUS_SUCCESS &&
             all[i].workspaceSize <= (size_t)a->workspace_bytes)
-            found[kept++] = (struct choice){.algo = all[i].algo,
-                                            .workspace = all[i].workspaceSize};
+            found[kept++] = (struct choice){.algo = all[i].algo, .workspace = all[i].workspaceSize};
     return kept;
 }
 
 /* The same for all candidates; without `all` only for those that can come first. */
 static int propose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                   const struct ckpt_kernel_args *a, bool own_takes, bool all,
-                   struct choice *found)
+                   const struct ckpt_kernel_args *a, bool own_takes, bool all, struct choice *found)
 {
     const bool own_first = own_takes && cuda_gemm_plain_is_fast(g);
     int n = 0;
@@ -240,8 +240,7 @@ static int fastest(struct timer *w, cublasLtHandle_t handle, struct product *p,
 }
 
 static int measure(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
-                   const struct ckpt_kernel_args *a, const struct choice *found,
-                   int n)
+                   const struct ckpt_kernel_args *a, const struct choice *found, int n)
 {
     struct timer w = {NULL, NULL};
     int at = 0;
@@ -269,9 +268,9 @@ bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *
 {
     struct choice found[CANDIDATES];
     struct cuda_libs *libs = a->device;
-    struct pins *pins = cuda_libs_pins(libs);
-    char text[PIN_TEXT];
-    if (use_pin(handle, p, a, own_takes, pins))
+    struct algorithms *algorithms = cuda_libs_algorithms(libs);
+    char text[CHOICE_TEXT];
+    if (use_recorded(handle, p, a, own_takes, algorithms))
         return true;
     const bool measures = may_measure(libs, a);
     const int n = propose(handle, p, g, a, own_takes, measures, found);
@@ -279,8 +278,8 @@ bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *
         return false;
     const int at = measures ? measure(handle, p, g, a, found, n) : 0;
     use_choice(p, &found[at]);
-    write_pin(text, sizeof text, p);
-    /* if memory is exhausted, only the pin is lost */
-    pins_put(pins, p->key, text, at ? PIN_FASTER : PIN_PROPOSED);
+    write_algorithm(text, sizeof text, p);
+    /* if memory is exhausted, only the record is lost */
+    algorithms_put(algorithms, p->key, text, at ? ALGORITHM_FASTER : ALGORITHM_PROPOSED);
     return true;
 }

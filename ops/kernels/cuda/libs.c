@@ -17,7 +17,7 @@ struct cuda_libs {
     bool unordered, measuring;
     void *cold;
     size_t cold_bytes;
-    struct pins pins;
+    struct algorithms algorithms;
     struct {
         struct prepared *data; /* in order of creation; a few hundred at most */
         int64_t capacity;
@@ -39,7 +39,7 @@ void cuda_libs_close(struct cuda_libs *libs)
     for (int64_t i = 0; i < libs->n_prepared; i++)
         libs->prepared.data[i].release(libs->prepared.data[i].call);
     free(libs->prepared.data);
-    pins_free(&libs->pins);
+    algorithms_free(&libs->algorithms);
     if (libs->cublaslt)
         cublasLtDestroy(libs->cublaslt);
     if (libs->cudnn)
@@ -80,9 +80,9 @@ bool cuda_libs_unordered(const struct cuda_libs *libs)
     return libs->unordered;
 }
 
-struct pins *cuda_libs_pins(struct cuda_libs *libs)
+struct algorithms *cuda_libs_algorithms(struct cuda_libs *libs)
 {
-    return &libs->pins;
+    return &libs->algorithms;
 }
 
 void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring, void *cold, int64_t bytes)

@@ -8,7 +8,7 @@
 #ifndef CKPT_CUDA_LIBS_H
 #define CKPT_CUDA_LIBS_H
 
-#include "pins.h"
+#include "algorithms.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,18 +30,18 @@ void cuda_libs_set_unordered(struct cuda_libs *libs, bool unordered);
 bool cuda_libs_unordered(const struct cuda_libs *libs);
 
 /*
- * The pinned algorithms of prepared calls.  Preparing a call uses the pin of its key if it is
- * valid, and records the selected algorithm there.  Read pins before the first kernel runs; write
+ * The algorithms of prepared calls.  Preparing a call uses the recorded one of its key if it is
+ * valid, and records the selected algorithm there.  Read them before the first kernel runs; write
  * them when all calls are prepared.
  */
-struct pins *cuda_libs_pins(struct cuda_libs *libs);
+struct algorithms *cuda_libs_algorithms(struct cuda_libs *libs);
 
 /*
- * While measuring, a call without a valid pin is prepared by timing the library's proposals on the
- * operands of its first run, instead of using the first proposal.  This waits for the device and
- * runs the call many times, so a call that adds to its output leaves garbage there. cold: device
- * memory, larger than the caches, that is written before each timed run so that operands come from
- * memory; NULL if there is no room.
+ * While measuring, a call without a recorded one is prepared by timing the library's proposals on
+ * the operands of its first run, instead of using the first proposal.  This waits for the device
+ * and runs the call many times, so a call that adds to its output leaves garbage there. cold:
+ * device memory, larger than the caches, that is written before each timed run so that operands
+ * come from memory; NULL if there is no room.
  */
 void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring, void *cold, int64_t bytes);
 bool cuda_libs_measuring(const struct cuda_libs *libs);

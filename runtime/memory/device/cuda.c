@@ -529,9 +529,9 @@ static void cuda_close(struct device *d)
     free(c);
 }
 
-static struct pins *cuda_algorithms(struct device *d)
+static struct algorithms *cuda_algorithms(struct device *d)
 {
-    return cuda_libs_pins(cuda(d)->libs);
+    return cuda_libs_algorithms(cuda(d)->libs);
 }
 
 static void cuda_measure(struct device *d, bool measuring, void *cold, int64_t bytes)

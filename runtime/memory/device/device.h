@@ -24,7 +24,7 @@ enum queue {
 };
 
 struct device;
-struct pins;
+struct algorithms;
 struct expr_call; /* expr/call.h */
 
 /* A whole step, or a part of QUEUE_COMPUTE's, recorded once to be submitted in one call. */
@@ -125,7 +125,7 @@ struct device_ops {
      * again.  While measuring, others are selected by timing on the operands of a kernel's first
      * run, whose result is then invalid; cold: arena bytes that may be overwritten between runs.
      * NULL on a device without selectable algorithms. */
-    struct pins *(*algorithms)(struct device *d);
+    struct algorithms *(*algorithms)(struct device *d);
     void (*measure)(struct device *d, bool measuring, void *cold, int64_t bytes);
     /* Compiles n programs at once, in several threads; otherwise each is compiled when it first
      * runs.  NULL on a device that compiles none. */

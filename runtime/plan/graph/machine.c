@@ -262,7 +262,7 @@ static void get_algorithms(struct reader *r, const json_t *root, struct machine 
         uint64_t key = get_key(r, "algorithms", json_object_iter_key(at));
         if (!r->rc)
             take_text(r, json_object_iter_value(at), "algorithms", choice, sizeof choice);
-        if (!r->rc && pins_set(&m->pins, key, choice))
+        if (!r->rc && algorithms_set(&m->algorithms, key, choice))
             fail(r, CKPT_ENOMEM, "out of host memory");
     }
 }
@@ -434,7 +434,7 @@ int machine_read_file(const char *path, struct machine *m)
 void machine_free(struct machine *m)
 {
     free(m->costs);
-    pins_free(&m->pins);
+    algorithms_free(&m->algorithms);
     *m = (struct machine){.n_costs = 0};
 }
 
@@ -455,7 +455,7 @@ static void put_devices(FILE *f, const struct machine *m)
     fputs("],\n", f);
 }
 
-static void put_algorithms(FILE *f, const struct pins *p)
+static void put_algorithms(FILE *f, const struct algorithms *p)
 {
     if (p->n)
         fputs("  \"algorithms\": {", f);
@@ -489,7 +489,7 @@ static void put_machine(FILE *f, const void *user)
             number_format(text, *(const double *)field);
         fprintf(f, "  \"%s\": %s,\n", members[i].name, text);
     }
-    put_algorithms(f, &m->pins);
+    put_algorithms(f, &m->algorithms);
     fputs("  \"costs\": {", f);
     for (int32_t i = 0; i < m->n_costs; i++) {
         number_format(text, m->costs[i].seconds);

@@ -7,7 +7,7 @@
 #define CKPT_PLAN_MACHINE_H
 
 #include "core/base.h"
-#include "pins.h"
+#include "algorithms.h"
 
 struct json_t; /* a JSON object of Jansson */
 
@@ -60,7 +60,7 @@ struct machine {
     struct links links;                /* to other ranks */
     struct machine_cost *costs;        /* sorted by key, each key once */
     int32_t n_costs;
-    struct pins pins; /* algorithms of products that are faster than the library's first choice */
+    struct algorithms algorithms;      /* of products, faster than the library's first choice */
     char source[512]; /* where the figures come from */
 };
 

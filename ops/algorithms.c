@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recorded algorithm choices: see pins.h. */
+/* Recorded algorithm choices: see algorithms.h. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "pins.h"
+#include "algorithms.h"
 
-void pins_free(struct pins *p)
+void algorithms_free(struct algorithms *p)
 {
     for (int64_t i = 0; i < p->n; i++)
         free(p->data[i].choice);
     free(p->data);
-    *p = (struct pins){0};
+    *p = (struct algorithms){0};
 }
 
 /* The index of the key, or the index where it would be inserted. */
-static int64_t find(const struct pins *p, uint64_t key)
+static int64_t find(const struct algorithms *p, uint64_t key)
 {
     int64_t low = 0, high = p->n;
     while (low < high) {
@@ -28,13 +28,14 @@ static int64_t find(const struct pins *p, uint64_t key)
     return low;
 }
 
-const char *pins_get(const struct pins *p, uint64_t key)
+const char *algorithms_get(const struct algorithms *p, uint64_t key)
 {
     int64_t i = find(p, key);
     return i < p->n && p->data[i].key == key ? p->data[i].choice : NULL;
 }
 
-int pins_put(struct pins *p, uint64_t key, const char *choice, enum pin_origin origin)
+int algorithms_put(struct algorithms *p, uint64_t key, const char *choice,
+                   enum algorithm_origin origin)
 {
     int64_t i = find(p, key);
     char *copy = strdup(choice);
@@ -50,16 +51,16 @@ int pins_put(struct pins *p, uint64_t key, const char *choice, enum pin_origin o
         memmove(p->data + i + 1, p->data + i, (size_t)(p->n - i) * sizeof *p->data);
         p->n++;
     }
-    p->data[i] = (struct pin){key, copy, origin};
+    p->data[i] = (struct algorithm){key, copy, origin};
     return 0;
 }
 
-int pins_set(struct pins *p, uint64_t key, const char *choice)
+int algorithms_set(struct algorithms *p, uint64_t key, const char *choice)
 {
-    return pins_put(p, key, choice, PIN_GIVEN);
+    return algorithms_put(p, key, choice, ALGORITHM_GIVEN);
 }
 
-int64_t pins_count(const struct pins *p, enum pin_origin origin)
+int64_t algorithms_count(const struct algorithms *p, enum algorithm_origin origin)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < p->n; i++)
@@ -67,15 +68,15 @@ int64_t pins_count(const struct pins *p, enum pin_origin origin)
     return n;
 }
 
-int pins_add(struct pins *p, const struct pins *from)
+int algorithms_add(struct algorithms *p, const struct algorithms *from)
 {
     int rc = 0;
     for (int64_t i = 0; i < from->n && !rc; i++)
-        rc = pins_set(p, from->data[i].key, from->data[i].choice);
+        rc = algorithms_set(p, from->data[i].key, from->data[i].choice);
     return rc;
 }
 
-int pins_write(const struct pins *p, FILE *f)
+int algorithms_write(const struct algorithms *p, FILE *f)
 {
     for (int64_t i = 0; i < p->n; i++)
         if (fprintf(f, "pin %016" PRIx64 " %s\n", p->data[i].key, p->data[i].choice) < 0)
@@ -83,10 +84,10 @@ int pins_write(const struct pins *p, FILE *f)
     return 0;
 }
 
-int pins_read(struct pins *p, const char *line, bool *is_pin)
+int algorithms_read(struct algorithms *p, const char *line, bool *is_algorithm)
 {
-    *is_pin = strncmp(line, "pin ", 4) == 0;
-    if (!*is_pin)
+    *is_algorithm = strncmp(line, "pin ", 4) == 0;
+    if (!*is_algorithm)
         return 0;
     const char *at = line + 4;
     size_t digits = strspn(at, "0123456789abcdef");
@@ -100,7 +101,7 @@ int pins_read(struct pins *p, const char *line, bool *is_pin)
     char *choice = n ? strndup(at, n) : NULL;
     if (!choice)
         return n ? CKPT_ENOMEM : CKPT_EFORMAT;
-    int rc = pins_set(p, key, choice);
+    int rc = algorithms_set(p, key, choice);
     free(choice);
     return rc;
 }
