@@ -106,7 +106,7 @@ void budget_curve_free(struct budget_curve *c);
 /* Prints the curve of step time against budget, and draws it if o->svg is set. */
 int cli_sweep(const struct plan_job *job);
 /* Prints the scaling study for numbers of ranks up to o->world. */
-int cli_world(struct plan_job *job);
+int cli_scaling(struct plan_job *job);
 int cli_explain(const struct plan_job *job, const char *name);
 
 #endif

@@ -276,7 +276,7 @@ int cli_plan(int argc, char **argv)
     if (!rc)
         rc = cli_read_job(&job);
     if (!rc)
-        rc = o.world != NO_WORLD ? cli_world(&job) : o.sweep ? sweep(&job) : show_plan(&job);
+        rc = o.world != NO_WORLD ? cli_scaling(&job) : o.sweep ? sweep(&job) : show_plan(&job);
     cli_free_job(&job);
     return rc;
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "plan/models.h"
-#include "plan/scale/world.h"
+#include "plan/scale/scaling_study.h"
 
 static const struct links h100 = {3.6e11, 4e-6, 4.5e10, 1.5e-5, 8, 8e-5, .45};
 static const struct links a100 = {2.3e11, 4e-6, 2e10, 1.5e-5, 8, 8e-5, .45};
@@ -43,14 +43,14 @@ static const struct row {
 struct trial {
     const struct row *r;
     struct machine m;
-    struct world *w;
+    struct scaling_study *w;
 };
 
 static double seconds_of(struct trial *t, int32_t ranks)
 {
-    struct world_layout l = {ranks, ranks, 1};
-    struct world_step step;
-    if (world_plan(t->w, &l, INT64_MAX, &step)) {
+    struct scaling_layout l = {ranks, ranks, 1};
+    struct scaling_step step;
+    if (scaling_study_plan(t->w, &l, INT64_MAX, &step)) {
         fputs("out of memory\n", stderr);
         exit(1);
     }
@@ -73,7 +73,7 @@ static void open_trial(struct trial *t, const struct row *r)
     t->m.links = *r->links;
     t->m.flops = 6 * r->parameters * r->few_rate;
     struct graph *g = model_ranks(&s, &t->m);
-    if (world_open(g, &t->m, &t->w)) {
+    if (scaling_study_open(g, &t->m, &t->w)) {
         fprintf(stderr, "%s\n", error_get());
         exit(1);
     }
@@ -88,7 +88,7 @@ static double predict(const struct row *r)
     for (int i = 0; i < 4; i++)
         t.m.flops *= seconds_of(&t, r->few) * r->few_rate / r->tokens;
     double ratio = seconds_of(&t, r->few) / seconds_of(&t, r->many);
-    world_free(t.w);
+    scaling_study_free(t.w);
     return ratio;
 }
 

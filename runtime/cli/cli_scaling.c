@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "cli/cli.h"
-#include "plan/scale/world.h"
+#include "plan/scale/scaling_study.h"
 #include "report/scaling_svg.h"
 
 enum {
@@ -22,23 +22,23 @@ static const char *const names[VARIANTS] = {"zero 0",
 
 struct row {
     int32_t ranks;
-    struct world_step steps[VARIANTS];
+    struct scaling_step steps[VARIANTS];
     bool tried[VARIANTS];
 };
 
 struct curve {
     const struct plan_job *job;
-    struct world *world;
+    struct scaling_study *study;
     struct row rows[MAX_RANK_COUNTS];
     int32_t n;
     double alone; /* seconds of one rank's ops without any waiting */
 };
 
-static struct world_layout layout_of(const struct curve *c, int32_t ranks, int variant)
+static struct scaling_layout layout_of(const struct curve *c, int32_t ranks, int variant)
 {
     int32_t host = (int32_t)c->job->machine.links.ranks_per_host;
-    return (struct world_layout){ranks, variant > LEAST_MEMORY ? host : ranks,
-                                 variant > LEAST_MEMORY ? variant - LEAST_MEMORY : variant};
+    return (struct scaling_layout){ranks, variant > LEAST_MEMORY ? host : ranks,
+                                   variant > LEAST_MEMORY ? variant - LEAST_MEMORY : variant};
 }
 
 /* Sharing within hosts differs from sharing among all only with several full hosts. */
@@ -57,9 +57,9 @@ static int fill_row(struct curve *c, struct row *r)
     if (device != INT64_MAX)
         device = max_i64(1, device - job->machine.process);
     for (int variant = 0; variant < VARIANTS; variant++) {
-        struct world_layout l = layout_of(c, r->ranks, variant);
+        struct scaling_layout l = layout_of(c, r->ranks, variant);
         r->tried[variant] = is_distinct(c, r->ranks, variant);
-        if (r->tried[variant] && world_plan(c->world, &l, device, &r->steps[variant]))
+        if (r->tried[variant] && scaling_study_plan(c->study, &l, device, &r->steps[variant]))
             return cli_fail("out of host memory");
     }
     return 0;
@@ -70,7 +70,7 @@ static int best_of(const struct row *r)
 {
     int best = -1;
     for (int variant = 0; variant < VARIANTS; variant++) {
-        const struct world_step *s = &r->steps[variant], *b = &r->steps[best < 0 ? 0 : best];
+        const struct scaling_step *s = &r->steps[variant], *b = &r->steps[best < 0 ? 0 : best];
         if (!r->tried[variant] || !s->fits)
             continue;
         double slack = 1e-4 * b->seconds;
@@ -89,7 +89,7 @@ static void print_header(void)
 
 static void print_step(const struct curve *c, const struct row *r, int variant)
 {
-    const struct world_step *s = &r->steps[variant < 0 ? LEAST_MEMORY : variant];
+    const struct scaling_step *s = &r->steps[variant < 0 ? LEAST_MEMORY : variant];
     int64_t host = c->job->machine.links.ranks_per_host;
     printf("%8d %6lld  %-18s ", (int)r->ranks, (long long)((r->ranks + host - 1) / host),
            variant < 0     ? "does not fit"
@@ -168,11 +168,11 @@ static int draw(const struct curve *c)
 
 static int fill_curve(struct curve *c)
 {
-    struct world_layout one = {1, 1, 0};
-    struct world_step alone;
+    struct scaling_layout one = {1, 1, 0};
+    struct scaling_step alone;
     int32_t last = (int32_t)c->job->o->world;
     int rc = 0;
-    if (world_plan(c->world, &one, INT64_MAX, &alone))
+    if (scaling_study_plan(c->study, &one, INT64_MAX, &alone))
         return cli_fail("out of host memory");
     c->alone = alone.compute;
     for (int32_t ranks = 1; ranks < last; ranks *= 2)
@@ -193,19 +193,19 @@ static int read_links(struct plan_job *job)
     return 0;
 }
 
-int cli_world(struct plan_job *job)
+int cli_scaling(struct plan_job *job)
 {
     struct curve c = {.job = job};
     int rc = read_links(job);
     if (rc)
         return rc;
-    if (world_open(job->graph, &job->machine, &c.world))
+    if (scaling_study_open(job->graph, &job->machine, &c.study))
         return cli_fail("%s", error_get());
     rc = fill_curve(&c);
     if (!rc)
         print_curve(&c);
     if (!rc && job->o->svg)
         rc = draw(&c);
-    world_free(c.world);
+    scaling_study_free(c.study);
     return rc;
 }

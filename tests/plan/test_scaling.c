@@ -10,7 +10,7 @@
 #include "models.h"
 #include "plan_make.h"
 #include "plan/search/comm_cost.h"
-#include "plan/scale/world.h"
+#include "plan/scale/scaling_study.h"
 
 /* 12 layers of 64 MiB each, 10 ms forward; a host has four ranks, and slower links to others. */
 static struct ranks_shape shape = {.layers = 12,
@@ -42,20 +42,20 @@ static struct graph *graph_of(int32_t ranks, const struct machine *m)
     return model_ranks(&s, m);
 }
 
-static struct world_step plan_for(struct world *w, int32_t ranks, int32_t group, int zero,
-                                  int64_t device)
+static struct scaling_step plan_for(struct scaling_study *w, int32_t ranks, int32_t group, int zero,
+                                    int64_t device)
 {
-    struct world_layout l = {ranks, group, zero};
-    struct world_step step;
-    assert_int_equal(world_plan(w, &l, device, &step), 0);
+    struct scaling_layout l = {ranks, group, zero};
+    struct scaling_step step;
+    assert_int_equal(scaling_study_plan(w, &l, device, &step), 0);
     return step;
 }
 
-static struct world *open_world(const struct machine *m)
+static struct scaling_study *open_world(const struct machine *m)
 {
     struct graph *g = graph_of(2, m);
-    struct world *w;
-    if (world_open(g, m, &w))
+    struct scaling_study *w;
+    if (scaling_study_open(g, m, &w))
         fail_msg("%s", error_get());
     graph_free(g);
     return w;
@@ -65,14 +65,14 @@ static struct world *open_world(const struct machine *m)
 static void test_recorded(void **state)
 {
     struct machine m = machine();
-    struct world *w = open_world(&m);
+    struct scaling_study *w = open_world(&m);
     (void)state;
     for (int32_t ranks = 2; ranks <= 64; ranks *= 2) {
         struct graph *g = graph_of(ranks, &m);
         struct budgets b = {.device = INT64_MAX};
         struct plan *p;
         assert_int_equal(plan_make(g, &m, &b, 0, &p), 0);
-        struct world_step s = plan_for(w, ranks, ranks, 3, INT64_MAX);
+        struct scaling_step s = plan_for(w, ranks, ranks, 3, INT64_MAX);
         double ratio = s.seconds / p->seconds;
         if (!s.fits || ratio < .995 || ratio > 1.005)
             fail_msg("%d ranks take %g s, recorded %g s", (int)ranks, s.seconds, p->seconds);
@@ -82,32 +82,32 @@ static void test_recorded(void **state)
         plan_free(p);
         graph_free(g);
     }
-    world_free(w);
+    scaling_study_free(w);
 }
 
 /* One rank alone has the work of one rank: it reads whole values. */
 static void test_alone(void **state)
 {
     struct machine m = machine();
-    struct world *w = open_world(&m);
+    struct scaling_study *w = open_world(&m);
     struct graph *g = graph_of(1, &m);
     (void)state;
     double ratio = plan_for(w, 1, 1, 0, INT64_MAX).seconds / graph_seconds(g);
     if (ratio < .995 || ratio > 1.005)
         fail_msg("one rank takes %g of what is recorded", ratio);
     /* An update of shares costs the time of shares, also if values are whole. */
-    struct world_step all = plan_for(w, 8, 8, 2, INT64_MAX);
-    struct world_step values = plan_for(w, 8, 8, 1, INT64_MAX);
+    struct scaling_step all = plan_for(w, 8, 8, 2, INT64_MAX);
+    struct scaling_step values = plan_for(w, 8, 8, 1, INT64_MAX);
     assert_true(values.compute > .995 * all.compute && values.compute < 1.005 * all.compute);
     graph_free(g);
-    world_free(w);
+    scaling_study_free(w);
 }
 
 /* The state of a rank is the whole divided by the ranks; all of it without sharing. */
 static void test_memory(void **state)
 {
     struct machine m = machine();
-    struct world *w = open_world(&m);
+    struct scaling_study *w = open_world(&m);
     int64_t all = 12 * (INT64_C(2) + 12) << 24;
     (void)state;
     int64_t one = plan_for(w, 1, 1, 0, INT64_MAX).bytes;
@@ -120,10 +120,10 @@ static void test_memory(void **state)
     int64_t in_hosts = plan_for(w, 8, 4, 3, INT64_MAX).bytes;
     assert_true(in_hosts > eight && in_hosts < one);
     /* Plans keep the budget, and an impossible one is reported. */
-    struct world_step s = plan_for(w, 8, 8, 3, eight - (64 << 20));
+    struct scaling_step s = plan_for(w, 8, 8, 3, eight - (64 << 20));
     assert_true(s.fits && s.bytes <= eight - (64 << 20));
     assert_false(plan_for(w, 8, 8, 3, all / 8).fits);
-    world_free(w);
+    scaling_study_free(w);
 }
 
 /* A single rank waits for no other; links between hosts make steps longer, sharing within hosts
@@ -131,16 +131,16 @@ static void test_memory(void **state)
 static void test_links(void **state)
 {
     struct machine m = machine();
-    struct world *w = open_world(&m);
+    struct scaling_study *w = open_world(&m);
     (void)state;
-    struct world_step one = plan_for(w, 1, 1, 0, INT64_MAX);
+    struct scaling_step one = plan_for(w, 1, 1, 0, INT64_MAX);
     assert_true(one.exposed < 1e-3 && one.seconds < one.compute * 1.01);
-    struct world_step host = plan_for(w, 4, 4, 3, INT64_MAX);
-    struct world_step far = plan_for(w, 4096, 4096, 3, INT64_MAX);
-    struct world_step near = plan_for(w, 4096, 4, 3, INT64_MAX);
+    struct scaling_step host = plan_for(w, 4, 4, 3, INT64_MAX);
+    struct scaling_step far = plan_for(w, 4096, 4096, 3, INT64_MAX);
+    struct scaling_step near = plan_for(w, 4096, 4, 3, INT64_MAX);
     assert_true(far.exposed > host.exposed && far.seconds > 1.5 * host.seconds);
     assert_true(near.seconds < far.seconds);
-    world_free(w);
+    scaling_study_free(w);
 }
 
 /* A graph whose ranks share nothing is refused, and the message says what to do. */
@@ -148,9 +148,9 @@ static void test_refused(void **state)
 {
     struct machine m = machine();
     struct graph *g = graph_of(1, &m);
-    struct world *w;
+    struct scaling_study *w;
     (void)state;
-    assert_int_equal(world_open(g, &m, &w), CKPT_EINVAL);
+    assert_int_equal(scaling_study_open(g, &m, &w), CKPT_EINVAL);
     assert_null(w);
     assert_non_null(strstr(error_get(), "--ranks 2 --plan-only --graph-out"));
     graph_free(g);
@@ -167,7 +167,7 @@ static void test_link_file(void **state)
         {"{\"format\": \"libckpt-links 1\", \"link_net\": -1}", "must be a number from 1"},
         {"[", "is not JSON"},
     };
-    char file[] = "test_world.tmp-XXXXXX";
+    char file[] = "test_scaling.tmp-XXXXXX";
     int fd = mkstemp(file);
     (void)state;
     assert_true(fd >= 0);
@@ -181,7 +181,7 @@ static void test_link_file(void **state)
         int rc = machine_read_links(file, &m);
         if (files[i].says) {
             assert_int_equal(rc, CKPT_EFORMAT);
-            assert_non_null(strstr(error_get(), "link file test_world"));
+            assert_non_null(strstr(error_get(), "link file test_scaling"));
             assert_non_null(strstr(error_get(), files[i].says));
             assert_memory_equal(&m.links, &before.links, sizeof(m.links));
         } else {

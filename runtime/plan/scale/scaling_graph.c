@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A graph of several ranks that can be resized: see world.c. */
+/* A graph of several ranks that can be resized: see scaling_study.c. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/comm_cost.h"
-#include "plan/scale/world_graph.h"
+#include "plan/scale/scaling_graph.h"
 
 /* SIZE_VALUES: whole in memory, but an op of the update uses a shard. */
 enum size { SIZE_FIXED, SIZE_SHARE, SIZE_VALUES, SIZE_WHOLE };
@@ -14,9 +14,9 @@ struct work {
     uint64_t key;
 };
 
-struct world_graph {
+struct scaling_graph {
     struct graph *g;
-    enum world_kind kind;
+    enum scaling_kind kind;
     int64_t group;     /* ranks of a shard group, as last resized */
     enum size *size;   /* per storage */
     int64_t *bytes;    /* per storage: of all ranks together */
@@ -24,12 +24,12 @@ struct world_graph {
     struct pool memory;
 };
 
-struct graph *world_graph(const struct world_graph *w)
+struct graph *scaling_graph(const struct scaling_graph *w)
 {
     return w->g;
 }
 
-void world_graph_free(struct world_graph *w)
+void scaling_graph_free(struct scaling_graph *w)
 {
     if (!w)
         return;
@@ -78,7 +78,7 @@ static int copy_graph(const struct graph *from, struct graph **out)
 
 /* ---- what scales ----------------------------------------------------------------------------- */
 
-static void set_size(struct world_graph *w, int32_t s, enum size size, int64_t bytes)
+static void set_size(struct scaling_graph *w, int32_t s, enum size size, int64_t bytes)
 {
     w->size[s] = size;
     w->bytes[s] = bytes;
@@ -86,7 +86,7 @@ static void set_size(struct world_graph *w, int32_t s, enum size size, int64_t b
 
 /* Sets the sizes of inputs and outputs of the collectives of buckets.  Returns the number of
  * gathers of parameters. */
-static int32_t size_collectives(struct world_graph *w)
+static int32_t size_collectives(struct scaling_graph *w)
 {
     const struct graph *g = w->g;
     int32_t gathers = 0;
@@ -106,7 +106,7 @@ static int32_t size_collectives(struct world_graph *w)
 
 /* Marks sharded state: persistent storages that an op of the update writes while it reads a shard.
  */
-static void size_states(struct world_graph *w, int32_t ranks)
+static void size_states(struct scaling_graph *w, int32_t ranks)
 {
     const struct graph *g = w->g;
     for (int32_t i = g->n_body; i < g->n_ops; i++) {
@@ -133,7 +133,7 @@ static int32_t ranks_of(const struct graph *g)
 /* ---- work ------------------------------------------------------------------------------------ */
 
 /* Bytes of an op's operands; an op of the update uses its shard of SIZE_VALUES storages. */
-static double operand_bytes(const struct world_graph *w, const struct graph_op *o)
+static double operand_bytes(const struct scaling_graph *w, const struct graph_op *o)
 {
     bool updates = o->phase == GRAPH_UPDATE && !o->collective;
     double bytes = 0;
@@ -145,7 +145,7 @@ static double operand_bytes(const struct world_graph *w, const struct graph_op *
     return bytes;
 }
 
-static int keep_work(struct world_graph *w)
+static int keep_work(struct scaling_graph *w)
 {
     const struct graph *g = w->g;
     if (!POOL_ARRAY(&w->memory, w->work, g->n_ops))
@@ -181,7 +181,7 @@ static int32_t unique(int32_t *refs, int32_t n)
 }
 
 /* Removes the gathers; their outputs are renamed to their inputs.  Returns their number. */
-static int32_t take_gathers(struct world_graph *w, struct graph_op *gathers)
+static int32_t take_gathers(struct scaling_graph *w, struct graph_op *gathers)
 {
     struct graph *g = w->g;
     int32_t kept = 0, body = 0, n = 0;
@@ -204,7 +204,7 @@ static int32_t take_gathers(struct world_graph *w, struct graph_op *gathers)
 }
 
 /* Inserts gathers in place after the ops that update their values. */
-static void put_gathers(struct world_graph *w, struct graph_op *gathers, int32_t n)
+static void put_gathers(struct scaling_graph *w, struct graph_op *gathers, int32_t n)
 {
     struct graph *g = w->g;
     for (int32_t k = 0; k < n; k++) {
@@ -222,7 +222,7 @@ static void put_gathers(struct world_graph *w, struct graph_op *gathers, int32_t
 }
 
 /* Without shards: gradients are summed in place. */
-static void sum_in_place(struct world_graph *w)
+static void sum_in_place(struct scaling_graph *w)
 {
     struct graph *g = w->g;
     for (int32_t i = 0; i < g->n_ops; i++) {
@@ -237,18 +237,18 @@ static void sum_in_place(struct world_graph *w)
             w->size[s] = SIZE_WHOLE;
 }
 
-static int change_gathers(struct world_graph *w)
+static int change_gathers(struct scaling_graph *w)
 {
     struct graph *g = w->g;
     struct graph_op *gathers = pool_array(&w->memory, g->n_ops, sizeof(*gathers));
     if (!gathers)
         return CKPT_ENOMEM;
     int32_t n = take_gathers(w, gathers);
-    if (w->kind == WORLD_STATE)
+    if (w->kind == SCALING_STATE)
         put_gathers(w, gathers, n);
     else
         sum_in_place(w);
-    for (int32_t k = 0; k < n && w->kind == WORLD_WHOLE; k++)
+    for (int32_t k = 0; k < n && w->kind == SCALING_WHOLE; k++)
         free(gathers[k].name);
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
@@ -258,9 +258,9 @@ static int change_gathers(struct world_graph *w)
     return 0;
 }
 
-int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **out)
+int scaling_graph_new(const struct graph *g, enum scaling_kind kind, struct scaling_graph **out)
 {
-    struct world_graph *w = calloc(1, sizeof(*w));
+    struct scaling_graph *w = calloc(1, sizeof(*w));
     *out = w;
     if (!w || copy_graph(g, &w->g))
         return CKPT_ENOMEM;
@@ -274,13 +274,13 @@ int world_graph_new(const struct graph *g, enum world_kind kind, struct world_gr
                          "the graph is of a step whose ranks share no parameters; record it with "
                          "--ranks 2 --plan-only --graph-out FILE");
     size_states(w, ranks_of(g));
-    return keep_work(w) || (kind != WORLD_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
+    return keep_work(w) || (kind != SCALING_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
 }
 
 /* ---- resizing -------------------------------------------------------------------------------- */
 
 /* The work of an op on shards scales with their size; it then has no measured time. */
-static void resize_op(struct world_graph *w, int32_t i, const struct world_layout *l)
+static void resize_op(struct scaling_graph *w, int32_t i, const struct scaling_layout *l)
 {
     struct graph_op *o = &w->g->ops[i];
     double before = w->work[i].operands;
@@ -296,11 +296,11 @@ static void resize_op(struct world_graph *w, int32_t i, const struct world_layou
     o->replicas = o->collective == GRAPH_REDUCE_SCATTER ? l->ranks / l->group : 1;
 }
 
-void world_graph_resize(struct world_graph *w, const struct world_layout *l,
-                        const struct machine *m)
+void scaling_graph_resize(struct scaling_graph *w, const struct scaling_layout *l,
+                          const struct machine *m)
 {
     struct graph *g = w->g;
-    int64_t group = w->group = w->kind == WORLD_WHOLE ? 1 : l->group;
+    int64_t group = w->group = w->kind == SCALING_WHOLE ? 1 : l->group;
     for (int32_t s = 0; s < g->n_storages; s++) {
         if (w->size[s] == SIZE_FIXED)
             continue;
