@@ -42,14 +42,13 @@ static int describe(struct signature *s, ckpt *c, ckpt_import *m)
 /* The dimension that "s17" or "ids.0" names. */
 static const char *dimension_of(const struct signature *s, const char *name)
 {
-    const char *dot = strrchr(name, '.');
+    char axis[SIGNATURE_NAME + 16]; /* "ids.0" */
 
     for (int i = 0; i < s->n_in; i++)
         for (int k = 0; k < s->in[i].desc.ndim; k++) {
             const struct signature_value *v = &s->in[i];
-            if (!strcmp(v->dimension[k], name) ||
-                (dot && strlen(v->name) == (size_t)(dot - name) &&
-                 !strncmp(v->name, name, (size_t)(dot - name)) && atoi(dot + 1) == k))
+            snprintf(axis, sizeof axis, "%s.%d", v->name, k);
+            if (!strcmp(v->dimension[k], name) || !strcmp(axis, name))
                 return v->dimension[k];
         }
     return NULL;

@@ -111,6 +111,9 @@ for kind in l1 huber bce; do
 done
 refuses 1 "takes 2 samples or more: export it with min=1" "$train" $dynamic --batch 4 --micro-batch 1 --steps 1
 refuses 1 "x.1=7" "$train" $dynamic --dim x.1=7 --steps 1
+for name in weights. weights.0x weights.+0; do
+    refuses 1 "no such dynamic dimension" "$train" $dynamic --dim $name=batch --steps 1
+done
 runs "smallest possible" "$train" --model "$work/dynamic.pt2" --loss mse:target --dim weights.0=batch,x.1=12 --plan-only
 
 for out in "--save-pt2 $work/dynamic/x.npy" "--save $work/dynamic/y.npy" "--save-ema $work/dynamic/y.safetensors --ema-decay 0.9"; do
