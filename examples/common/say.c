@@ -70,6 +70,7 @@ static void complain(const char *fmt, va_list ap)
     fputc('\n', stderr);
 }
 
+#undef say_fail
 int say_fail(const char *fmt, ...)
 {
     va_list ap;

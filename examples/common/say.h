@@ -14,6 +14,9 @@ void say_as_rank(int own, int ranks);
 
 /* Prints "PROGRAM: ..." to standard error, control characters as \\x1b, and returns -1. */
 int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
+#ifdef CKPT_ANALYZE /* an analyzer, which reads one file, learns what it returns */
+#define say_fail(...) (say_fail(__VA_ARGS__), -1)
+#endif
 /* Whether say_fail has printed anything. */
 bool say_has_failed(void);
 /* As say_fail, for a message that is not a failure. */

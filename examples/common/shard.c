@@ -180,6 +180,7 @@ static int add(struct reading *r, struct archive_entry *e, const char *name)
     char *link = links ? link_of(e, name) : NULL;
     if (!m.name || (links && !link)) {
         free(m.name);
+        free(link);
         return say_fail("%s: no memory for the name of a member", r->path);
     }
     r->link[s->n] = link;

@@ -22,6 +22,15 @@ struct video {
     AVFrame *frame;
 };
 
+static void video_free(struct video *v)
+{
+    sws_freeContext(v->scale);
+    av_frame_free(&v->frame);
+    av_packet_free(&v->packet);
+    avcodec_free_context(&v->codec);
+    free(v);
+}
+
 static struct video *video_new(void)
 {
     struct video *v = calloc(1, sizeof *v);
@@ -31,16 +40,10 @@ static struct video *video_new(void)
         return NULL;
     v->packet = av_packet_alloc();
     v->frame = av_frame_alloc();
-    return v;
-}
-
-static void video_free(struct video *v)
-{
-    sws_freeContext(v->scale);
-    av_frame_free(&v->frame);
-    av_packet_free(&v->packet);
-    avcodec_free_context(&v->codec);
-    free(v);
+    if (v->packet && v->frame)
+        return v;
+    video_free(v);
+    return NULL;
 }
 
 /* FFmpeg would read "a:b" as protocol a; the prefix makes it a file name. */
@@ -184,7 +187,7 @@ int sink_open_video(struct sink *s)
 {
     struct video *v = video_new();
 
-    if (!v || !v->packet || !v->frame)
+    if (!v)
         return say_fail("%s: no memory for the encoder", s->path);
     s->data = v;
     s->ops = &video_sink_ops;

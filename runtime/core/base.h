@@ -70,6 +70,9 @@ struct error {
 /* Writes the sentence of a failure, and its code, where this thread writes them now; an argument
  * may be the sentence there.  Returns code.  error_vset writes a sentence to dst. */
 int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
+#ifdef CKPT_ANALYZE /* an analyzer, which reads one file, learns what it returns */
+#define error_set(code, ...) (error_set(code, __VA_ARGS__), (code))
+#endif
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
 /* The sentence that this thread wrote last there. */
 const char *error_get(void);

@@ -66,6 +66,7 @@ static struct error *here(void)
     return where ? where : &own;
 }
 
+#undef error_set
 int error_set(int code, const char *fmt, ...)
 {
     va_list ap;
