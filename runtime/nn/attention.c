@@ -68,11 +68,7 @@ struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
                                            const struct ckpt_nn_attention_spec *spec,
                                            const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return nn_attention(&m, spec);
 }
 

@@ -24,11 +24,7 @@ struct ckpt_nn_mlp nn_mlp(struct nn_maker *m, const struct ckpt_nn_mlp_spec *spe
 struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_mlp_spec *spec,
                                const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return nn_mlp(&m, spec);
 }
 

@@ -126,11 +126,7 @@ struct ckpt_nn_linear nn_linear(const struct nn_maker *m, int64_t in, int64_t ou
 struct ckpt_nn_linear ckpt_nn_linear(const struct ckpt_nn *nn, int64_t in, int64_t out, bool bias,
                                      const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return nn_linear(&m, in, out, bias);
 }
 
@@ -154,22 +150,14 @@ struct ckpt_nn_norm nn_norm(const struct nn_maker *m, int64_t width, float eps, 
 struct ckpt_nn_norm ckpt_nn_layer_norm(const struct ckpt_nn *nn, int64_t width, float eps,
                                        const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return nn_norm(&m, width, eps, false);
 }
 
 struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t width, float eps,
                                      const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return nn_norm(&m, width, eps, true);
 }
 
@@ -196,11 +184,7 @@ static ckpt_tensor buffer(const struct nn_maker *m, const char *part, int64_t n,
 struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t width,
                                              float momentum, float eps, const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     struct ckpt_nn_norm affine = nn_norm(&m, width, eps, false);
     return (struct ckpt_nn_batch_norm){affine.weight,
                                        affine.bias,
@@ -227,11 +211,7 @@ ckpt_tensor ckpt_nn_apply_batch_norm(ckpt_tape *t, const struct ckpt_nn_batch_no
 struct ckpt_nn_embedding ckpt_nn_embedding(const struct ckpt_nn *nn, int64_t rows, int64_t width,
                                            const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return (struct ckpt_nn_embedding){nn_weight(&m, 2, (int64_t[]){rows, width}, CKPT_NORMAL(1.f))};
 }
 
@@ -287,11 +267,7 @@ struct ckpt_nn_conv ckpt_nn_conv(const struct ckpt_nn *nn, int64_t in, int64_t o
                                  const int64_t *kernel, const struct ckpt_conv_spec *spec,
                                  bool bias, const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return make_conv(&m, out, in, out, spatial, kernel, spec, bias);
 }
 
@@ -300,11 +276,7 @@ struct ckpt_nn_conv ckpt_nn_conv_transpose(const struct ckpt_nn *nn, int64_t in,
                                            const struct ckpt_conv_spec *spec, bool bias,
                                            const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return make_conv(&m, in, out, out, spatial, kernel, spec, bias);
 }
 

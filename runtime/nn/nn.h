@@ -20,6 +20,12 @@ struct nn_maker {
 
 /* Reads the arguments of a constructor.  If nn is NULL there is no context to store an error in. */
 struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap) CKPT_PRINTF(2, 0);
+/* Begins a constructor whose last parameters are (nn, ..., name, ...): declares its state m. */
+#define NN_OPEN(m)                                                                                 \
+    va_list m##_names;                                                                             \
+    va_start(m##_names, name);                                                                     \
+    struct nn_maker m = nn_open(nn, name, m##_names);                                              \
+    va_end(m##_names)
 
 /* Copies the spec of a module over its defaults. */
 void nn_read_spec(struct nn_maker *m, const char *name, void *to, size_t known, const void *from);

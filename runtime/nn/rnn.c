@@ -50,22 +50,14 @@ static struct ckpt_nn_rnn make(struct nn_maker *m, int64_t in, int64_t width, in
 struct ckpt_nn_rnn ckpt_nn_lstm(const struct ckpt_nn *nn, int64_t in, int64_t width, int layer,
                                 bool bias, const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return make(&m, in, width, layer, bias, false);
 }
 
 struct ckpt_nn_rnn ckpt_nn_gru(const struct ckpt_nn *nn, int64_t in, int64_t width, int layer,
                                bool bias, const char *name, ...)
 {
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     return make(&m, in, width, layer, bias, true);
 }
 

@@ -35,11 +35,7 @@ ckpt_nn_transformer_layer(const struct ckpt_nn *nn,
 {
     struct ckpt_nn_transformer_layer_spec s = CKPT_NN_TRANSFORMER_LAYER_INIT;
     struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
-    va_list ap;
-
-    va_start(ap, name);
-    struct nn_maker m = nn_open(nn, name, ap);
-    va_end(ap);
+    NN_OPEN(m);
     nn_read_spec(&m, "struct ckpt_nn_transformer_layer_spec", &s, sizeof s, spec);
     nn_read_spec(&m, "struct ckpt_nn_attention_spec", &attention, sizeof attention, s.attention);
     return make_layer(&m, attention.width, &s);
