@@ -49,15 +49,7 @@ ROWS_INLINE void layer_norm_any(const struct row_run *run, int64_t c, const stru
         layer_norm_rows(run, c, p, half, false, false);
 }
 
-CKPT_CLONES static void layer_norm_bf16(const struct row_run *run, int64_t c, const void *p)
-{
-    layer_norm_any(run, c, p, true);
-}
-
-CKPT_CLONES static void layer_norm_f32(const struct row_run *run, int64_t c, const void *p)
-{
-    layer_norm_any(run, c, p, false);
-}
+ROWS_LEAVES(layer_norm, layer_norm_any)
 
 int cpu_layer_norm(const struct ckpt_kernel_args *a)
 {
@@ -152,15 +144,7 @@ ROWS_INLINE void rms_norm_rows(const struct row_run *run, int64_t c, const struc
     }
 }
 
-CKPT_CLONES static void rms_norm_bf16(const struct row_run *run, int64_t c, const void *p)
-{
-    rms_norm_rows(run, c, p, true);
-}
-
-CKPT_CLONES static void rms_norm_f32(const struct row_run *run, int64_t c, const void *p)
-{
-    rms_norm_rows(run, c, p, false);
-}
+ROWS_LEAVES(rms_norm, rms_norm_rows)
 
 int cpu_rms_norm(const struct ckpt_kernel_args *a)
 {

@@ -47,15 +47,7 @@ ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c,
     }
 }
 
-CKPT_CLONES static void norm_modulate_bf16(const struct row_run *run, int64_t c, const void *m)
-{
-    norm_modulate_rows(run, c, m, true);
-}
-
-CKPT_CLONES static void norm_modulate_f32(const struct row_run *run, int64_t c, const void *m)
-{
-    norm_modulate_rows(run, c, m, false);
-}
+ROWS_LEAVES(norm_modulate, norm_modulate_rows)
 
 int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
 {

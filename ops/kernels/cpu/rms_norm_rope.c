@@ -36,15 +36,7 @@ ROWS_INLINE void norm_rope_rows(const struct row_run *run, int64_t c, const stru
     }
 }
 
-CKPT_CLONES static void norm_rope_bf16(const struct row_run *run, int64_t c, const void *p)
-{
-    norm_rope_rows(run, c, p, true);
-}
-
-CKPT_CLONES static void norm_rope_f32(const struct row_run *run, int64_t c, const void *p)
-{
-    norm_rope_rows(run, c, p, false);
-}
+ROWS_LEAVES(norm_rope, norm_rope_rows)
 
 int cpu_rms_norm_rope(const struct ckpt_kernel_args *a)
 {

@@ -52,9 +52,9 @@ ROWS_INLINE void rope_row_halves(const void *restrict x, const float *restrict t
 }
 
 /* run: x, y, table */
-ROWS_INLINE void rope_rows(const struct row_run *run, int64_t pairs, const struct turn *turn,
-                           bool half)
+ROWS_INLINE void rope_rows(const struct row_run *run, int64_t c, const struct turn *turn, bool half)
 {
+    const int64_t pairs = c / 2;
     const float sign = turn->sign;
 
     for (int64_t i = 0; i < run->n; i++) {
@@ -70,15 +70,7 @@ ROWS_INLINE void rope_rows(const struct row_run *run, int64_t pairs, const struc
     }
 }
 
-CKPT_CLONES static void rope_bf16(const struct row_run *run, int64_t c, const void *turn)
-{
-    rope_rows(run, c / 2, turn, true);
-}
-
-CKPT_CLONES static void rope_f32(const struct row_run *run, int64_t c, const void *turn)
-{
-    rope_rows(run, c / 2, turn, false);
-}
+ROWS_LEAVES(rope, rope_rows)
 
 int cpu_rope(const struct ckpt_kernel_args *a)
 {

@@ -13,6 +13,17 @@
 #define WITH_FLAGS(f, g, rule, ...)                                                                \
     ((f) ? WITH_FLAG(g, rule, __VA_ARGS__, true) : WITH_FLAG(g, rule, __VA_ARGS__, false))
 
+/* Makes leaves of rule(run, c, extra, half): name_bf16, and name_f32 for rows of floats. */
+#define ROWS_LEAVES(name, rule)                                                                    \
+    CKPT_CLONES static void name##_bf16(const struct row_run *run, int64_t c, const void *extra)   \
+    {                                                                                              \
+        rule(run, c, extra, true);                                                                 \
+    }                                                                                              \
+    CKPT_CLONES static void name##_f32(const struct row_run *run, int64_t c, const void *extra)    \
+    {                                                                                              \
+        rule(run, c, extra, false);                                                                \
+    }
+
 #define ROWS_CHUNK 16384 /* elements; with fewer, a second thread costs more than it saves */
 
 /* Rows per parallel chunk, for rows of c elements. */
