@@ -3,6 +3,7 @@
 #ifndef CKPT_CUDA_ATTENTION_ARGS_CUH
 #define CKPT_CUDA_ATTENTION_ARGS_CUH
 
+#include <type_traits>
 #include "attention_fold.h"
 #include "attr.h"
 #include "kernels/cuda/cuda.cuh"
@@ -118,6 +119,17 @@ static void attention_launch(K kernel, int64_t units, int threads, size_t shared
         int64_t n = units - first < limit ? units - first : limit;
         kernel<<<(unsigned)n, threads, shared, stream>>>(args..., first);
     }
+}
+
+/* Calls launch with the narrowest compiled width of tiles, a constant, that these heads fit in. */
+template <typename F> static void attention_with_width(const struct attention_args &a, F launch)
+{
+    if (a.width <= 64)
+        launch(std::integral_constant<int, 64>());
+    else if (a.width <= 72)
+        launch(std::integral_constant<int, 72>());
+    else
+        launch(std::integral_constant<int, 128>());
 }
 
 __host__ __device__ static inline int64_t attention_tile_count(int64_t n, int64_t tile)

@@ -260,52 +260,29 @@ static int64_t group_count(const struct attention_args &a)
     return a.n_sequences * attention_tile_count(a.n_heads, HEADS);
 }
 
-template <int DP, int R>
-static void launch_forward(const struct attention_args &a, cudaStream_t stream)
+/* Calls launch with the compiled width and the tiles of 16 rows, constants, that heads fit in. */
+template <typename F> static void with_shape(const struct attention_args &a, F launch)
 {
-    attention_launch(short_forward<DP, R>, group_count(a), THREADS,
-                     3 * tiles_size<DP, R> * sizeof(bf16), stream, a);
-}
-
-template <int DP, int R>
-static void launch_backward(const struct attention_args &a, cudaStream_t stream)
-{
-    attention_launch(short_backward<DP, R>, group_count(a), THREADS,
-                     4 * tiles_size<DP, R> * sizeof(bf16), stream, a);
-}
-
-template <int R> static void forward_rows(const struct attention_args &a, cudaStream_t stream)
-{
-    if (a.width <= 64)
-        launch_forward<64, R>(a, stream);
-    else if (a.width <= 72)
-        launch_forward<72, R>(a, stream);
-    else
-        launch_forward<128, R>(a, stream);
-}
-
-template <int R> static void backward_rows(const struct attention_args &a, cudaStream_t stream)
-{
-    if (a.width <= 64)
-        launch_backward<64, R>(a, stream);
-    else if (a.width <= 72)
-        launch_backward<72, R>(a, stream);
-    else
-        launch_backward<128, R>(a, stream);
+    attention_with_width(a, [&](auto width) {
+        if (a.n_queries <= 16 && a.n_keys <= 16)
+            launch(width, std::integral_constant<int, 1>());
+        else
+            launch(width, std::integral_constant<int, 2>());
+    });
 }
 
 void attention_short_forward(const struct attention_args &a, cudaStream_t stream)
 {
-    if (a.n_queries <= 16 && a.n_keys <= 16)
-        forward_rows<1>(a, stream);
-    else
-        forward_rows<2>(a, stream);
+    with_shape(a, [&](auto width, auto tiles) {
+        attention_launch(short_forward<width, tiles>, group_count(a), THREADS,
+                         3 * tiles_size<width, tiles> * sizeof(bf16), stream, a);
+    });
 }
 
 void attention_short_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    if (a.n_queries <= 16 && a.n_keys <= 16)
-        backward_rows<1>(a, stream);
-    else
-        backward_rows<2>(a, stream);
+    with_shape(a, [&](auto width, auto tiles) {
+        attention_launch(short_backward<width, tiles>, group_count(a), THREADS,
+                         4 * tiles_size<width, tiles> * sizeof(bf16), stream, a);
+    });
 }

@@ -203,10 +203,5 @@ void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream
         return;
     if (attention_pingpong_takes(a) && attention_pingpong_forward(a, stream))
         return;
-    if (a.width <= 64)
-        launch_forward<64>(a, stream);
-    else if (a.width <= 72)
-        launch_forward<72>(a, stream);
-    else
-        launch_forward<128>(a, stream);
+    attention_with_width(a, [&](auto width) { launch_forward<width>(a, stream); });
 }

@@ -119,23 +119,13 @@ __global__ void __launch_bounds__(THREADS)
         }
 }
 
-template <int DP>
-static void launch(const struct attention_args &a, const struct attention_fold &fold, float *out,
-                   cudaStream_t stream)
-{
-    const int64_t units =
-        fold.units * attention_tile_count(a.n_queries, SIDE) * attention_tile_count(a.n_keys, SIDE);
-    const size_t shared = sizeof(bf16) * 5 * side_tile<DP> + sizeof(float2) * SIDE;
-    attention_launch(bias_gradient<DP>, units, THREADS, shared, stream, a, fold, out);
-}
-
 void attention_tiles_bias(const struct attention_args &a, const struct attention_fold &fold,
                           float *out, cudaStream_t stream)
 {
-    if (a.width <= 64)
-        launch<64>(a, fold, out, stream);
-    else if (a.width <= 72)
-        launch<72>(a, fold, out, stream);
-    else
-        launch<128>(a, fold, out, stream);
+    const int64_t units =
+        fold.units * attention_tile_count(a.n_queries, SIDE) * attention_tile_count(a.n_keys, SIDE);
+    attention_with_width(a, [&](auto width) {
+        const size_t shared = sizeof(bf16) * 5 * side_tile<width> + sizeof(float2) * SIDE;
+        attention_launch(bias_gradient<width>, units, THREADS, shared, stream, a, fold, out);
+    });
 }

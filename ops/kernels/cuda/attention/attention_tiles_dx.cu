@@ -494,23 +494,16 @@ template <int DP> static void launch_keys(const struct attention_args &a, cudaSt
                      tiles * a.n_chunks * a.n_shared, THREADS, shared, stream, a);
 }
 
-template <int DP> static void launch_backward(const struct attention_args &a, cudaStream_t stream)
-{
-    launch_queries<DP>(a, stream);
-    launch_keys<DP>(a, stream);
-}
-
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream)
 {
     const bool launched = attention_cluster_takes(a) ? attention_cluster_backward(a, stream)
                           : attention_stationary_dx_takes(a)
                               ? attention_stationary_backward(a, stream)
                               : false;
-    if (!launched && a.width <= 64)
-        launch_backward<64>(a, stream);
-    else if (!launched && a.width <= 72)
-        launch_backward<72>(a, stream);
-    else if (!launched)
-        launch_backward<128>(a, stream);
+    if (!launched)
+        attention_with_width(a, [&](auto width) {
+            launch_queries<width>(a, stream);
+            launch_keys<width>(a, stream);
+        });
     attention_sum_chunks(a, stream);
 }
