@@ -42,7 +42,7 @@ int64_t kernel_epilogue_tiles(enum ckpt_backend backend, int64_t capability)
     return has ? CUDA_EPILOGUE_TILES : 0;
 }
 
-bool kernel_joins(const ckpt_tape *t, int64_t rows, int64_t cols)
+bool kernel_has_epilogue(const ckpt_tape *t, int64_t rows, int64_t cols)
 {
     return t->env.epilogue_tiles && cuda_epilogue_tiles(rows, cols) >= t->env.epilogue_tiles;
 }

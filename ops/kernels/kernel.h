@@ -60,7 +60,7 @@ int64_t kernel_epilogue_tiles(enum ckpt_backend backend, int64_t capability);
 
 /* Asked by passes: whether the device of t has such products, and a result of this size has tiles
  * enough for them (tape_env.epilogue_tiles). */
-bool kernel_joins(const ckpt_tape *t, int64_t rows, int64_t cols);
+bool kernel_has_epilogue(const ckpt_tape *t, int64_t rows, int64_t cols);
 
 /* Whether the host can run an op: tape_env.on_host. */
 bool kernel_on_host(const struct ckpt_op_def *op);

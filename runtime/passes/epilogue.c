@@ -50,7 +50,7 @@ static bool is_large(const ckpt_tape *t, int32_t x, int32_t y)
 {
     const struct ckpt_desc *dx = &t->tensors.data[x].desc, *dy = &t->tensors.data[y].desc;
     const int64_t inner = dx->shape[dx->ndim - 1], cols = dy->shape[dy->ndim - 1];
-    return kernel_joins(t, linear_rows(dx), cols) && inner >= MIN_SIDE && cols >= MIN_SIDE &&
+    return kernel_has_epilogue(t, linear_rows(dx), cols) && inner >= MIN_SIDE && cols >= MIN_SIDE &&
            inner % SIDE_UNIT == 0 && cols % SIDE_UNIT == 0;
 }
 
@@ -124,7 +124,7 @@ int epilogue_replace_op(ckpt_tape *t, int32_t i, const struct ckpt_op_def *def, 
 
 void epilogue_remove_op(ckpt_tape *t, int32_t i, int32_t by)
 {
-    tape_join_lines(&t->ops.data[i], &t->ops.data[by]);
+    tape_merge_lines(&t->ops.data[i], &t->ops.data[by]);
     tape_remove_op(t, i);
 }
 

@@ -11,7 +11,7 @@ static bool has_kernel(const ckpt_tape *t, int32_t q, int32_t y)
 {
     const struct ckpt_desc *dq = &t->tensors.data[q].desc, *dy = &t->tensors.data[y].desc;
     return epilogue_is_plain(t, y) && dq->shape[dq->ndim - 1] <= FP8_SHORT_SUMS &&
-           kernel_joins(t, linear_rows(dy), dy->shape[dy->ndim - 1]);
+           kernel_has_epilogue(t, linear_rows(dy), dy->shape[dy->ndim - 1]);
 }
 
 bool epilogue_has_gelu_largest(const ckpt_tape *t, const struct op *o)

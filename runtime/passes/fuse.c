@@ -26,7 +26,7 @@
 #include <string.h>
 #include "attr.h"
 #include "ops.h"
-#include "passes/join.h"
+#include "passes/merge.h"
 #include "passes/passes.h"
 
 enum {
@@ -487,7 +487,7 @@ static int replace(struct fusion *f, const struct expr_merged *merged, const str
         f->kept[s] = f->kept[s] > j ? f->kept[s] : j;
     }
     if (!rc)
-        tape_join_lines(a, &t->ops.data[j]);
+        tape_merge_lines(a, &t->ops.data[j]);
     return rc;
 }
 

@@ -281,7 +281,7 @@ static int fuse_pair(struct loss_move *u, int32_t i)
     const bool weighted = o->n_in > DX_WEIGHT && op_in(t, o, DX_WEIGHT);
     if (weighted)
         in[3] = op_in(t, o, DX_WEIGHT);
-    tape_join_lines(of, &t->ops.data[i]);
+    tape_merge_lines(of, &t->ops.data[i]);
     tape_remove_op(t, c);
     if (tape_replace_op(t, i, &op_cross_entropy_both, o->attr, o->attr_size, weighted ? 4 : 3, in,
                         2, out))

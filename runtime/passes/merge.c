@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several programs become one: see join.h. */
-#include "passes/join.h"
+/* Several programs become one: see merge.h. */
+#include "passes/merge.h"
 
 static int operand_node(struct expr_merged *j, int32_t tensor)
 {

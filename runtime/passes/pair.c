@@ -7,7 +7,7 @@
  * Each result is computed as before, so no bit changes.
  */
 #include <string.h>
-#include "passes/join.h"
+#include "passes/merge.h"
 #include "passes/passes.h"
 
 /* The program of an op that may be part of a pair, or NULL. */
@@ -78,7 +78,7 @@ static int replace(ckpt_tape *t, int32_t a, int32_t b, const struct expr_merged 
     int rc = expr_replace_op(t, a, j, out, 2);
     if (rc)
         return rc;
-    tape_join_lines(&t->ops.data[b], &t->ops.data[a]);
+    tape_merge_lines(&t->ops.data[b], &t->ops.data[a]);
     tape_remove_op(t, b);
     return 0;
 }

@@ -67,7 +67,7 @@ const struct pass passes[] = {
     {"products", has_epilogues, pass_products, REWRITE_PRODUCTS, TAPE_COMPLETE | TAPE_SINGLE_OPS, 0,
      0, "its patterns are single ops, which fusion would take"},
     {"losses", trains, pass_losses, REWRITE_LOSSES, TAPE_COMPLETE | TAPE_SINGLE_OPS, 0, 0,
-     "it moves single ops; what fusion may join depends on the new order"},
+     "it moves single ops; what fusion may merge depends on the new order"},
     {"fuse", NULL, pass_fuse, REWRITE_FUSION, TAPE_COMPLETE | TAPE_SINGLE_OPS, TAPE_CHAINS,
      TAPE_SINGLE_OPS, "all patterns of single ops have been applied"},
     {"activations", has_codes, pass_activations, NO_REWRITE, TAPE_CHAINS, 0, 0,

@@ -159,7 +159,7 @@ void tape_remove_op(ckpt_tape *t, int32_t i)
     o->extra = 0;
 }
 
-void tape_join_lines(const struct op *a, struct op *b)
+void tape_merge_lines(const struct op *a, struct op *b)
 {
     if (!a->file || !b->file || strcmp(a->file, b->file))
         return;

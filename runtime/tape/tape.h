@@ -146,7 +146,7 @@ struct tape_env {
     enum matmul_dtype matmul;    /* operands of products of linear layers: --matmul */
     bool int8;                   /* the backward pass reads codes: --activations 8bit */
     int64_t epilogue_tiles;      /* products of layers with this many tiles or more do GELU or a
-                                  gate in their epilogue (kernel_joins()); 0: none do */
+                                  gate in their epilogue (kernel_has_epilogue()); 0: none do */
     int threads;                 /* of a kernel */
     const struct params *params; /* the parameters, whose handles are below 0; outlives the tape */
     struct sharing sharing;      /* how ranks share the parameters */
@@ -398,7 +398,7 @@ extern const struct ckpt_op_def tape_removed;
 void tape_remove_op(ckpt_tape *t, int32_t i);
 
 /* Extends the source lines of b by those of a, if both are in one file. */
-void tape_join_lines(const struct op *a, struct op *b);
+void tape_merge_lines(const struct op *a, struct op *b);
 
 /* Sorts the ops by key[i] of op i; equal keys keep their order, and each op must still follow those
  * that it reads from.  tape_key() leaves op i in place, or (side -1 or 1) puts an op just before or

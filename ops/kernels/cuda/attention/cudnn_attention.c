@@ -7,7 +7,7 @@
  */
 #include "kernels/cuda/attention/cudnn_attention.h"
 
-struct sketch {
+struct builder {
     struct cudnn_graph *g;
     const struct cudnn_attention_spec *s;
 };
@@ -15,7 +15,7 @@ struct sketch {
 /* ---- tensors in memory --------------------------------------------------------------------- */
 
 /* The rows of an operand; virtual if uid is 0. */
-static cudnn_tensor make_rows(struct sketch k, int64_t uid, int x, int64_t heads, int64_t n_rows)
+static cudnn_tensor make_rows(struct builder k, int64_t uid, int x, int64_t heads, int64_t n_rows)
 {
     struct cudnn_tensor_spec t = {
         .uid = uid,
@@ -26,18 +26,18 @@ static cudnn_tensor make_rows(struct sketch k, int64_t uid, int x, int64_t heads
     return cudnn_graph_tensor(k.g, &t);
 }
 
-static cudnn_tensor query_rows(struct sketch k, int x)
+static cudnn_tensor query_rows(struct builder k, int x)
 {
     return make_rows(k, x + 1, x, k.s->heads, k.s->queries);
 }
 
-static cudnn_tensor key_rows(struct sketch k, int x)
+static cudnn_tensor key_rows(struct builder k, int x)
 {
     return make_rows(k, x + 1, x, k.s->shared, k.s->keys);
 }
 
 /* Keys or values as right operand of a product. */
-static cudnn_tensor key_columns(struct sketch k, int x)
+static cudnn_tensor key_columns(struct builder k, int x)
 {
     struct cudnn_tensor_spec t = {
         .uid = x + 1,
@@ -48,7 +48,7 @@ static cudnn_tensor key_columns(struct sketch k, int x)
     return cudnn_graph_tensor(k.g, &t);
 }
 
-static cudnn_tensor lse_of(struct sketch k)
+static cudnn_tensor lse_of(struct builder k)
 {
     const int x = CUDNN_ATTENTION_LSE;
     struct cudnn_tensor_spec t = {.uid = x + 1,
@@ -60,7 +60,7 @@ static cudnn_tensor lse_of(struct sketch k)
 }
 
 /* Dense fp32 scratch. */
-static cudnn_tensor scratch(struct sketch k, int x, int64_t n_columns)
+static cudnn_tensor scratch(struct builder k, int x, int64_t n_columns)
 {
     struct cudnn_tensor_spec t = {.uid = x + 1,
                                   .type = CUDNN_DATA_FLOAT,
@@ -69,33 +69,33 @@ static cudnn_tensor scratch(struct sketch k, int x, int64_t n_columns)
     return cudnn_graph_tensor(k.g, &t);
 }
 
-static cudnn_tensor scalar(struct sketch k, int x)
+static cudnn_tensor scalar(struct builder k, int x)
 {
     return cudnn_graph_scalar(k.g, x + 1, CUDNN_DATA_FLOAT, 4);
 }
 
 /* ---- virtual tensors, and the operations that make them -------------------------------------- */
 
-static cudnn_tensor inside(struct sketch k, cudnnDataType_t type, int64_t m, int64_t n)
+static cudnn_tensor inside(struct builder k, cudnnDataType_t type, int64_t m, int64_t n)
 {
     struct cudnn_tensor_spec t = {.type = type, .ndim = 4, .shape = {k.s->batch, k.s->heads, m, n}};
     return cudnn_graph_tensor(k.g, &t);
 }
 
 /* fp32 [queries, keys] per head. */
-static cudnn_tensor scores(struct sketch k)
+static cudnn_tensor scores(struct builder k)
 {
     return inside(k, CUDNN_DATA_FLOAT, k.s->queries, k.s->keys);
 }
 
-static cudnn_tensor score_product(struct sketch k, cudnn_tensor a, cudnn_tensor b)
+static cudnn_tensor score_product(struct builder k, cudnn_tensor a, cudnn_tensor b)
 {
     cudnn_tensor c = scores(k);
     cudnn_graph_matmul(k.g, a, b, c);
     return c;
 }
 
-static cudnn_tensor score_map(struct sketch k, cudnnPointwiseMode_t mode, cudnn_tensor x,
+static cudnn_tensor score_map(struct builder k, cudnnPointwiseMode_t mode, cudnn_tensor x,
                               cudnn_tensor b)
 {
     cudnn_tensor y = scores(k);
@@ -104,7 +104,7 @@ static cudnn_tensor score_map(struct sketch k, cudnnPointwiseMode_t mode, cudnn_
 }
 
 /* One value per query. */
-static cudnn_tensor query_reduction(struct sketch k, cudnnReduceTensorOp_t op, cudnn_tensor x)
+static cudnn_tensor query_reduction(struct builder k, cudnnReduceTensorOp_t op, cudnn_tensor x)
 {
     cudnn_tensor y = inside(k, CUDNN_DATA_FLOAT, k.s->queries, 1);
     cudnn_graph_reduce(k.g, op, x, y);
@@ -112,7 +112,7 @@ static cudnn_tensor query_reduction(struct sketch k, cudnnReduceTensorOp_t op, c
 }
 
 /* Scores transposed to keys x queries, as operand of a product. */
-static cudnn_tensor transposed_scores(struct sketch k, cudnn_tensor x)
+static cudnn_tensor transposed_scores(struct builder k, cudnn_tensor x)
 {
     const int64_t n = k.s->queries * k.s->keys;
     struct cudnn_tensor_spec t = {.type = CUDNN_DATA_BFLOAT16,
@@ -125,7 +125,7 @@ static cudnn_tensor transposed_scores(struct sketch k, cudnn_tensor x)
 }
 
 /* scale q k^T */
-static cudnn_tensor scaled_scores(struct sketch k, cudnn_tensor q, cudnn_tensor k_columns,
+static cudnn_tensor scaled_scores(struct builder k, cudnn_tensor q, cudnn_tensor k_columns,
                                   cudnn_tensor scale)
 {
     return score_map(k, CUDNN_POINTWISE_MUL, score_product(k, q, k_columns), scale);
@@ -133,8 +133,8 @@ static cudnn_tensor scaled_scores(struct sketch k, cudnn_tensor q, cudnn_tensor 
 
 /* Keeps x where `mode` holds between a and b, the indices of the query and the key (or one of them
  * plus the window), else `hidden`. */
-static cudnn_tensor hide(struct sketch k, cudnn_tensor x, cudnnPointwiseMode_t mode, cudnn_tensor a,
-                         cudnn_tensor b, cudnn_tensor hidden)
+static cudnn_tensor hide(struct builder k, cudnn_tensor x, cudnnPointwiseMode_t mode,
+                         cudnn_tensor a, cudnn_tensor b, cudnn_tensor hidden)
 {
     cudnn_tensor keep = inside(k, CUDNN_DATA_BOOLEAN, k.s->queries, k.s->keys), y = scores(k);
     cudnn_graph_compare(k.g, mode, a, b, keep);
@@ -142,7 +142,7 @@ static cudnn_tensor hide(struct sketch k, cudnn_tensor x, cudnnPointwiseMode_t m
     return y;
 }
 
-static cudnn_tensor index_along(struct sketch k, cudnn_tensor x, int64_t axis)
+static cudnn_tensor index_along(struct builder k, cudnn_tensor x, int64_t axis)
 {
     cudnn_tensor y = inside(k, CUDNN_DATA_INT32, k.s->queries, k.s->keys);
     cudnn_graph_index(k.g, x, axis, y);
@@ -150,7 +150,7 @@ static cudnn_tensor index_along(struct sketch k, cudnn_tensor x, int64_t axis)
 }
 
 /* Sets scores of keys that a query does not see to -infinity. */
-static cudnn_tensor masked(struct sketch k, cudnn_tensor x)
+static cudnn_tensor masked(struct builder k, cudnn_tensor x)
 {
     if (!k.s->causal)
         return x;
@@ -168,7 +168,7 @@ static cudnn_tensor masked(struct sketch k, cudnn_tensor x)
 }
 
 /* dk or dv of a head of keys: the sum over its query heads. */
-static void shared_product(struct sketch k, cudnn_tensor a, cudnn_tensor b, cudnn_tensor y)
+static void shared_product(struct builder k, cudnn_tensor a, cudnn_tensor b, cudnn_tensor y)
 {
     if (k.s->shared == k.s->heads) {
         cudnn_graph_matmul(k.g, a, b, y);
@@ -183,7 +183,7 @@ static void shared_product(struct sketch k, cudnn_tensor a, cudnn_tensor b, cudn
 
 void cudnn_attention_forward(struct cudnn_graph *g, const void *spec)
 {
-    struct sketch k = {g, spec};
+    struct builder k = {g, spec};
     const struct cudnn_attention_spec *s = spec;
     cudnn_tensor q = query_rows(k, CUDNN_ATTENTION_Q);
     cudnn_tensor keys = key_columns(k, CUDNN_ATTENTION_K);
@@ -204,7 +204,7 @@ void cudnn_attention_forward(struct cudnn_graph *g, const void *spec)
 }
 
 /* delta = rowsum(d_o o), which is also the sum of probability times its gradient. */
-static cudnn_tensor delta_of(struct sketch k, cudnn_tensor d_o, cudnn_tensor o)
+static cudnn_tensor delta_of(struct builder k, cudnn_tensor d_o, cudnn_tensor o)
 {
     cudnn_tensor product = inside(k, CUDNN_DATA_FLOAT, k.s->queries, k.s->width);
     cudnn_graph_pointwise(k.g, CUDNN_POINTWISE_MUL, d_o, o, product);
@@ -215,7 +215,7 @@ static cudnn_tensor delta_of(struct sketch k, cudnn_tensor d_o, cudnn_tensor o)
 }
 
 /* dq, summed over the keys in fp32; ordered: by a product of ds in memory. */
-static void dq_of(struct sketch k, cudnn_tensor ds, cudnn_tensor k_columns, bool ordered)
+static void dq_of(struct builder k, cudnn_tensor ds, cudnn_tensor k_columns, bool ordered)
 {
     cudnn_tensor dq = query_rows(k, CUDNN_ATTENTION_DQ);
     cudnn_tensor k_rows = make_rows(k, 0, CUDNN_ATTENTION_K, k.s->shared, k.s->keys);
@@ -231,7 +231,7 @@ static void dq_of(struct sketch k, cudnn_tensor ds, cudnn_tensor k_columns, bool
 
 static void describe_backward(struct cudnn_graph *g, const void *spec, bool ordered)
 {
-    struct sketch k = {g, spec};
+    struct builder k = {g, spec};
     cudnn_tensor q = query_rows(k, CUDNN_ATTENTION_Q);
     cudnn_tensor keys = key_columns(k, CUDNN_ATTENTION_K);
     cudnn_tensor v = key_columns(k, CUDNN_ATTENTION_V);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several programs become one: shared by fusion and pairs. */
-#ifndef CKPT_PASSES_JOIN_H
-#define CKPT_PASSES_JOIN_H
+#ifndef CKPT_PASSES_MERGE_H
+#define CKPT_PASSES_MERGE_H
 
 #include "expr/expr.h"
 #include "tape/tape.h"
