@@ -34,6 +34,8 @@ void say_begin(void);
 /* Format a size as "12.5 MiB" and a count as "1,207,643,936" in dst, and return dst. */
 const char *say_bytes(char dst[32], int64_t bytes);
 const char *say_count(char dst[32], int64_t n);
+/* A shape as "2, 16". */
+const char *say_shape(char dst[160], int ndim, const int64_t *shape);
 
 /* Resident memory of this process in bytes. */
 int64_t say_rss(void);

@@ -10,19 +10,10 @@ static bool is_float(const char *dtype)
     return (dtype[0] == 'F' || dtype[0] == 'B') && strcmp(dtype, "BOOL"); /* F64 to F16, BF16 */
 }
 
-static void shape_text(char *dst, size_t size, int ndim, const int64_t *shape)
-{
-    size_t at = 0;
-
-    dst[0] = 0;
-    for (int i = 0; i < ndim && at < size; i++)
-        at += (size_t)snprintf(dst + at, size - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
-}
-
 int tensor_find(ckpt_file *f, const char *path, const char *name, int ndim, const int64_t *shape,
                 struct ckpt_file_entry *e)
 {
-    char found[128], wanted[128];
+    char found[160], wanted[160];
     int i = ckpt_file_find(f, name);
 
     *e = (struct ckpt_file_entry)CKPT_FILE_ENTRY_INIT;
@@ -33,10 +24,8 @@ int tensor_find(ckpt_file *f, const char *path, const char *name, int ndim, cons
         fits = shape[axis] < 0 ? e->shape[axis] > 0 : e->shape[axis] == shape[axis];
     if (fits)
         return i;
-    shape_text(found, sizeof found, e->ndim, e->shape);
-    shape_text(wanted, sizeof wanted, ndim, shape);
-    return say_fail("%s: \"%s\" is [%s]; [%s] is expected (-1: any size)", path, name, found,
-                    wanted);
+    return say_fail("%s: \"%s\" is [%s]; [%s] is expected (-1: any size)", path, name,
+                    say_shape(found, e->ndim, e->shape), say_shape(wanted, ndim, shape));
 }
 
 /* Integers stay integers, so that they are exact. */

@@ -120,16 +120,6 @@ static int check_dtype(ckpt_file *f, int entry, const char *path, const struct d
     return 0;
 }
 
-static const char *shape_text(char text[160], int ndim, const int64_t *shape)
-{
-    size_t n = 0;
-
-    text[0] = 0;
-    for (int i = 0; i < ndim && n < 130; i++)
-        n += (size_t)snprintf(text + n, 160 - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    return text;
-}
-
 static int check_shape(const struct dataset *d, struct dataset_column *c, const char *path,
                        int ndim, const int64_t *shape)
 {
@@ -145,7 +135,7 @@ static int check_shape(const struct dataset *d, struct dataset_column *c, const 
     if (ndim == c->ndim && !memcmp(shape, c->shape, (size_t)ndim * sizeof *shape))
         return 0;
     return say_fail("%s: a sample of '%s' is [%s], and [%s] in %s", path, c->name,
-                    shape_text(own, ndim, shape), shape_text(first, c->ndim, c->shape),
+                    say_shape(own, ndim, shape), say_shape(first, c->ndim, c->shape),
                     d->path[c->part[0].file]);
 }
 

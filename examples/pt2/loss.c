@@ -101,9 +101,15 @@ static void leave_out(const struct ckpt_desc *d, int axis, int64_t *shape)
             shape[n++] = d->shape[i];
 }
 
-static ckpt_tensor misfit(ckpt_tape *t, const struct loss *l, const char *what)
+/* x and y: the sizes of the output and of the target, in a call of the model. */
+static ckpt_tensor misfit(ckpt_tape *t, const struct loss *l, const struct ckpt_desc *x,
+                          const struct ckpt_desc *y, const char *what)
 {
-    ckpt_tape_fail(t, CKPT_ESHAPE, "--loss: '%s' %s the output", l->target, what);
+    char out[160], target[160];
+
+    ckpt_tape_fail(t, CKPT_ESHAPE, "--loss: '%s' is [%s], and output %d of the model [%s]: %s",
+                   l->target, say_shape(target, y->ndim, y->shape), l->output,
+                   say_shape(out, x->ndim, x->shape), what);
     return CKPT_NONE;
 }
 
@@ -122,9 +128,10 @@ static ckpt_tensor record_classes(const struct loss *l, ckpt_tape *t, ckpt_tenso
     const bool at_end = has_shape(&y, d.ndim - 1, last);
     const bool after_first = d.ndim > 2 && has_shape(&y, d.ndim - 1, second);
     if (at_end && after_first)
-        return misfit(t, l, "fits both the last axis and axis 1 as the classes of");
+        return misfit(t, l, &d, &y, "its classes may be the last axis or axis 1: permute it");
     if (!at_end && !after_first)
-        return misfit(t, l, "has not the sizes that remain without the classes of");
+        return misfit(t, l, &d, &y,
+                      "its sizes without the classes, the last axis or axis 1, must be the same");
     for (int i = 0; i < d.ndim; i++)
         axes[i] = i == d.ndim - 1 ? 1 : i < 1 ? i : i + 1;
     return ckpt_cross_entropy(t, after_first ? ckpt_permute(t, x, axes) : x, labels, NULL);
@@ -179,6 +186,6 @@ ckpt_tensor loss_record(const struct loss *l, const struct signature *s, ckpt_ta
         return record_classes(l, t, x, target);
     const struct ckpt_desc moved = ckpt_desc_of(t, target);
     if (moved.ndim >= 0 && d.ndim >= 0 && !has_shape(&moved, d.ndim, d.shape))
-        return misfit(t, l, "has other sizes than");
+        return misfit(t, l, &d, &moved, "both must have the same sizes");
     return record_elements(l, t, x, target);
 }

@@ -82,8 +82,23 @@ static int axis_of(const struct signature_value *v, int k)
     return v->role == ROLE_BATCH && k >= v->axis ? k + 1 : k;
 }
 
+/* A size of the data that --dim sets, too. */
+static int fit_bound(const struct pt2_run *r, const struct signature_value *v, int axis, int64_t n,
+                     const char *path)
+{
+    const struct signature_size *size = &r->signature.size[v->bound[axis] - 1];
+
+    if (v->desc.shape[axis] == n)
+        return 0;
+    return say_fail("--dim %s=%lld: axis %d of input '%s' is then %lld, and in %s it is %lld: "
+                    "leave it out, and it is as in the data",
+                    size->name, (long long)size->n, axis, v->name, (long long)v->desc.shape[axis],
+                    path, (long long)n);
+}
+
 /* Compares a column with its input, whose dynamic sizes become those of the data. */
-static int fit(struct signature_value *v, const struct dataset *d, const struct dataset_column *c)
+static int fit(const struct pt2_run *r, struct signature_value *v, const struct dataset *d,
+               const struct dataset_column *c)
 {
     const int ndim = v->desc.ndim - (v->role == ROLE_BATCH ? 1 : 0);
     const char *path = d->path[c->part[0].file];
@@ -94,6 +109,8 @@ static int fit(struct signature_value *v, const struct dataset *d, const struct 
                         ndim);
     for (int k = 0; k < ndim; k++) {
         const int axis = axis_of(v, k);
+        if (v->bound[axis] && fit_bound(r, v, axis, c->shape[k], path))
+            return -1;
         if (signature_is_dynamic(v, axis))
             v->desc.shape[axis] = c->shape[k];
         else if (v->desc.shape[axis] != c->shape[k])
@@ -110,7 +127,7 @@ static int fit_all(struct pt2_run *r, const struct dataset *d)
     for (int i = 0; i < r->signature.n_in; i++) {
         struct signature_value *v = &r->signature.in[i];
         const struct dataset_column *c = dataset_find(d, v->name);
-        if (c && fit(v, d, c))
+        if (c && fit(r, v, d, c))
             return -1;
     }
     return 0;
@@ -219,6 +236,9 @@ static int read_shared(struct pt2_run *r)
 
 /* ---- the batch ------------------------------------------------------------------------------- */
 
+/* What to do about an archive that takes no batch of one sample. */
+#define MIN_1 "export it with dynamic_shapes of torch.export.Dim(\"batch\", min=1)"
+
 /* A call of fixed sizes takes its own number of samples: a larger batch is several of them. */
 static int settle_fixed(struct pt2_run *r)
 {
@@ -238,20 +258,42 @@ static int settle_fixed(struct pt2_run *r)
     return 0;
 }
 
+/* A size of the batch in --dim: it is the one of a call. */
+static int check_bound(const struct pt2_run *r)
+{
+    const struct pt2_options *o = &r->options;
+    const int64_t micro = o->library.micro_batch, n = micro ? micro : o->train.batch;
+    char number[24] = "auto";
+
+    if (n != CKPT_AUTO)
+        snprintf(number, sizeof number, "%lld", (long long)n);
+    for (int i = 0; i < r->signature.n_in; i++) {
+        const struct signature_value *v = &r->signature.in[i];
+        const int at = v->role == ROLE_BATCH ? v->bound[v->axis] : 0;
+        const struct signature_size *size = &r->signature.size[at ? at - 1 : 0];
+        if (at && v->desc.shape[v->axis] != n)
+            return say_fail("--dim %s=%lld: axis %d of input '%s' is the batch, and --%sbatch is "
+                            "%s: give it there alone",
+                            size->name, (long long)size->n, v->axis, v->name, micro ? "micro-" : "",
+                            number);
+    }
+    return 0;
+}
+
 static int settle_dynamic(struct pt2_run *r)
 {
     struct pt2_options *o = &r->options;
     const int64_t smallest = r->signature.smallest, micro = o->library.micro_batch;
 
     o->train.batch = o->train.batch ? o->train.batch : 8;
-    if (pt2_options_check_batch(o))
+    if (pt2_options_check_batch(o) || check_bound(r))
         return -1;
     if (smallest > 1 && micro == CKPT_AUTO)
         return say_fail("--micro-batch auto tries every size, and %s takes %lld samples or more: "
-                        "give a number, or export it with min=1",
+                        "give a number, or " MIN_1,
                         o->model, (long long)smallest);
     if ((micro ? micro : o->train.batch) < smallest)
-        return say_fail("--%sbatch %lld: %s takes %lld samples or more: export it with min=1",
+        return say_fail("--%sbatch %lld: %s takes %lld samples or more: " MIN_1,
                         micro ? "micro-" : "", (long long)(micro ? micro : o->train.batch),
                         o->model, (long long)smallest);
     return 0;

@@ -81,6 +81,10 @@ static int set_dimension(struct signature *s, ckpt *c, ckpt_import *m, char *tex
     if (!equals || end == equals + 1 || *end || n <= 0)
         return say_fail("--dim %s: is not NAME=N or NAME=batch, as in s17=8 or ids.0=batch", text);
     *equals = 0;
+    if (s->n_sizes == SIGNATURE_SIZES || strlen(text) >= SIGNATURE_NAME)
+        return say_fail("--dim: more than %d sizes, or a name that is too long", SIGNATURE_SIZES);
+    strcpy(s->size[s->n_sizes].name, text);
+    s->size[s->n_sizes++].n = n;
     return ckpt_import_set_size(m, text, n) ? say_fail("--dim %s=%lld: %s", text, n, ckpt_error(c))
                                             : 0;
 }
@@ -95,6 +99,30 @@ static int set_dimensions(struct signature *s, ckpt *c, ckpt_import *m, const ch
         rc = set_dimension(s, c, m, part);
     free(copy);
     return rc;
+}
+
+/* Sets a dimension of --dim to another size near its own; false: it has none. */
+static bool move(const struct signature_size *size, ckpt_import *m)
+{
+    for (int64_t d = 1; d <= 64; d++)
+        if (!ckpt_import_set_size(m, size->name, size->n + d) ||
+            (size->n > d && !ckpt_import_set_size(m, size->name, size->n - d)))
+            return true;
+    return false;
+}
+
+/* Marks the sizes that change with a dimension of --dim: its own, and those that follow from it. */
+static void mark_bound(struct signature *s, ckpt_import *m, int at)
+{
+    struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;
+
+    if (!move(&s->size[at], m))
+        return;
+    for (int i = 0; i < s->n_in; i++)
+        for (int k = 0; k < s->in[i].desc.ndim && !ckpt_import_input(m, i, &v); k++)
+            if (v.desc.shape[k] != s->in[i].desc.shape[k])
+                s->in[i].bound[k] = at + 1;
+    ckpt_import_set_size(m, s->size[at].name, s->size[at].n);
 }
 
 /* Some exports take no batch of one sample. */
@@ -135,6 +163,8 @@ static int read(struct signature *s, ckpt *c, const struct pt2_options *o)
         if (!rc)
             rc = describe(s, c, m); /* with these sizes */
     }
+    for (int i = 0; i < s->n_sizes && !rc; i++)
+        mark_bound(s, m, i);
     if (!rc)
         find_smallest(s, m);
     ckpt_import_close(m);
@@ -196,6 +226,12 @@ static int find_axis(const struct signature *s, const struct signature_value *v)
 static int place_dynamic(struct signature *s, struct signature_value *v, bool has_data)
 {
     v->axis = find_axis(s, v);
+    if (v->role == ROLE_SHARED)
+        return v->axis < 0
+                   ? 0
+                   : say_fail("--shared: axis %d of input '%s' is the batch, so each sample "
+                              "has values of its own: give it in --data",
+                              v->axis, v->name);
     if (v->axis >= 0) {
         s->smallest = v->smallest[v->axis] > s->smallest ? v->smallest[v->axis] : s->smallest;
         return 0;
@@ -251,9 +287,10 @@ int signature_place(struct signature *s, const int *rank)
 
     s->smallest = 1;
     for (int i = 0; i < s->n_in && !rc; i++)
-        if (s->in[i].role != ROLE_SHARED)
-            rc = s->n_batch ? place_dynamic(s, &s->in[i], rank != NULL)
-                            : place_fixed(s, &s->in[i], rank ? rank[i] : 0);
+        if (s->n_batch)
+            rc = place_dynamic(s, &s->in[i], rank != NULL);
+        else if (s->in[i].role != ROLE_SHARED)
+            rc = place_fixed(s, &s->in[i], rank ? rank[i] : 0);
     for (int i = 0; i < s->n_out; i++)
         s->out[i].axis = s->n_batch ? find_axis(s, &s->out[i]) : s->out[i].desc.ndim ? 0 : -1;
     return rc || s->n_batch ? rc : check_whole(s);

@@ -21,16 +21,25 @@ struct signature_value {
     /* as in struct ckpt_import_value; "-": fixed */
     char dimension[CKPT_MAX_DIMS][SIGNATURE_DIMENSION];
     int64_t smallest[CKPT_MAX_DIMS]; /* size of a dynamic dimension; 64: this or more */
+    int bound[CKPT_MAX_DIMS];        /* 1 + the number of the --dim that sets it; 0: none does */
     bool loss;
     enum signature_role role; /* of an input */
     int axis;                 /* of the samples; of an output -1: none is known */
 };
 
-enum { SIGNATURE_BATCHES = 8 };
+enum { SIGNATURE_BATCHES = 8, SIGNATURE_SIZES = 32 };
+
+/* NAME=N of --dim. */
+struct signature_size {
+    char name[SIGNATURE_NAME];
+    int64_t n;
+};
 
 struct signature {
     struct signature_value *in, *out;
     int n_in, n_out;
+    struct signature_size size[SIGNATURE_SIZES];
+    int n_sizes;
     /* The dynamic dimensions that are the batch; none: a call of the model has `fixed` samples. */
     char batch[SIGNATURE_BATCHES][SIGNATURE_DIMENSION];
     int n_batch;

@@ -109,11 +109,20 @@ runs "batch 4 in 2 micro-steps of 2" "$train" $dynamic --batch 4 --steps 2 --mic
 for kind in l1 huber bce; do
     runs memory "$train" $dynamic --loss $kind:div,target --batch 2 --steps 1
 done
-refuses 1 "takes 2 samples or more: export it with min=1" "$train" $dynamic --batch 4 --micro-batch 1 --steps 1
+refuses 1 "takes 2 samples or more: export it with dynamic_shapes of torch.export.Dim(\"batch\", min=1)" "$train" $dynamic --batch 4 --micro-batch 1 --steps 1
 refuses 1 "x.1=7" "$train" $dynamic --dim x.1=7 --steps 1
 for name in weights. weights.0x weights.+0; do
     refuses 1 "no such dynamic dimension" "$train" $dynamic --dim $name=batch --steps 1
 done
+for size in x.1=12 s60=6; do
+    refuses 1 "--dim $size: axis 1 of input 'x' is then 12, and in .*x.npy it is 10" "$train" $dynamic --dim $size --steps 1
+done
+refuses 1 "--dim weights.0=4: axis 0 of input 'x' is the batch, and --batch is 8" "$train" $dynamic --dim weights.0=4 --batch 8 --steps 1
+refuses 1 "--dim s7=4: axis 0 .* --micro-batch is 2" "$train" $dynamic --dim s7=4 --batch 4 --micro-batch 2 --steps 1
+runs memory "$train" $dynamic --dim x.1=10,x.0=4 --batch 4 --steps 1
+refuses 1 "Dim(\"batch\", min=1)" "$train" $dynamic --batch 4 --micro-batch auto --steps 1
+refuses 1 "axis 0 of input 'weights' is the batch, so each sample has values of its own: give it in --data" \
+    "$train" $dynamic --shared "$work/dynamic/weights.npy" --steps 1
 runs "smallest possible" "$train" --model "$work/dynamic.pt2" --loss mse:target --dim weights.0=batch,x.1=12 --plan-only
 
 for out in "--save-pt2 $work/dynamic/x.npy" "--save $work/dynamic/y.npy" "--save-ema $work/dynamic/y.safetensors --ema-decay 0.9"; do
@@ -145,7 +154,9 @@ same "samples as calls" "$work/v1" "$work/v2"
 model vit 4 2
 vit="--model $work/vit.pt2 --data $work/vit --threads 1"
 runs memory "$train" $vit --loss ce:1,labels --steps 2
-refuses 1 "has other sizes than" "$train" $vit --loss mse:1,pixel_values --steps 1
+refuses 1 "'pixel_values' is \[2, 3, 16, 16\], and output 1 of the model \[2, 5\]: both must have the same sizes" \
+    "$train" $vit --loss mse:1,pixel_values --steps 1
+refuses 1 "'labels' is \[2\], and output 1 of the model \[2, 5\]: both must" "$train" $vit --loss mse:1,labels --steps 1
 refuses 1 "reads floats.*whole numbers" "$train" $vit --loss ce:1,pixel_values --steps 1
 model norms 2 2
 norms="--model $work/norms.pt2 --data $work/norms --threads 1 --lr 1e-2"
