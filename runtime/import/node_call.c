@@ -205,11 +205,22 @@ static double number_of(struct call *c, const struct item *i, const char *name)
     return 0;
 }
 
+static int64_t whole_of(struct call *c, const struct item *i, const char *name)
+{
+    if (i->kind == ITEM_INT)
+        return i->i;
+    const double f = number_of(c, i, name);
+    if (f > -0x1p62 && f < 0x1p62)
+        return (int64_t)f;
+    refuse(c, name, "whole number");
+    return 0;
+}
+
 int64_t call_int(struct call *c, const char *name)
 {
     struct item i = item_of(c, name);
 
-    return i.kind == ITEM_INT ? i.i : (int64_t)number_of(c, &i, name);
+    return whole_of(c, &i, name);
 }
 
 double call_double(struct call *c, const char *name)
@@ -247,7 +258,7 @@ int call_ints(struct call *c, const char *name, int64_t *to, int most)
     }
     for (int k = 0; k < n; k++) {
         struct item i = call_item(c, &item[k]);
-        to[k] = i.kind == ITEM_INT ? i.i : (int64_t)number_of(c, &i, name);
+        to[k] = whole_of(c, &i, name);
     }
     return n;
 }
@@ -260,6 +271,16 @@ void call_ints_of(struct call *c, const char *name, int64_t *to, int n)
         recording_fail(c->r, CKPT_EFORMAT, "argument '%s' has %d numbers, not %d", name, have, n);
     for (int k = have == 1 ? 1 : n; k < n; k++)
         to[k] = to[0];
+}
+
+void call_sizes_of(struct call *c, const char *name, int64_t least, int64_t *to, int n)
+{
+    call_ints_of(c, name, to, n);
+    for (int k = 0; k < n && !c->r->failed; k++)
+        if (to[k] < least || to[k] > CALL_LARGEST)
+            recording_fail(c->r, CKPT_ESHAPE,
+                           "argument '%s' has %lld, not a size from %lld to %lld", name,
+                           (long long)to[k], (long long)least, (long long)CALL_LARGEST);
 }
 
 struct variable *call_variable(struct call *c, const char *name)

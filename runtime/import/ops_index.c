@@ -305,16 +305,20 @@ static struct tensor op_gather(struct call *c, int part)
 static struct tensor repeat_axis(struct call *c, struct tensor a, int axis, int64_t times,
                                  bool whole)
 {
-    int64_t shape[TENSOR_AXES];
+    int64_t shape[TENSOR_AXES], n = 0;
     struct tensor b = times == 1 ? a : view_unsqueeze(c->r, a, whole ? axis : axis + 1);
 
     if (times == 1 || c->r->failed)
         return a;
+    if (times < 0 || __builtin_mul_overflow(a.shape[axis], times, &n))
+        recording_fail(c->r, CKPT_ESHAPE, "an axis is repeated %lld times", (long long)times);
     memcpy(shape, b.shape, sizeof shape);
     shape[whole ? axis : axis + 1] = times;
     b = view_expand(c->r, b, b.ndim, shape);
+    if (c->r->failed)
+        return a;
     memcpy(shape, a.shape, sizeof shape);
-    shape[axis] *= times;
+    shape[axis] = n;
     return view_reshape(c->r, b, a.ndim, shape);
 }
 

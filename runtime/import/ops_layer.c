@@ -252,7 +252,7 @@ static struct tensor permute_letters(struct call *c, struct tensor a, const char
     const char *to = arrow ? arrow + 2 : "";
 
     if (!arrow || arrow - text != a.ndim || strlen(to) != (size_t)a.ndim ||
-        strspn(to, text) != strlen(to) || memchr(text, ' ', strlen(text))) {
+        strspn(to, text) != strlen(to) || strpbrk(to, "->") || memchr(text, ' ', strlen(text))) {
         recording_fail(c->r, CKPT_EFORMAT, "this einsum is no permutation");
         return a;
     }

@@ -36,7 +36,7 @@ static void read_padding(struct call *c, const struct tensor *w, int n, struct c
     const char *how = strstr(c->op->name, ".padding") ? call_text(c, "padding") : NULL;
 
     if (!how) {
-        call_ints_of(c, "padding", spec->before, n);
+        call_sizes_of(c, "padding", 0, spec->before, n);
         memcpy(spec->after, spec->before, sizeof spec->after);
         return;
     }
@@ -57,12 +57,14 @@ static struct tensor convolve(struct call *c, bool transposed)
     tensor_record(c->r, &w);
     if (c->r->failed)
         return p.a;
-    call_ints_of(c, "stride", spec.stride, p.spatial);
-    call_ints_of(c, "dilation", spec.dilation, p.spatial);
+    call_sizes_of(c, "stride", 1, spec.stride, p.spatial);
+    call_sizes_of(c, "dilation", 1, spec.dilation, p.spatial);
     read_padding(c, &w, p.spatial, &spec);
     spec.groups = call_int(c, "groups");
     if (transposed)
-        call_ints_of(c, "output_padding", spec.output_padding, p.spatial);
+        call_sizes_of(c, "output_padding", 0, spec.output_padding, p.spatial);
+    if (c->r->failed)
+        return p.a;
     return picture_of(c, transposed ? ckpt_conv_transpose(c->r->t, p.a.x, w.x, b, &spec)
                                     : ckpt_conv(c->r->t, p.a.x, w.x, b, &spec));
 }
@@ -107,12 +109,14 @@ static int64_t read_windows(struct call *c, const struct picture *p, int64_t *wi
 {
     int64_t given[TENSOR_AXES];
 
-    call_ints_of(c, "kernel_size", window, p->spatial);
+    call_sizes_of(c, "kernel_size", 1, window, p->spatial);
     memcpy(spec->stride, window, (size_t)p->spatial * sizeof *window);
     if (pt2_arg_find(c->node, "stride") && call_ints(c, "stride", given, TENSOR_AXES))
-        call_ints_of(c, "stride", spec->stride, p->spatial);
-    call_ints_of(c, "padding", spec->before, p->spatial);
+        call_sizes_of(c, "stride", 1, spec->stride, p->spatial);
+    call_sizes_of(c, "padding", 0, spec->before, p->spatial);
     memcpy(spec->after, spec->before, sizeof spec->after);
+    if (c->r->failed)
+        return 0;
     const int64_t before = spec->after[0] + spec->after[1] + spec->after[2];
     if (call_bool(c, "ceil_mode"))
         round_up_size(p, window, spec);
@@ -208,7 +212,9 @@ static struct tensor op_adaptive_avg_pool(struct call *c, int part)
     (void)part;
     if (c->r->failed)
         return p.a;
-    call_ints_of(c, "output_size", size, p.spatial);
+    call_sizes_of(c, "output_size", 1, size, p.spatial);
+    if (c->r->failed)
+        return p.a;
     for (int i = 0; i < p.spatial; i++) {
         one = one && size[i] == 1;
         mask |= 2u << i;
@@ -289,6 +295,10 @@ static struct tensor pad(struct call *c, const char *argument, const char *mode)
 
     if (n % 2 || n / 2 > a.ndim)
         recording_fail(c->r, CKPT_EFORMAT, "%d numbers pad %d axes", n, a.ndim);
+    for (int k = 0; k < n && !c->r->failed; k++)
+        if (by[k] < -CALL_LARGEST || by[k] > CALL_LARGEST)
+            recording_fail(c->r, CKPT_ESHAPE, "an axis is padded by %lld elements",
+                           (long long)by[k]);
     for (int k = 0; k < n / 2 && !c->r->failed; k++)
         a = pad_axis(c, a, a.ndim - 1 - k, by + 2 * (size_t)k, mode);
     return a;
@@ -326,7 +336,7 @@ static struct tensor op_adaptive_max_pool(struct call *c, int part)
     refuse_places(c, part);
     if (c->r->failed)
         return p.a;
-    call_ints_of(c, "output_size", size, p.spatial);
+    call_sizes_of(c, "output_size", 1, size, p.spatial);
     return picture_of(c, c->r->failed ? p.a.x : ckpt_adaptive_max_pool(c->r->t, p.a.x, size));
 }
 

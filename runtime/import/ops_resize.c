@@ -38,12 +38,14 @@ static struct scaling scaling_of(struct call *c, const struct picture *p, int ax
 
     s.corners = pt2_arg_find(c->node, "align_corners") && call_bool(c, "align_corners");
     if (call_has(c, "output_size"))
-        call_ints_of(c, "output_size", size, p->spatial);
-    else if (factor * (double)s.from < 1e9)
+        call_sizes_of(c, "output_size", 1, size, p->spatial);
+    else if (factor > 0 && factor * (double)s.from < CALL_LARGEST)
         size[axis] = (int64_t)floor((double)s.from * factor);
     s.to = size[axis];
-    if (s.to < 1)
-        recording_fail(c->r, CKPT_EFORMAT, "a size to resize to is not there");
+    if (s.to < 1 || s.from < 1)
+        recording_fail(c->r, CKPT_EFORMAT,
+                       "%lld elements of an axis resized by %g are none or too many",
+                       (long long)s.from, factor);
     if (s.corners)
         s.scale = s.to > 1 ? (double)(s.from - 1) / (double)(s.to - 1) : 0;
     else
@@ -137,10 +139,14 @@ static ckpt_tensor multiply_axis(struct call *c, ckpt_tensor x, int axis, const 
 {
     struct ckpt_desc d = ckpt_desc_of(c->r->t, x);
     int64_t flat[3] = {1, s->from, 1};
-    struct tensor w = tensor_zeros(c->r, PT2_F64, 2, (int64_t[]){s->to, s->from});
 
     if (d.ndim < 0)
         return CKPT_NONE;
+    if ((double)s->to * (double)s->from > 0x1p26) {
+        recording_fail(c->r, CKPT_ESHAPE, "a matrix of more than 2^26 weights resizes an axis");
+        return CKPT_NONE;
+    }
+    struct tensor w = tensor_zeros(c->r, PT2_F64, 2, (int64_t[]){s->to, s->from});
     for (int64_t i = 0; i < s->to && !c->r->failed; i++)
         fill(s, i, w.f + i * s->from);
     for (int i = 0; i < d.ndim; i++)
@@ -230,6 +236,8 @@ static struct tensor op_nearest_resize(struct call *c, int part)
     (void)part;
     for (int i = 0; i < p.spatial && !c->r->failed; i++) {
         s[i] = scaling_of(c, &p, i);
+        if (c->r->failed)
+            return p.a;
         factor[i] = s[i].to / s[i].from;
         whole = whole && factor[i] * s[i].from == s[i].to && follows_sizes(&s[i]);
     }
@@ -251,6 +259,8 @@ static struct tensor op_pixel_shuffle(struct call *c, int part)
     const int64_t f = call_int(c, "upscale_factor");
 
     (void)part;
+    if (f < 1 || f > CALL_LARGEST)
+        recording_fail(c->r, CKPT_ESHAPE, "a picture enlarged by %lld", (long long)f);
     return picture_of(c, c->r->failed ? p.a.x
                                       : ckpt_pixel_shuffle(c->r->t, p.a.x, (int64_t[]){f, f, f}));
 }
@@ -265,7 +275,7 @@ static struct tensor op_pixel_unshuffle(struct call *c, int part)
     int axes[TENSOR_AXES];
 
     (void)part;
-    if (n < 0 || n > 2 || f < 1 || a.shape[n + 1] % f || a.shape[n + 2] % f) {
+    if (n < 0 || n > 2 || f < 1 || f > CALL_LARGEST || a.shape[n + 1] % f || a.shape[n + 2] % f) {
         recording_fail(c->r, CKPT_ESHAPE, "a factor of %lld does not divide the picture",
                        (long long)f);
         return a;

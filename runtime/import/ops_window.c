@@ -44,37 +44,30 @@ struct windows {
     int64_t n[2], size[2], gap[2], pad[2], step[2], count[2];
 };
 
-/* Sizes of pictures and windows; their products are the elements that are written. */
-enum { LARGEST = 1 << 24 };
-
-static bool in_range(const int64_t x[2], int64_t least)
-{
-    return x[0] >= least && x[0] <= LARGEST && x[1] >= least && x[1] <= LARGEST;
-}
-
 static struct windows read_windows(struct call *c, const int64_t *n)
 {
     struct windows w = {.count = {1, 1}};
 
     memcpy(w.n, n, sizeof w.n);
-    call_ints_of(c, "kernel_size", w.size, 2);
-    call_ints_of(c, "dilation", w.gap, 2);
-    call_ints_of(c, "padding", w.pad, 2);
-    call_ints_of(c, "stride", w.step, 2);
-    if (!in_range(w.n, 1) || !in_range(w.size, 1) || !in_range(w.gap, 0) || !in_range(w.pad, 0) ||
-        !in_range(w.step, 1)) {
-        recording_fail(c->r, CKPT_ESHAPE, "sizes of windows are out of range");
+    call_sizes_of(c, "kernel_size", 1, w.size, 2);
+    call_sizes_of(c, "dilation", 1, w.gap, 2);
+    call_sizes_of(c, "padding", 0, w.pad, 2);
+    call_sizes_of(c, "stride", 1, w.step, 2);
+    for (int i = 0; i < 2; i++)
+        if (n[i] < 1 || n[i] > CALL_LARGEST)
+            recording_fail(c->r, CKPT_ESHAPE, "a picture of %lld elements along an axis",
+                           (long long)n[i]);
+    if (c->r->failed)
         return w;
-    }
     for (int i = 0; i < 2; i++) {
         const int64_t room = n[i] + 2 * w.pad[i] - w.gap[i] * (w.size[i] - 1) - 1;
         w.count[i] = room >= 0 ? room / w.step[i] + 1 : 0;
         if (w.count[i] < 1)
             recording_fail(c->r, CKPT_ESHAPE, "windows are larger than the picture");
     }
-    if ((double)w.size[0] * (double)w.size[1] * (double)w.count[0] * (double)w.count[1] > 0x1p40 ||
-        (double)w.n[0] * (double)w.n[1] > 0x1p40)
-        recording_fail(c->r, CKPT_ESHAPE, "windows have more than 2^40 elements");
+    if ((double)w.size[0] * (double)w.size[1] * (double)w.count[0] * (double)w.count[1] > 0x1p26 ||
+        (double)w.n[0] * (double)w.n[1] > 0x1p26)
+        recording_fail(c->r, CKPT_ESHAPE, "windows have more than 2^26 elements");
     return w;
 }
 

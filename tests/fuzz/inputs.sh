@@ -15,6 +15,9 @@ target archive "$tests/fuzz/corpus/archive"
 members=$tests/fuzz/corpus/archive-members
 target archive --line program "$members/program.json"
 target archive --line weights "$members/weights.json"
+seeds=$((2 * ${FUZZ_SEEDS:-100}))
+target archive --line program "$members/conv.json" "$members/pool.json" "$members/resize.json" "$members/shape.json" \
+    "$members/windows.json"
 seeds=
 
 # What the programs read: --line names the reader.
