@@ -4,6 +4,7 @@
 
     make_models.py kept FOLDER [NAME...]   the models whose files are in tests/import/models, packed
     make_models.py all  FOLDER [NAME...]   these and many more, not packed: a few GB
+    make_models.py crossed FOLDER          the two in tests/import/crossed
 
 Run by hand, with torch, diffusers, transformers, timm and safetensors installed; nothing is downloaded.
 Files depend on the versions, which are written in them.  A model that cannot be made is reported and
@@ -732,7 +733,49 @@ def make_one(name, folder, packed):
     return notes, sum(p.numel() for p in module.parameters())
 
 
+class Crossed(nn.Module):
+    """A transformer of one block with batches and lengths of any size, dropout, a loss of its own,
+    matrices that are large enough for codes, and a table that is large enough to be offloaded."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(8192, 64)
+        self.norm = nn.LayerNorm(64)
+        self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+        self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
+        self.head = nn.Linear(64, 40, bias=False)
+
+    def forward(self, ids, labels):
+        x = self.embed(ids)
+        q, k, v = (p.unflatten(-1, (4, 16)).transpose(1, 2) for p in self.qkv(self.norm(x)).chunk(3, -1))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + F.dropout(self.out(a), 0.1, self.training)
+        x = x + F.dropout(self.down(F.gelu(self.up(x))), 0.1, self.training)
+        return F.cross_entropy(self.head(x).float().flatten(0, 1), labels.flatten())
+
+
+def make_crossed(folder):
+    """fp32 and bf16, with weights of 17 values and a table of zeros behind row 40, so that they pack."""
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        torch.manual_seed(0)
+        module, ids = Crossed().train(), integers(40, 3, 12)
+        sizes = {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("length", min=2, max=512)}
+        with torch.no_grad():
+            for p in module.parameters():
+                p.copy_((p * 32).round().clamp(-8, 8) / 32 if p.ndim > 1 else p.round())
+            module.embed.weight[40:] = 0
+        program = torch.export.export(module.to(dtype), (ids, ids), dynamic_shapes=(sizes, sizes), strict=False)
+        without_paths(program.graph_module)
+        path = os.path.join(folder, name + ".pt2")
+        torch.export.save(program, path)
+        pack(path)
+        print(f"crossed {name}: {sum(p.numel() for p in module.parameters())} values", flush=True)
+    return 0
+
+
 def main():
+    if len(sys.argv) == 3 and sys.argv[1] == "crossed":
+        return make_crossed(sys.argv[2])
     if len(sys.argv) < 3 or sys.argv[1] not in ("kept", "all"):
         sys.exit(__doc__)
     packed, folder = sys.argv[1] == "kept", sys.argv[2]
