@@ -234,9 +234,11 @@ int cli_import(int argc, char **argv)
         return cli_usage("the archive is missing: ckpt import FILE.pt2 [option]...");
     if (o.machine && !o.graph_out)
         return cli_usage("--machine is for --graph-out");
-    const struct ckpt_path paths[] = {{"--graph-out", o.graph_out, CKPT_PATH_FILE, 0},
+    const struct ckpt_path paths[] = {{"the archive", o.file, CKPT_PATH_INPUT, 0},
+                                      {"--machine", o.machine, CKPT_PATH_INPUT, 0},
+                                      {"--graph-out", o.graph_out, CKPT_PATH_FILE, 0},
                                       {"--c-out", o.c_out, CKPT_PATH_FILE, 0}};
-    rc = cli_check_paths(paths, 2);
+    rc = cli_check_paths(paths, sizeof paths / sizeof *paths);
     if (!rc)
         rc = run(&o, &r);
     import_report_free(&r);

@@ -154,10 +154,13 @@ static int find_directory(const struct archive *a, struct directory *d)
 
     if (!tail)
         return error_set(CKPT_ENOMEM, "%s: no memory to open it", a->path);
+    char head[2] = "";
     int rc = read_file(a, a->size - n, tail, n);
     const uint8_t *end = rc ? NULL : find_end(tail, (size_t)n);
+    if (!rc && !end && n >= 2)
+        rc = read_file(a, 0, head, 2);
     if (!rc && !end)
-        rc = file_bad(a->path, n >= 2 && tail[0] == 'P' && tail[1] == 'K'
+        rc = file_bad(a->path, head[0] == 'P' && head[1] == 'K'
                                    ? "is a zip archive that was cut off: its end is missing"
                                    : "is not a zip archive, which a .pt2 file is");
     if (!rc)

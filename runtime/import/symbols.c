@@ -223,9 +223,14 @@ int symbols_bind(struct symbols *s, const struct pt2_size *size, int64_t n)
     int rc = of && n % k == 0 ? set(of, n / k) : 0;
     if (!rc)
         rc = symbols_value(s, size, &have);
-    if (!rc && have != n)
-        rc = error_set(CKPT_ESHAPE, "a size is %lld and not %lld", (long long)have, (long long)n);
-    return rc;
+    if (rc || have == n)
+        return rc;
+    if (of)
+        return error_set(CKPT_ESHAPE, "a size that is %lld times dimension %s cannot be %lld",
+                         (long long)k, of->name, (long long)n);
+    return error_set(CKPT_ESHAPE, "a size that %s is %lld and not %lld",
+                     size->expr ? "follows from others" : "was fixed by the export",
+                     (long long)have, (long long)n);
 }
 
 /* The size of INPUT.AXIS, or NULL. */

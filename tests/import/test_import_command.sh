@@ -72,6 +72,7 @@ run 0 ./ckpt plan --pt2 "$dynamic" --dim s77=8
 run 1 ./ckpt plan --pt2 "$dynamic" --dim s77=9
 says '^ckpt: --dim s77=9: .* from 2 to 8'
 run 1 ./ckpt import "$dynamic" --dim x.1=9
+says 'a size that was fixed by the export is 2 and not 9'
 run 1 ./ckpt import "$dynamic" --dim y.0=4
 run 1 ./ckpt import "$dynamic" --dim 4
 says 'is not NAME=N'
@@ -100,4 +101,11 @@ run 2 ./ckpt plan --pt2 "$work/probe.pt2" --graph "$work/probe.graph"
 run 2 ./ckpt plan --graph "$work/probe.graph" --dim x.0=4
 run 1 ./ckpt import "$work/said"
 says 'is not a zip archive'
+for out in c-out graph-out; do
+    run 1 ./ckpt import "$work/norms.pt2" --$out "$work/norms.pt2"
+    says "is the same file as the archive"
+done
+gzip -dc "$models/gpt2.pt2.gz" | head -c 150000 >"$work/half.pt2"
+run 1 ./ckpt import "$work/half.pt2"
+says 'is a zip archive that was cut off'
 [ -z "$(ls "$work/tmp")" ] || fail "a graph was left behind"
