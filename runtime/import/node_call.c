@@ -276,11 +276,13 @@ void call_ints_of(struct call *c, const char *name, int64_t *to, int n)
 void call_sizes_of(struct call *c, const char *name, int64_t least, int64_t *to, int n)
 {
     call_ints_of(c, name, to, n);
-    for (int k = 0; k < n && !c->r->failed; k++)
-        if (to[k] < least || to[k] > CALL_LARGEST)
+    for (int k = 0; k < n; k++) {
+        if (!c->r->failed && (to[k] < least || to[k] > CALL_LARGEST))
             recording_fail(c->r, CKPT_ESHAPE,
                            "argument '%s' has %lld, not a size from %lld to %lld", name,
                            (long long)to[k], (long long)least, (long long)CALL_LARGEST);
+        to[k] = c->r->failed ? least : to[k];
+    }
 }
 
 struct variable *call_variable(struct call *c, const char *name)

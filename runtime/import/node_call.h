@@ -95,7 +95,8 @@ const char *call_text(struct call *c, const char *name);
 int call_ints(struct call *c, const char *name, int64_t *to, int most);
 /* n numbers: a list of n, or one for all. */
 void call_ints_of(struct call *c, const char *name, int64_t *to, int n);
-/* The same, for sizes from `least` to CALL_LARGEST: what is computed of them fits in 64 bits. */
+/* The same, for sizes from `least` to CALL_LARGEST: what is computed of them fits in 64 bits, also
+ * after a refusal, when they are `least`. */
 #define CALL_LARGEST (INT64_C(1) << 24)
 void call_sizes_of(struct call *c, const char *name, int64_t least, int64_t *to, int n);
 /* A tensor, of complex numbers the part that is recorded; numbers become tensors with no axis.

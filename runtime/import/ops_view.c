@@ -370,8 +370,14 @@ static struct range range_of_narrow(struct call *c, const struct tensor *a)
 {
     const int axis = call_axis(c, "dim", a);
     const int64_t begin = clip(call_int(c, "start"), a->shape[axis]);
+    int64_t length = call_int(c, "length");
 
-    return (struct range){axis, begin, begin + call_int(c, "length"), 1};
+    if (length < 0 || length > a->shape[axis] - begin) {
+        recording_fail(c->r, CKPT_ESHAPE, "%lld elements from %lld on of an axis of %lld",
+                       (long long)length, (long long)begin, (long long)a->shape[axis]);
+        length = 0;
+    }
+    return (struct range){axis, begin, begin + length, 1};
 }
 
 static struct tensor op_narrow(struct call *c, int part)
