@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records a recording on a tape, or prints the C function that does. */
+/*
+ * Records a recording on a tape, or prints the C function that does.  Not by the writer of imported
+ * models (import/source.h): that one writes calls that a tape has taken, and a recording that fails
+ * may have one that is refused, or whose result has another shape than it should.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
