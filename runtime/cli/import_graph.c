@@ -53,7 +53,7 @@ static ckpt_tensor record_loss(ckpt_tape *t, const struct step *s)
         if (ckpt_import_output(s->m, i, &v))
             return CKPT_NONE;
         if (v.loss)
-            return s->out[i];
+            return ckpt_cast(t, s->out[i], CKPT_F32);
     }
     for (int i = 0; i < s->n_out; i++) {
         struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;

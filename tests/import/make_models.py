@@ -754,6 +754,17 @@ class Crossed(nn.Module):
         return F.cross_entropy(self.head(x).float().flatten(0, 1), labels.flatten())
 
 
+class MeanOfLinear(nn.Module):
+    """The loss is bf16."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4, dtype=torch.bfloat16)
+
+    def forward(self, x):
+        return self.linear(x).mean()
+
+
 def make_crossed(folder):
     """fp32 and bf16, with weights of 17 values and a table of zeros behind row 40, so that they pack."""
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
@@ -770,6 +781,9 @@ def make_crossed(folder):
         torch.export.save(program, path)
         pack(path)
         print(f"crossed {name}: {sum(p.numel() for p in module.parameters())} values", flush=True)
+    path = os.path.join(folder, "loss.pt2")
+    torch.export.save(torch.export.export(MeanOfLinear(), (torch.ones(2, 4, dtype=torch.bfloat16),), strict=False), path)
+    pack(path)
     return 0
 
 

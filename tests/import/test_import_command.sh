@@ -88,6 +88,10 @@ for name in norms meta; do
 done
 cmp "$work/norms.txt" "$work/meta.txt" || fail "two plans of one model"
 
+# A loss in bf16.
+gzip -dc "$srcdir/tests/import/crossed/loss.pt2.gz" >"$work/loss.pt2"
+run 0 ./ckpt plan --pt2 "$work/loss.pt2" --machine rtx4090
+
 # Ranks: the step is recorded as that of one of them.
 run 0 ./ckpt plan --pt2 "$work/meta.pt2" --machine rtx4090 --world 4
 says "^$work/meta.pt2: a rank's step on"
