@@ -92,6 +92,12 @@ cmp "$work/norms.txt" "$work/meta.txt" || fail "two plans of one model"
 gzip -dc "$srcdir/tests/import/crossed/loss.pt2.gz" >"$work/loss.pt2"
 run 0 ./ckpt plan --pt2 "$work/loss.pt2" --machine rtx4090
 
+# The script of the table in doc/import.md.
+mkdir "$work/table" && cp "$work/meta.pt2" "$work/table/a model.pt2"
+run 0 env CKPT=./ckpt sh "$srcdir/tests/pt2/plan_models.sh" "$work/table" rtx4090 h100-80
+cell='[0-9.]* [mu]*s |'
+says "^| a model | [0-9]* | [0-9.]* MiB | $cell $cell\$"
+
 # Ranks: the step is recorded as that of one of them.
 run 0 ./ckpt plan --pt2 "$work/meta.pt2" --machine rtx4090 --world 4
 says "^$work/meta.pt2: a rank's step on"
