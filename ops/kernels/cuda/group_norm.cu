@@ -14,7 +14,9 @@ namespace
 enum {
     THREADS = 256,
     STEP = GROUP_NORM_STEP,
-    PAIRS = 4 /* rows of x and dy that are loaded together */
+    PAIRS = 4,    /* rows of x, or x and dy, that are loaded together */
+    PAIRS_DX = 2, /* the same in normalize_dx, whose channels have five numbers each */
+    RESIDENT = 3  /* blocks of a multiprocessor: some wait for memory while others compute */
 };
 
 struct task {
@@ -46,17 +48,50 @@ template <int V> __device__ __forceinline__ struct place place_of(const struct t
     return p;
 }
 
+/* The adjacent elements of a thread in one row. */
+template <typename T, int V> struct row_part {
+    vec<T, V> v;
+    __device__ __forceinline__ void load(const T *x, bool inside)
+    {
+        v = {};
+        if (inside)
+            v = *reinterpret_cast<const vec<T, V> *>(x);
+    }
+    __device__ __forceinline__ float at(int j) const
+    {
+        return to_float(v.at[j]);
+    }
+};
+
+/* The same by words: of single bf16 the compiler makes four instructions where it needs one. */
+template <> struct row_part<bf16, 8> {
+    uint32_t word[4];
+    __device__ __forceinline__ void load(const bf16 *x, bool inside)
+    {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (inside)
+            v = *reinterpret_cast<const uint4 *>(x);
+        word[0] = v.x;
+        word[1] = v.y;
+        word[2] = v.z;
+        word[3] = v.w;
+    }
+    __device__ __forceinline__ float at(int j) const
+    {
+        float2 pair = unpack2(word[j / 2]);
+        return j % 2 ? pair.y : pair.x;
+    }
+};
+
 /* Loads rows row, row + at_once, ... of the chunk; zeros past its end. */
 template <typename T, int V, int N>
-__device__ __forceinline__ void load_rows(vec<T, V> (&v)[N], const T *x, const struct task &t,
+__device__ __forceinline__ void load_rows(row_part<T, V> (&v)[N], const T *x, const struct task &t,
                                           const struct place &p, int64_t row)
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
         int64_t at = row + i * t.k.at_once;
-        v[i] = {};
-        if (at < p.rows)
-            v[i] = *reinterpret_cast<const vec<T, V> *>(x + p.offset + at * t.s.c);
+        v[i].load(x + p.offset + at * t.s.c, at < p.rows);
     }
 }
 
@@ -84,9 +119,11 @@ __device__ __forceinline__ void join(struct moments<V> &a, const float (&mean)[V
     a.count = total;
 }
 
-/* Adds the moments of the rows in registers: first their mean, then the deviations from it. */
-template <typename T, int V>
-__device__ __forceinline__ void add_rows(struct moments<V> &a, const vec<T, V> (&v)[STEP], int rows)
+/* Adds the moments of the rows in registers: first their mean, then the deviations from it.  FULL:
+ * there are STEP rows, so that none is tested. */
+template <bool FULL, typename T, int V>
+__device__ __forceinline__ void add_rows(struct moments<V> &a, const row_part<T, V> (&v)[STEP],
+                                         int rows)
 {
     float mean[V], squares[V], share = 1.f / (float)rows;
 #pragma unroll
@@ -94,12 +131,12 @@ __device__ __forceinline__ void add_rows(struct moments<V> &a, const vec<T, V> (
         float sum = 0.f, square = 0.f;
 #pragma unroll
         for (int i = 0; i < STEP; i++)
-            sum += to_float(v[i].at[j]);
+            sum += v[i].at(j);
         mean[j] = sum * share;
 #pragma unroll
         for (int i = 0; i < STEP; i++) {
-            float d = to_float(v[i].at[j]) - mean[j];
-            square += i < rows ? d * d : 0.f;
+            float d = v[i].at(j) - mean[j];
+            square = __fadd_rn(square, FULL || i < rows ? __fmul_rn(d, d) : 0.f);
         }
         squares[j] = square;
     }
@@ -138,10 +175,13 @@ __global__ void __launch_bounds__(THREADS)
     struct moments<V> a = {
     };
     for (int64_t row = p.first; p.active && row < p.rows; row += STEP * t.k.at_once) {
-        vec<T, V> v[STEP];
+        row_part<T, V> v[STEP];
         load_rows(v, x, t, p, row);
         int64_t left = (p.rows - row + t.k.at_once - 1) / t.k.at_once;
-        add_rows<T, V>(a, v, (int)min((int64_t)STEP, left));
+        if (left >= STEP)
+            add_rows<true>(a, v, STEP);
+        else
+            add_rows<false>(a, v, (int)left);
     }
     join_threads<V>(a, t);
     if (p.first || !p.active)
@@ -285,10 +325,13 @@ map_of(const struct task &t, const struct place &p, const T *w, const T *b, cons
     return m;
 }
 
+/* Exponentials too small for a normal float are 0, which changes no sum with 1. */
 __device__ __forceinline__ float
 sigmoid(float z)
 {
-    return __fdividef(1.f, 1.f + __expf(-z)); /* 0 for a large denominator */
+    float e;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(z * -1.44269504f));
+    return __fdividef(1.f, 1.f + e); /* 0 for a large denominator */
 }
 
 template <typename T, int V, bool SILU>
@@ -299,7 +342,7 @@ __global__ void __launch_bounds__(THREADS)
     struct place p = place_of<V>(t);
     struct channel_map<V> m = map_of<T, V>(t, p, w, b, stats);
     for (int64_t row = p.first; p.active && row < p.rows; row += PAIRS * t.k.at_once) {
-        vec<T, V> v[PAIRS];
+        row_part<T, V> v[PAIRS];
         load_rows(v, x, t, p, row);
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
@@ -307,7 +350,7 @@ __global__ void __launch_bounds__(THREADS)
             float z[V];
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                z[j] = (to_float(v[i].at[j]) - m.mean[j]) * m.slope[j] + m.bias[j];
+                z[j] = (v[i].at(j) - m.mean[j]) * m.slope[j] + m.bias[j];
                 if (SILU)
                     z[j] *= sigmoid(z[j]);
             }
@@ -355,9 +398,9 @@ __device__ __forceinline__ void add_threads(float (&a)[V], float (&b)[V], const 
 }
 
 /* Writes, per sample and chunk, the sums of d, then of d (x - mean); d is the gradient before
- * SiLU. */
+ * SiLU, 0 in rows past the end, where dy is. */
 template <typename T, int V, bool SILU>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     sum_gradients(const __grid_constant__ struct task t, const T *dy, const T *x, const T *w,
                   const T *b, const float *stats, float *partial)
 {
@@ -365,19 +408,17 @@ __global__ void __launch_bounds__(THREADS)
     struct channel_map<V> m = map_of<T, V>(t, p, w, b, stats);
     float flat[V] = {}, tilted[V] = {};
     for (int64_t row = p.first; p.active && row < p.rows; row += PAIRS * t.k.at_once) {
-        vec<T, V> v[PAIRS], dv[PAIRS];
+        row_part<T, V> v[PAIRS], dv[PAIRS];
         load_rows(v, x, t, p, row);
         load_rows(dv, dy, t, p, row);
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
-            bool inside = row + i * t.k.at_once < p.rows;
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                float deviation = to_float(v[i].at[j]) - m.mean[j];
-                float d =
-                    before_silu<SILU>(to_float(dv[i].at[j]), deviation * m.slope[j] + m.bias[j]);
-                flat[j] += inside ? d : 0.f;
-                tilted[j] += inside ? d * deviation : 0.f;
+                float deviation = v[i].at(j) - m.mean[j];
+                float d = before_silu<SILU>(dv[i].at(j), deviation * m.slope[j] + m.bias[j]);
+                flat[j] = __fadd_rn(flat[j], d);
+                tilted[j] = __fadd_rn(tilted[j], __fmul_rn(d, deviation));
             }
         }
     }
@@ -456,7 +497,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T, int V, bool SILU>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     normalize_dx(const __grid_constant__ struct task t, const T *dy, const T *x, const T *w,
                  const T *b, const float *stats, const float *coefficients, T *dx)
 {
@@ -470,19 +511,18 @@ __global__ void __launch_bounds__(THREADS)
             shift[j] = coefficients[2 * (p.n * t.s.groups + g)];
             curve[j] = coefficients[2 * (p.n * t.s.groups + g) + 1];
         }
-    for (int64_t row = p.first; p.active && row < p.rows; row += PAIRS * t.k.at_once) {
-        vec<T, V> v[PAIRS], dv[PAIRS];
+    for (int64_t row = p.first; p.active && row < p.rows; row += PAIRS_DX * t.k.at_once) {
+        row_part<T, V> v[PAIRS_DX], dv[PAIRS_DX];
         load_rows(v, x, t, p, row);
         load_rows(dv, dy, t, p, row);
 #pragma unroll
-        for (int i = 0; i < PAIRS; i++) {
+        for (int i = 0; i < PAIRS_DX; i++) {
             int64_t at = row + i * t.k.at_once;
             float out[V];
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                float deviation = to_float(v[i].at[j]) - m.mean[j];
-                float d =
-                    before_silu<SILU>(to_float(dv[i].at[j]), deviation * m.slope[j] + m.bias[j]);
+                float deviation = v[i].at(j) - m.mean[j];
+                float d = before_silu<SILU>(dv[i].at(j), deviation * m.slope[j] + m.bias[j]);
                 out[j] = m.slope[j] * d - shift[j] - curve[j] * deviation;
             }
             if (at < p.rows)
