@@ -41,30 +41,44 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* A thread rotates a piece of the first half of a row with that of the second; n: pieces of a
- * half. */
-template <typename T>
+/* The same for halves: a thread rotates a piece of the first half of a row with that of the second;
+ * n: pieces of a half. */
+template <typename T, int ROWS>
 static __global__ void __launch_bounds__(256)
     rope_halves(const __grid_constant__ struct rows r, int64_t n, float sign)
 {
     constexpr int N = piece<T>::n;
-    int64_t all = r.count * n, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int last = r.ndim - 1;
+    int64_t all = r.count / ROWS * n, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i < all; i += (int64_t)gridDim.x * blockDim.x) {
-        int64_t row = quotient(i, n);
-        int at = (int)(i - row * n);
+        int64_t group = quotient(i, n);
+        int at = (int)(i - group * n);
         char *to[3];
-        rows_seek(r, row, to);
-        piece<T> a = piece_load<T>(to[0], at), b = piece_load<T>(to[0], at + (int)n);
+        rows_seek(r, group * ROWS, to);
+        piece<T> a[ROWS], b[ROWS];
         float table[2 * N], low[N], high[N];
-        floats_load(table, reinterpret_cast<const float *>(to[2]) + (int64_t)at * 2 * N);
 #pragma unroll
-        for (int j = 0; j < N; j++) {
-            float cosine = table[2 * j], sine = sign * table[2 * j + 1];
-            low[j] = a.at(j) * cosine - b.at(j) * sine;
-            high[j] = b.at(j) * cosine + a.at(j) * sine;
+        for (int k = 0; k < ROWS; k++) {
+            const char *row = to[0] + (ROWS > 1 ? k * r.step[0][last] : 0);
+            a[k] = piece_load<T>(row, at);
+            b[k] = piece_load<T>(row, at + (int)n);
         }
-        piece_store<T>(to[1], at, low);
-        piece_store<T>(to[1], at + (int)n, high);
+#pragma unroll
+        for (int k = 0; k < ROWS; k++) {
+            char *row = to[1] + (ROWS > 1 ? k * r.step[1][last] : 0);
+            if (k == 0 || r.step[2][last] != 0)
+                floats_load(table, reinterpret_cast<const float *>(
+                                       to[2] + (ROWS > 1 ? k * r.step[2][last] : 0)) +
+                                       (int64_t)at * 2 * N);
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                float cosine = table[2 * j], sine = sign * table[2 * j + 1];
+                low[j] = a[k].at(j) * cosine - b[k].at(j) * sine;
+                high[j] = b[k].at(j) * cosine + a[k].at(j) * sine;
+            }
+            piece_store<T>(row, at, low);
+            piece_store<T>(row, at + (int)n, high);
+        }
     }
 }
 
@@ -87,30 +101,26 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
+/* n: pieces of a row, or of half a row. */
 template <typename T, int ROWS>
-static void launch_pieces(const struct rows &r, int64_t n, float sign, cudaStream_t stream)
+static void launch_pieces(const struct rows &r, int64_t n, bool halves, float sign,
+                          cudaStream_t stream)
 {
-    const unsigned grid = grid_for(r.count / ROWS * n, 256);
-    rope_pieces<T, ROWS><<<grid, 256, 0, stream>>>(r, n, sign);
+    auto kernel = halves ? rope_halves<T, ROWS> : rope_pieces<T, ROWS>;
+    kernel<<<grid_for(r.count / ROWS * n, 256), 256, 0, stream>>>(r, n, sign);
 }
 
 template <typename T>
-static void launch_rows(const struct rows &r, int64_t n, float sign, cudaStream_t stream)
+static void launch_rows(const struct rows &r, int64_t n, bool halves, float sign,
+                        cudaStream_t stream)
 {
     const int64_t side_by_side = r.ndim ? r.size[r.ndim - 1] : 1;
     if (side_by_side % 4 == 0)
-        launch_pieces<T, 4>(r, n, sign, stream);
+        launch_pieces<T, 4>(r, n, halves, sign, stream);
     else if (side_by_side % 2 == 0)
-        launch_pieces<T, 2>(r, n, sign, stream);
+        launch_pieces<T, 2>(r, n, halves, sign, stream);
     else
-        launch_pieces<T, 1>(r, n, sign, stream);
-}
-
-template <typename T>
-static void launch_halves(const struct rows &r, int64_t c, float sign, cudaStream_t stream)
-{
-    const int64_t n = c / 2 / piece<T>::n;
-    rope_halves<T><<<grid_for(r.count * n, 256), 256, 0, stream>>>(r, n, sign);
+        launch_pieces<T, 1>(r, n, halves, sign, stream);
 }
 
 int cuda_rope(const struct ckpt_kernel_args *a)
@@ -130,13 +140,9 @@ int cuda_rope(const struct ckpt_kernel_args *a)
     if (!pieces)
         rope_pairs<<<grid_for(r.count * n, 256), 256, 0, stream_of(a)>>>(r, n, half, sign,
                                                                          attr->halves);
-    else if (attr->halves && half)
-        launch_halves<bf16>(r, c, sign, stream_of(a));
-    else if (attr->halves)
-        launch_halves<float>(r, c, sign, stream_of(a));
     else if (half)
-        launch_rows<bf16>(r, n, sign, stream_of(a));
+        launch_rows<bf16>(r, attr->halves ? n / 2 : n, attr->halves, sign, stream_of(a));
     else
-        launch_rows<float>(r, n, sign, stream_of(a));
+        launch_rows<float>(r, attr->halves ? n / 2 : n, attr->halves, sign, stream_of(a));
     return launched();
 }
