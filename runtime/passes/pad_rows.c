@@ -27,6 +27,7 @@ static const struct takes_rows table[] = {{&op_linear, 0, 1 << 0},
                                           {&op_linear_dx, 1 << 0, 0},
                                           {&op_linear_dw, 1 << 0, 0},
                                           {&op_column_sum, 1 << 0, 0},
+                                          {&op_add, 1 << 0 | 1 << 1, 1 << 0},
                                           {&op_cross_entropy, 1 << 0, 0},
                                           {&op_cross_entropy_dx, 1 << 1, 1 << 0},
                                           {&op_cross_entropy_both, 1 << 1, 1 << 1}};

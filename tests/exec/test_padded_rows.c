@@ -25,24 +25,26 @@ struct row {
     float smoothing, z;
     bool weighs; /* classes have weights */
     bool two;    /* two ops of the model, as files record them, instead of one call */
+    bool adds;   /* constants to the logits, in fp32 */
     bool shows;  /* the logits are an output, and dense; their gradient is not */
     bool padded; /* expected */
 };
 
 static const struct row rows[] = {
-    {CKPT_BF16, 50257, false, 1, 0, 0, false, false, false, true},
-    {CKPT_BF16, 50257, true, 3, .1f, .01f, true, false, false, true},
-    {CKPT_F32, 50257, true, 3, 0, 0, false, false, false, true},
-    {CKPT_BF16, 1031, true, 1, .1f, 0, false, false, false, true},
-    {CKPT_BF16, 1031, false, 4, 0, .01f, true, true, false, true},
-    {CKPT_BF16, 1031, false, 1, 0, 0, false, true, true, true}, /* but the logits */
-    {CKPT_BF16, 1030, true, 2, 0, 0, false, true, false, true},
-    {CKPT_F32, 517, true, 1, .1f, .01f, true, true, false, true},
-    {CKPT_BF16, 1024, true, 3, .1f, 0, false, false, false, false},
-    {CKPT_BF16, 151, true, 3, .1f, .01f, true, false, false, false},
-    {CKPT_F32, 151, false, 1, 0, 0, false, true, false, false},
-    {CKPT_BF16, 7, true, 1, .1f, 0, false, false, false, false},
-    {CKPT_BF16, 1, true, 3, 0, 0, false, false, false, false},
+    {CKPT_BF16, 50257, false, 1, 0, 0, false, false, false, false, true},
+    {CKPT_BF16, 50257, true, 3, .1f, .01f, true, false, false, false, true},
+    {CKPT_F32, 50257, true, 3, 0, 0, false, false, false, false, true},
+    {CKPT_BF16, 1031, true, 1, .1f, 0, false, false, false, false, true},
+    {CKPT_BF16, 1031, false, 4, 0, .01f, true, true, false, false, true},
+    {CKPT_BF16, 1031, false, 1, 0, 0, false, true, false, true, true}, /* but the logits */
+    {CKPT_BF16, 1030, true, 2, 0, 0, false, true, false, false, true},
+    {CKPT_F32, 517, true, 1, .1f, .01f, true, true, false, false, true},
+    {CKPT_F32, 517, false, 1, .1f, 0, false, true, true, false, true},
+    {CKPT_BF16, 1024, true, 3, .1f, 0, false, false, false, false, false},
+    {CKPT_BF16, 151, true, 3, .1f, .01f, true, false, false, false, false},
+    {CKPT_F32, 151, false, 1, 0, 0, false, true, false, false, false},
+    {CKPT_BF16, 7, true, 1, .1f, 0, false, false, false, false, false},
+    {CKPT_BF16, 1, true, 3, 0, 0, false, false, false, false, false},
 };
 
 /* Exact in bf16. */
@@ -83,7 +85,7 @@ static void fill(struct data *d, const struct row *r)
     for (int64_t i = 0; i < r->classes * WIDTH; i++)
         d->w[i] = draw(&seed);
     for (int64_t i = 0; i < r->classes; i++) {
-        d->b[i] = r->biased ? draw(&seed) : 0;
+        d->b[i] = r->biased || r->adds ? draw(&seed) : 0;
         d->weight[i] = r->weighs ? .5f + (float)(i % 5) / 4 : 1;
     }
     for (int i = 0; i < ROWS; i++) /* the last class is beside the padding */
@@ -198,6 +200,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     /* The layer sees three axes and the loss two, as in language models. */
     ckpt_tensor x = ckpt_reshape(t, d->px, 3, (int64_t[]){2, ROWS / 2, WIDTH});
     ckpt_tensor y = ckpt_linear(t, x, d->pw, b);
+    if (d->r->adds)
+        y = ckpt_add(t, y, ckpt_constant(t, "added", CKPT_F32, 1, &d->r->classes, d->b));
     if (d->r->shows)
         ckpt_output(t, "logits", y);
     y = ckpt_reshape(t, y, 2, (int64_t[]){ROWS, d->r->classes});
@@ -280,6 +284,8 @@ static void check(const struct row *r)
     struct result dense = run(&d, 1u << REWRITE_ROWS, &none);
     assert_int_equal(none, 0);
     assert_int_equal(padded > 0, r->padded);
+    if (r->adds) /* of the layer, of the sum, for the loss, and of the gradient */
+        assert_true(padded >= 4);
     expect_near(r, "the loss", &got.loss, &want.loss, 1);
     expect_near(r, "dx", got.dx, want.dx, ROWS * WIDTH);
     expect_near(r, "dw", got.dw, want.dw, n * WIDTH);
