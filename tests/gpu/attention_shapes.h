@@ -17,8 +17,8 @@
 
 enum { AGAIN = 20 }; /* runs that must give the same bits, where blocks wait for each other */
 
-/* Memory layouts of operands. */
-enum layout { DENSE, FUSED, SWAPPED };
+/* Memory layouts of operands.  PADDED: dense, one inner axis, and lens are lengths of sequences. */
+enum layout { DENSE, FUSED, SWAPPED, PADDED };
 
 struct shape {
     int64_t outer, inner, queries, keys, heads, shared, width;
@@ -44,7 +44,7 @@ static void check(bool ok, const char *what, const struct shape *s)
 
 static bool is_packed(const struct shape *s)
 {
-    return s->lens[0] >= 0;
+    return s->lens[0] >= 0 && s->layout != PADDED;
 }
 
 /* With a single key the score does not affect the result; the op records scale 0 then. */
@@ -113,15 +113,27 @@ static struct ckpt_desc lse_desc(const struct shape *s)
 
 static struct ckpt_desc lens_desc(const struct shape *s)
 {
-    struct ckpt_desc d = {.dtype = CKPT_I32, .ndim = 1, .shape = {s->outer}};
+    const int ndim = s->layout == PADDED ? 2 : 1;
+    struct ckpt_desc d = {.dtype = CKPT_I32, .ndim = ndim, .shape = {s->outer, 1}};
     desc_dense(&d);
     return d;
 }
 
-/* Fills packed rows of no sequence with NaN (0xff in every byte); `bytes` is the size of all rows.
- */
+/* The rows of sequence i that a padded call must not read. */
+static void spoil_padding(const struct shape *s, void *rows, int i)
+{
+    const int64_t row = 2 * s->shared * s->width;
+    const int n = s->lens[i] < s->keys ? s->lens[i] : (int)s->keys;
+    memset((char *)rows + (i * s->keys + n) * row, 0xff, (size_t)((s->keys - n) * row));
+}
+
+/* Fills rows of no sequence with NaN (0xff in every byte); `bytes` is the size of all rows. */
 static void spoil_spare_rows(const struct shape *s, void *rows, int64_t bytes)
 {
+    for (int i = 0; s->layout == PADDED && i < s->outer; i++)
+        spoil_padding(s, rows, i);
+    if (s->layout == PADDED)
+        return;
     const int64_t used = 2 * used_keys(s) * s->shared * s->width;
     if (used < bytes)
         memset((char *)rows + used, 0xff, (size_t)(bytes - used));
@@ -169,6 +181,22 @@ static void for_texts(int64_t width, void (*test)(const struct shape *s))
             memcpy(s.lens, lens[i], sizeof s.lens);
             s.outer = i < 4 || i == 10 || i == 12 ? 1 : i == 6 || i == 8 ? 2 : 3;
             s.keys += used_keys(&s);
+            test(&s);
+        }
+}
+
+/* Padded sequences: whole tiles without keys, a part of one, one key, none, and all of them. */
+static void for_padding(int64_t width, void (*test)(const struct shape *s))
+{
+    static const int lens[][4] = {
+        {512, 77, 1, 0}, {128, 511, 129, 300}, {64, 65, 256, 512}, {2, 0, 3, 1}};
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            struct shape s = {4, 1, 512, 512, 12, 12, width, causal, 0, PADDED, {0}};
+            memcpy(s.lens, lens[i], sizeof s.lens);
+            test(&s);
+            s.queries = 100; /* chunks, and fewer queries than keys */
+            s.shared = 4;
             test(&s);
         }
 }

@@ -2,9 +2,9 @@
 /*
  * Attention forward on a GPU against the CPU's kernel: head widths with special kernels, lengths on
  * both sides of their tiles, causal, windows, grouped heads, several leading axes, operands cut
- * from one projection, and packed keys whose spare rows are NaN.  The largest magnitude of the
- * result is checked as well.  Tests the kernel that is selected and libckpt's own kernel, which
- * must give the same bits every time.  "test_gpu_attention 72" tests only that width.
+ * from one projection, and packed or padded keys whose spare rows are NaN.  The largest magnitude
+ * of the result is checked as well.  Tests the kernel that is selected and libckpt's own kernel,
+ * which must give the same bits every time.  "test_gpu_attention 72" tests only that width.
  */
 #include <math.h>
 #include "attr.h"
@@ -50,7 +50,7 @@ static void create(struct data *d, const struct shape *s)
             ckpt_to_bf16(values, d->host[i], d->bytes[i] / 2);
         free(values);
     }
-    if (is_packed(s)) {
+    if (s->lens[0] >= 0) {
         memcpy(d->host[LENS], s->lens, (size_t)s->outer * sizeof(int));
         for (int i = K; i <= V; i++)
             spoil_spare_rows(s, d->host[i], d->bytes[i]);
@@ -74,11 +74,14 @@ static int run(const struct data *d, const struct shape *s, ckpt_kernel kernel, 
     void *const *at = on_device ? d->device : d->host;
     const struct attention_attr attr = {
         .scale = scale_of(s), .causal = s->causal, .window = s->window};
-    struct ckpt_view in[INPUTS],
-        out[3] = {{at[O], d->desc[O]}, {at[LSE], d->desc[LSE]}, {most_of_o, {.dtype = CKPT_F32}}};
+    struct ckpt_view in[ATTENTION_PLAIN + ATTENTION_EXTRAS] = {{0}};
+    struct ckpt_view out[3] = {
+        {at[O], d->desc[O]}, {at[LSE], d->desc[LSE]}, {most_of_o, {.dtype = CKPT_F32}}};
     for (int i = 0; i < INPUTS; i++)
-        in[i] = (struct ckpt_view){at[i], d->desc[i]};
-    struct ckpt_kernel_args a = {.n_in = is_packed(s) ? INPUTS : LENS,
+        in[i < LENS || is_packed(s) ? i : ATTENTION_PLAIN + ATTENTION_LENGTHS] =
+            (struct ckpt_view){at[i], d->desc[i]};
+    const int n = s->layout == PADDED ? ATTENTION_PLAIN + ATTENTION_EXTRAS : LENS;
+    struct ckpt_kernel_args a = {.n_in = is_packed(s) ? INPUTS : n,
                                  .n_out = on_device ? 3 : 2,
                                  .extra = on_device ? EXTRA_LARGEST : 0,
                                  .in = in,
@@ -184,6 +187,7 @@ static void test_width(int64_t width)
 {
     for_lengths(width, test_lengths);
     for_texts(width, test);
+    for_padding(width, test);
     /* More heads than multiprocessors, so that blocks have several items. */
     test(&(struct shape){3, 4, 193, 150, 12, 12, width, false, 0, SWAPPED, {-1}});
     test(&(struct shape){3, 4, 257, 257, 12, 4, width, true, 0, DENSE, {-1}});

@@ -2,9 +2,9 @@
 /*
  * Attention backward on a GPU against the CPU's kernel: head widths with special kernels, lengths
  * on both sides of their tiles, fewer and more queries than keys, causal, windows, grouped heads,
- * leading axes in either order, packed keys whose spare rows are NaN and get gradients of 0, and
- * gradients stored side by side, as for one projection.  Each gradient's largest magnitude is
- * checked.  Tests the kernel that is selected, and the one that --unordered selects.  The former
+ * leading axes in either order, packed or padded keys whose spare rows are NaN and get gradients of
+ * 0, and gradients stored side by side, as for one projection.  Each gradient's largest magnitude
+ * is checked.  Tests the kernel that is selected, and the one that --unordered selects.  The former
  * must give the same bits every time, with concurrent copies, and must not write beyond its scratch
  * size. "test_gpu_attention_dx 72" tests only that width.
  */
@@ -50,31 +50,45 @@ static struct ckpt_desc on_device_desc(const struct data *d, const struct shape 
     return i == DQ ? queries_desc(s, true) : keys_desc(s, true);
 }
 
-/* Self attention has no LENS operand. */
+/* The operands: of packed keys LENS stands behind K and V, of padded ones at the end. */
+static int operands(const struct data *d, const struct shape *s, bool forward, bool on_device,
+                    struct ckpt_view *view)
+{
+    void *const *at = on_device ? d->device : d->host;
+    int n = 0;
+    for (int i = 0; i < (forward ? O : INPUTS); i++)
+        if (i != LENS || is_packed(s))
+            view[n++] = (struct ckpt_view){at[i], on_device ? on_device_desc(d, s, i) : d->desc[i]};
+    for (int i = 0; s->layout == PADDED && i < ATTENTION_EXTRAS; i++)
+        view[n++] = i == ATTENTION_LENGTHS ? (struct ckpt_view){at[LENS], d->desc[LENS]}
+                                           : (struct ckpt_view){NULL, {.ndim = -1}};
+    return n;
+}
+
 static int call(const struct data *d, const struct shape *s, ckpt_kernel kernel, bool forward,
                 bool on_device)
 {
     void *const *at = on_device ? d->device : d->host;
     struct attention_attr attr = {.scale = scale_of(s), .causal = s->causal, .window = s->window};
     struct cross_attention_attr packed = {.scale = scale_of(s)};
-    struct ckpt_view view[TENSORS + RESULTS];
+    struct ckpt_view in[TENSORS + ATTENTION_EXTRAS], out[2 * RESULTS];
     uint32_t extra = 0;
-    int n = 0;
-    for (int i = 0; i < TENSORS; i++)
-        if (i != LENS || is_packed(s))
-            view[n++] = (struct ckpt_view){at[i], on_device ? on_device_desc(d, s, i) : d->desc[i]};
-    const int gone = TENSORS - n;
+    const int n = operands(d, s, forward, on_device, in);
+    for (int i = 0; i < (forward ? 2 : RESULTS); i++) {
+        const int of = (forward ? O : DQ) + i;
+        out[i] = (struct ckpt_view){at[of], on_device ? on_device_desc(d, s, of) : d->desc[of]};
+    }
     for (int i = 0; on_device && i < RESULTS; i++) {
-        view[n + i] = (struct ckpt_view){d->most + i, {.dtype = CKPT_F32}};
+        out[RESULTS + i] = (struct ckpt_view){d->most + i, {.dtype = CKPT_F32}};
         extra |= (uint32_t)(EXTRA_LARGEST + left_order[i]) << 4 * i;
     }
-    struct ckpt_kernel_args a = {.n_in = (forward ? O : INPUTS) - gone,
+    struct ckpt_kernel_args a = {.n_in = n,
                                  .n_out = forward     ? 2
                                           : on_device ? 2 * RESULTS
                                                       : RESULTS,
                                  .extra = forward ? 0 : extra,
-                                 .in = view,
-                                 .out = view + (forward ? O : DQ) - gone,
+                                 .in = in,
+                                 .out = out,
                                  .attr = is_packed(s) ? (const void *)&packed : &attr,
                                  .workspace = d->workspace,
                                  .workspace_bytes = d->workspace_bytes,
@@ -109,7 +123,7 @@ static void create(struct data *d, const struct shape *s)
             ckpt_to_bf16(values, d->host[i], n);
         free(values);
     }
-    if (is_packed(s)) {
+    if (s->lens[0] >= 0) {
         memcpy(d->host[LENS], s->lens, (size_t)s->outer * sizeof(int));
         for (int i = K; i <= V; i++)
             spoil_spare_rows(s, d->host[i], d->bytes[i]);
@@ -282,6 +296,7 @@ static void test_width(int64_t width)
 {
     for_lengths(width, test_lengths);
     for_texts(width, test_text);
+    for_padding(width, test_text);
     /* More blocks than multiprocessors, so that some blocks wait for blocks that started long
      * before. */
     test(&(struct shape){3, 5, 300, 920, 16, 16, width, false, 0, SWAPPED, {-1}}, AGAIN);

@@ -135,10 +135,9 @@ bool attention_pingpong_takes(const struct attention_args &a)
     const int64_t limit = INT32_MAX / 4, rows = attention_tile_count(a.n_queries, GROUP_ROWS);
     const bool worth = a.width == 72 || a.n_queries > GROUP_ROWS;
     return (a.width == 64 || a.width == 72 || a.width == 128) && worth && a.scale > 0 &&
-           !a.mask.bias.data && !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 &&
-           a.n_keys > 0 && a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit &&
-           a.n_keys <= limit && a.mask.window <= limit &&
-           a.n_sequences * a.n_heads <= limit / rows &&
+           !a.mask.bias.data && !a.mask.first.data && a.n_queries > 0 && a.n_keys > 0 &&
+           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
+           a.mask.window <= limit && a.n_sequences * a.n_heads <= limit / rows &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.o, a.n_queries, a.n_heads, false) &&
            attention_box_takes(a, a.k, a.n_keys, a.n_shared, a.lens) &&

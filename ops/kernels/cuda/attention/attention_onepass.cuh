@@ -74,11 +74,11 @@ struct onepass_work {
     int sequence, shared, chunk; /* shared: its head of keys */
     struct attention_lead_place lead;
     int first_key, n_keys, keys; /* its keys within the sequence, all keys of that */
-    int first_row;               /* where they are among the rows of an operand */
-    bool halves;                 /* 64 keys at most: warpgroups take tiles of queries in turn */
-    int begin, end;              /* tiles of queries */
-    int pair, half; /* of a cluster of two blocks with half of the queries each; or -1 */
-    int n;          /* of them, over all heads; negative: there is no such line */
+    int first_row, n_rows; /* the rows of its tile in an operand; without keys from n_keys on */
+    bool halves;           /* 64 keys at most: warpgroups take tiles of queries in turn */
+    int begin, end;        /* tiles of queries */
+    int pair, half;        /* of a cluster of two blocks with half of the queries each; or -1 */
+    int n;                 /* of them, over all heads; negative: there is no such line */
 };
 
 /* What dq takes. */
@@ -122,9 +122,10 @@ __device__ __forceinline__ struct onepass_work onepass_work_of(const struct atte
     w.shared = (int)take_index(line, a.n_shared);
     w.chunk = (int)take_index(line, a.n_chunks);
     w.sequence = (int)line;
-    w.keys = (int)a.n_keys;
-    w.first_key = w.first_row = key_tile * S::KEYS;
-    if (!S::DQ) { /* packed */
+    if (S::DQ) {
+        w.keys = (int)attention_keys_of(a, w.sequence).n;
+        w.first_key = w.first_row = key_tile * S::KEYS;
+    } else { /* packed */
         const struct attention_key_tile tile = attention_key_tile_of(a, key_tile, S::KEYS);
         if (tile.sequence < 0)
             return w;
@@ -134,7 +135,8 @@ __device__ __forceinline__ struct onepass_work onepass_work_of(const struct atte
         w.first_row = (int)(tile.keys.first + tile.first);
     }
     w.lead = attention_lead_place_of(a, w.sequence);
-    w.n_keys = min(w.keys - w.first_key, S::KEYS);
+    w.n_keys = max(min(w.keys - w.first_key, S::KEYS), 0);
+    w.n_rows = S::DQ ? min((int)a.n_keys - w.first_key, S::KEYS) : w.n_keys;
     w.halves = !S::DQ && w.n_keys <= GROUP_ROWS;
     const struct attention_span may =
         attention_queries_of_keys(a, w.first_key, w.first_key + w.n_keys, w.keys);
@@ -148,7 +150,7 @@ __device__ __forceinline__ struct onepass_work onepass_work_of(const struct atte
         else
             w.end = middle;
     }
-    w.n = max(w.end - w.begin, 0) * (int)a.group;
+    w.n = w.n_keys ? max(w.end - w.begin, 0) * (int)a.group : 0;
     return w;
 }
 

@@ -24,7 +24,8 @@ template <typename S>
 __device__ __forceinline__ void clear_without_keys(const struct attention_args &a, int64_t sequence,
                                                    int64_t head, int64_t first, int n)
 {
-    const struct attention_span seen = attention_span_of_rows(a, first, first + n, a.n_keys);
+    const struct attention_span seen =
+        attention_span_of_rows(a, first, first + n, attention_keys_of(a, sequence).n);
     if (seen.end > max(seen.begin, (int64_t)0))
         return;
     const attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
@@ -305,9 +306,9 @@ bool attention_onepass_takes(const struct attention_args &a)
     const int64_t tiles = attention_tile_count(a.n_queries, CUDA_ATTENTION_ONEPASS_QUERIES);
     const int64_t key_tiles = attention_tile_count(a.n_keys, CUDA_ATTENTION_ONEPASS_KEYS);
     return cuda_attention_onepass_width(a.width) && !a.lens && !a.mask.bias.data &&
-           !a.mask.first.data && !a.mask.lengths.data && a.n_queries > 0 && a.n_keys > 0 &&
-           a.n_sequences > 0 && a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit &&
-           a.mask.window <= limit && a.n_sequences * a.n_heads <= limit / tiles &&
+           !a.mask.first.data && a.n_queries > 0 && a.n_keys > 0 && a.n_sequences > 0 &&
+           a.n_heads > 0 && a.n_queries <= limit && a.n_keys <= limit && a.mask.window <= limit &&
+           a.n_sequences * a.n_heads <= limit / tiles &&
            a.n_sequences * a.n_shared <= limit / key_tiles && a.k.vectors && a.v.vectors &&
            a.o.vectors && a.dq.vectors && a.dk.vectors && a.dv.vectors &&
            attention_box_takes(a, a.q, a.n_queries, a.n_heads, false) &&

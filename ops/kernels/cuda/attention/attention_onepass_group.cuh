@@ -510,7 +510,7 @@ template <typename S, bool MASKED> struct onepass_group {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float *at = to + ((to_row + half * 8) * a.n_shared + w.shared) * S::D;
-            if (row + half * 8 < w.n_keys)
+            if (row + half * 8 < w.n_rows)
 #pragma unroll
                 for (int n = 0; n < S::UNITS; n++)
                     *reinterpret_cast<float2 *>(at + n * 8 + threadIdx.x % 4 * 2) =
@@ -527,7 +527,7 @@ template <typename S, bool MASKED> struct onepass_group {
         constexpr int pitch = (S::UNITS | 1) * 16;
         const onepass_work &w = here->work;
         const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 16;
-        const int n_rows = min(w.n_keys - first, 16);
+        const int n_rows = min(w.n_rows - first, 16);
         if (most)
             warp_leave_largest(most, warp_largest(attention_largest(c, times, n_rows - lane / 4)));
         char *at = room + lane / 4 * pitch + lane % 4 * 4;
@@ -544,6 +544,17 @@ template <typename S, bool MASKED> struct onepass_group {
             *reinterpret_cast<uint4 *>((bf16 *)to.data + i / S::UNITS * to.row + i % S::UNITS * 8) =
                 *reinterpret_cast<const uint4 *>(room + i / S::UNITS * pitch + i % S::UNITS * 16);
         __syncwarp();
+    }
+
+    /* Rows without a key have no gradient; their probabilities were those of a score of 0. */
+    __device__ __forceinline__ void clear_missing(float (&c)[S::UNITS][4]) const
+    {
+        const int row = key - here->work.first_key;
+#pragma unroll
+        for (int n = 0; n < S::UNITS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                c[n][i] = row + i / 2 * 8 < here->work.n_keys ? c[n][i] : 0.f;
     }
 
     /* Adds the second warpgroup's sums for the same keys to those of the first. */
@@ -600,6 +611,10 @@ template <typename S, bool MASKED> struct onepass_group {
             join_halves(dv);
             if (group == 1)
                 return;
+        }
+        if (here->work.n_keys < here->work.n_rows) {
+            clear_missing(dk);
+            clear_missing(dv);
         }
         if (a.partial) {
             const int64_t matrix = (a.lens ? 1 : a.n_sequences) * a.n_keys * a.n_shared * S::D;
