@@ -60,10 +60,28 @@ void names_report(const struct names *l, const char *path, const char *what)
         say_note("%s: %s: %s", path, what, names_text(l, text));
 }
 
+/* Whether the first name is a range of --qat. */
+static bool are_ranges(const struct names *l)
+{
+    static const char *const endings[] = {".input_range", ".input_scale_start",
+                                          ".input_scale_change"};
+    const size_t n = l->n ? strlen(l->shown[0]) : 0;
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (n > strlen(endings[i]) && !strcmp(l->shown[0] + n - strlen(endings[i]), endings[i]))
+            return true;
+    return false;
+}
+
 int names_refuse_layers(const struct names *l, const char *path)
 {
     char text[NAMES_TEXT];
 
+    if (are_ranges(l))
+        return say_fail("%s: it was trained with --qat int8, and this run has no place for %s: "
+                        "give --qat int8 and --qat-ranges as then, or the file that --save-int8 "
+                        "wrote",
+                        path, names_text(l, text));
     return l->n ? say_fail("%s: the model has no place for %s: its configuration has fewer layers, "
                            "or is of another kind",
                            path, names_text(l, text))

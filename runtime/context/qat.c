@@ -74,7 +74,14 @@ int qat_check_skip(const ckpt *c)
         if (!found)
             return error_set(CKPT_EINVAL, "--qat-skip %s: no parameter has such a name", one);
     }
-    return 0;
+    bool rounds = !c->options.qat_skip;
+    for (int32_t i = 0; i < ckpt_param_count(c); i++)
+        rounds |= c->params.data[i].training.qat.ranges != QAT_NONE;
+    return rounds ? 0
+                  : error_set(CKPT_EINVAL,
+                              "--qat-skip %s: no weight is left to round: name fewer, or leave out "
+                              "--qat",
+                              c->options.qat_skip);
 }
 
 /* Makes NAME.WHAT for the weight NAME.weight; returns its index, or a negative code that sticks. */

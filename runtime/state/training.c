@@ -248,6 +248,16 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
     return file_shape_unfit(f->path, e, &d);
 }
 
+/* Refuses a state without the tensor of an item. */
+static int refuse_lacking(const ckpt_file *f, const struct save_item *item, const char *name)
+{
+    const bool is_range = params_at(&item->c->params, item->param)->training.qat.is_range;
+    return error_set(CKPT_ENAME, "%s: lacks '%s', which this run keeps%s", f->path, name,
+                     is_range ? ": give --qat and --qat-ranges as in the saved run, or start from "
+                                "its weights"
+                              : "");
+}
+
 /* Validates the entry of an item and marks it as used. */
 static int match_item(const ckpt_file *f, const struct save_item *item, bool *used)
 {
@@ -256,11 +266,10 @@ static int match_item(const ckpt_file *f, const struct save_item *item, bool *us
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to match its names", f->path);
     int entry = ckpt_file_find(f, name);
-    if (entry < 0)
-        error_set(CKPT_ENAME, "%s: lacks '%s', which this run keeps", f->path, name);
+    const int rc = entry < 0 ? refuse_lacking(f, item, name) : 0;
     free(name);
-    if (entry < 0)
-        return CKPT_ENAME;
+    if (rc)
+        return rc;
     used[entry] = true;
     return check_tensor(f, item, entry);
 }

@@ -563,6 +563,12 @@ static void test_refusals(void **state)
     assert_int_equal(ckpt_compile(c, record_running, &m, NULL, TORCH_BATCH, &p), CKPT_EINVAL);
     assert_non_null(strstr(ckpt_error(c), "--qat-skip head.*: no parameter"));
     ckpt_close(c);
+    o.qat_skip = "fc1.*,*";
+    c = open_with(&o);
+    m = make_net(c);
+    assert_int_equal(ckpt_compile(c, record_running, &m, NULL, TORCH_BATCH, &p), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "no weight is left to round"));
+    ckpt_close(c);
 }
 
 int main(int argc, char **argv)
