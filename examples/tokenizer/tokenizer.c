@@ -14,13 +14,14 @@ static bool find_file(const char *directory, const char *name, char path[4096])
     return snprintf(path, 4096, "%s/%s", directory, name) < 4096 && !access(path, R_OK);
 }
 
-/* The files of tokenizers, in the order in which they are looked for. */
+/* The files of tokenizers, in the order in which they are looked for; end: of names of such files
+ * elsewhere. */
 static const struct reader {
-    const char *name;
+    const char *name, *end;
     int (*read)(struct tokenizer_parts *p, const char *path);
-} readers[] = {{"tokenizer.json", parts_read},
-               {"vocab.json", parts_read_pair},
-               {"vocab.txt", parts_read_words}};
+} readers[] = {{"tokenizer.json", "tokenizer.json", parts_read},
+               {"vocab.json", "vocab.json", parts_read_pair},
+               {"vocab.txt", ".txt", parts_read_words}};
 enum { READERS = sizeof readers / sizeof *readers };
 
 static bool find_in(const char *directory, char path[4096])
@@ -44,8 +45,8 @@ static int read_parts(struct tokenizer_parts *p, const char *path)
     size_t n = strlen(path);
 
     for (int i = 1; i < READERS; i++) {
-        size_t m = strlen(readers[i].name);
-        if (n >= m && !strcmp(path + n - m, readers[i].name))
+        size_t m = strlen(readers[i].end);
+        if (n >= m && !strcmp(path + n - m, readers[i].end))
             return readers[i].read(p, path);
     }
     return parts_read(p, path);

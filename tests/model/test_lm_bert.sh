@@ -110,6 +110,9 @@ if $pieces; then
     runs "unexpected.*pooler" "$train" --model "$work/config.json" --load "$work/hf" --tokenizer "$bert/vocab.txt" \
         --data "$bert/tokens.bin" --length 12 --steps 0 --save-hf "$work/masked"
     grep -q BertForMaskedLM "$work/masked/config.json" || fail "BertForMaskedLM: $(cat "$work/masked/config.json")"
+    grep -v MASK "$bert/vocab.txt" >"$work/words.txt" # under any name
+    refuses 1 "tokenizer has no .MASK., which BERT needs" "$train" --model "$bert" --tokenizer "$work/words.txt" \
+        --length 12 --data "$bert/tokens.bin"
     refuses 1 "shape" "$train" --model "$bert" --load "$bert" --vocabulary 60 --length 12 --data "$bert/tokens.bin"
     refuses 1 "token .* is .*, and the model has 16" "$train" --model "$bert" --vocabulary 16 --length 12 \
         --data "$bert/tokens.bin"
