@@ -107,7 +107,7 @@ static void *copy_of(const void *data, int64_t n, size_t element)
     return copy;
 }
 
-static int copy_plan(const struct plan *from, struct plan **out)
+int plan_copy(const struct plan *from, struct plan **out)
 {
     struct plan *p = copy_of(from, 1, sizeof(*p));
     *out = NULL;
@@ -128,7 +128,7 @@ static int copy_plan(const struct plan *from, struct plan **out)
 static int option_plan(struct frontier *f, struct option *o, struct plan **out)
 {
     int rc = place_option(f, o);
-    return rc ? rc : copy_plan(o->plan, out);
+    return rc ? rc : plan_copy(o->plan, out);
 }
 
 int smallest_faster(struct frontier *f, double seconds, struct option **best)
@@ -295,7 +295,7 @@ static int choose(struct frontier *f, const struct request *q, struct plan **out
     if (!rc && !a.offloaded && !a.option)
         return plan_refuse(f, q);
     if (!rc)
-        rc = a.offloaded ? copy_plan(a.offloaded, out) : option_plan(f, a.option, out);
+        rc = a.offloaded ? plan_copy(a.offloaded, out) : option_plan(f, a.option, out);
     return rc ? rc : set_outlook(f, q, *out);
 }
 

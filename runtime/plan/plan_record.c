@@ -45,23 +45,6 @@ int plan_add_backings(const struct graph *g, struct plan *p)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-struct sorted {
-    struct residence r;
-    int32_t from; /* its index before */
-};
-
-static int by_place(const void *a, const void *b)
-{
-    const struct sorted *x = a, *y = b;
-    if (x->r.tier != y->r.tier)
-        return x->r.tier < y->r.tier ? -1 : 1;
-    if (x->r.first != y->r.first)
-        return x->r.first < y->r.first ? -1 : 1;
-    if (x->r.storage != y->r.storage)
-        return x->r.storage < y->r.storage ? -1 : 1;
-    return (x->from > y->from) - (x->from < y->from);
-}
-
 /* A copy with the queue that it runs on, which follows from its residences. */
 struct queued {
     struct copy c;
@@ -82,14 +65,19 @@ static int by_queue(const void *a, const void *b)
     return (x->c.from > y->c.from) - (x->c.from < y->c.from);
 }
 
-static void sort_residences(struct plan *p, struct sorted *sorted, int32_t *now)
+/* Sorts by tier, then by the first step, then by storage. */
+static void sort_residences(struct plan *p, struct place_key *keys, struct residence *before,
+                            int32_t *now)
 {
-    for (int32_t i = 0; i < p->n_residences; i++)
-        sorted[i] = (struct sorted){p->residences[i], i};
-    qsort(sorted, (size_t)p->n_residences, sizeof(*sorted), by_place);
     for (int32_t i = 0; i < p->n_residences; i++) {
-        p->residences[i] = sorted[i].r;
-        now[sorted[i].from] = i;
+        const struct residence *r = &p->residences[i];
+        before[i] = *r;
+        keys[i] = (struct place_key){r->tier * 0x1p31 + r->first, r->storage, i};
+    }
+    place_sort_keys(keys, p->n_residences);
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        p->residences[i] = before[keys[i].item];
+        now[keys[i].item] = i;
     }
     for (int32_t i = 0; i < p->n_copies; i++) {
         p->copies[i].from = now[p->copies[i].from];
@@ -112,12 +100,13 @@ static void sort_copies(struct plan *p, struct queued *sorted)
 int plan_sort(struct plan *p)
 {
     struct pool m = {NULL, false};
-    struct sorted *residences = pool_array(&m, p->n_residences, sizeof(*residences));
+    struct place_key *keys = pool_array(&m, p->n_residences, sizeof(*keys));
+    struct residence *before = pool_array(&m, p->n_residences, sizeof(*before));
     struct queued *copies = pool_array(&m, p->n_copies, sizeof(*copies));
     int32_t *now = pool_filled(&m, p->n_residences, 0);
     int rc = pool_status(&m);
     if (!rc) {
-        sort_residences(p, residences, now);
+        sort_residences(p, keys, before, now);
         sort_copies(p, copies);
     }
     pool_free(&m);

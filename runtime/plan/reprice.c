@@ -262,7 +262,7 @@ static int prepare(struct player *y)
         (copy_is_out(p->residences, c) ? out : in)[copy_tier(p->residences, c)] = true;
         c->start = c->end = -INFINITY;
     }
-    qsort(keys, (size_t)p->n_copies, sizeof(*keys), place_compare_keys);
+    place_sort_keys(keys, p->n_copies);
     for (int32_t i = 0; i < p->n_copies; i++)
         y->by_step[i] = keys[i].item;
     y->rates = queue_rates(y->m, out[TIER_HOST] && out[TIER_NVME], in[TIER_HOST] && in[TIER_NVME]);

@@ -172,7 +172,7 @@ int hosted_find(struct transfer *x)
         int32_t first = b->takes ? 0 : p->n_steps;
         x->group_order[i] = (struct place_key){-x->list[b->value].use_step - first, 0, i};
     }
-    qsort(x->group_order, (size_t)x->n_groups, sizeof(*x->group_order), place_compare_keys);
+    place_sort_keys(x->group_order, x->n_groups);
     return 0;
 }
 
@@ -215,9 +215,8 @@ int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
     return room;
 }
 
-void hosted_rewrite(struct transfer *x)
+void hosted_rewrite(const struct transfer *x, struct plan *p)
 {
-    struct plan *p = x->p;
     int32_t first = INT32_MAX, last = -1, here = 0;
     for (int32_t i = 0; i < x->n_groups; i++)
         if (x->groups[i].taken) {

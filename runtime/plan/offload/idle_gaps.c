@@ -156,14 +156,6 @@ static void finish_storage(struct scan *w, int32_t s)
                                   .bytes = t->bytes});
 }
 
-static int compare_gaps(const void *a, const void *b)
-{
-    const struct idle_gap *x = a, *y = b;
-    if (x->storage != y->storage)
-        return x->storage < y->storage ? -1 : 1;
-    return (x->out_step > y->out_step) - (x->out_step < y->out_step);
-}
-
 /* Removes storages that the body writes in each of several micro-steps: a copy in a tier would
  * become stale. */
 static void drop_stale(struct scan *w)
@@ -178,6 +170,22 @@ static void drop_stale(struct scan *w)
             w->list.data[n++] = *a;
     }
     w->n = n;
+}
+
+/* Sorts by storage, then by out_step. */
+static void sort_gaps(struct scan *w, struct pool *scratch)
+{
+    struct idle_gap *before = pool_array(scratch, w->n, sizeof(*before));
+    struct place_key *keys = pool_array(scratch, w->n, sizeof(*keys));
+    for (int32_t i = 0; i < w->n && !scratch->failed; i++) {
+        before[i] = w->list.data[i];
+        keys[i] = (struct place_key){before[i].storage, before[i].out_step, i};
+    }
+    if (scratch->failed)
+        return;
+    place_sort_keys(keys, w->n);
+    for (int32_t i = 0; i < w->n; i++)
+        w->list.data[i] = before[keys[i].item];
 }
 
 int idle_gaps_find(const struct graph *g, const struct machine *m, const struct plan *p,
@@ -196,7 +204,8 @@ int idle_gaps_find(const struct graph *g, const struct machine *m, const struct 
         finish_storage(&w, s);
     if (good) {
         drop_stale(&w);
-        qsort(w.list.data, (size_t)w.n, sizeof(*w.list.data), compare_gaps);
+        sort_gaps(&w, &scratch);
+        good = !scratch.failed;
     }
     pool_free(&scratch);
     *list = w.list.data;

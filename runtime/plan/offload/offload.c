@@ -352,43 +352,49 @@ int offload_share(struct offloader *x, struct plan *p, const struct plan *like)
     return plan_share_offsets(x->frontier->p->g, p, like);
 }
 
+/* Writes the copies of the chosen gaps into a plan and sets its addresses. */
+static int finish(struct offloader *x, struct plan *p)
+{
+    const struct graph *g = x->frontier->p->g;
+    int rc = transfer_rewrite(x->loaded->t, p);
+    if (!rc)
+        rc = plan_measure(g, p);
+    p->transient = INT64_MAX;
+    if (!rc && x->like)
+        rc = offload_share(x, p, x->like);
+    if (!rc && p->transient == INT64_MAX)
+        rc = plan_set_offsets(g, p, x->wall - p->persistent, x->common);
+    if (!rc && x->serial && !x->like)
+        rc = plan_tighten(g, p, p->load, LONG);
+    /* Drained steps are not periodic, and the record does not say that serial ones wait. */
+    return !rc && (x->loaded->t->drained || x->serial) ? plan_reprice(g, x->m, p) : rc;
+}
+
 /* Builds the best point with addresses; *out is NULL if the tiers are too small. */
 static int build(struct offloader *x, struct plan **out)
 {
-    bool fits = false;
     *out = NULL;
     int rc = load(x, x->best.option);
+    struct transfer *t = x->loaded->t;
+    if (rc)
+        return rc;
+    /* Gaps taken for one step may leave the tiers no room for another; then all are taken. */
+    bool fits = transfer_choose(t, x->best.amounts, x->device) <= x->device ||
+                transfer_choose(t, x->best.amounts, 0) <= x->device;
+    if (fits)
+        rc = transfer_try(t, x->device, INFINITY, &fits);
+    if (!rc && fits)
+        rc = transfer_order_outs(t, x->device);
+    if (!rc && fits)
+        rc = transfer_assign(t, false, &fits);
+    if (!rc && fits)
+        rc = plan_copy(x->loaded->p, out);
+    if (*out)
+        rc = finish(x, *out);
     if (!rc)
-        fits = transfer_choose(x->loaded->t, x->best.amounts, x->device) <= x->device;
-    if (!rc && !fits) /* gaps taken for one step left the tiers no room for another */
-        fits = transfer_choose(x->loaded->t, x->best.amounts, 0) <= x->device;
-    if (!rc && fits)
-        rc = transfer_try(x->loaded->t, x->device, INFINITY, &fits);
-    if (!rc && fits)
-        rc = transfer_order_outs(x->loaded->t, x->device);
-    if (!rc && fits)
-        rc = transfer_assign(x->loaded->t, false, &fits);
-    if (!rc && fits)
-        rc = transfer_rewrite(x->loaded->t);
-    if (!rc && fits)
-        rc = plan_measure(x->frontier->p->g, x->loaded->p);
-    if (!rc && fits)
-        x->loaded->p->transient = INT64_MAX;
-    if (!rc && fits && x->like)
-        rc = offload_share(x, x->loaded->p, x->like);
-    if (!rc && fits && x->loaded->p->transient == INT64_MAX)
-        rc = plan_set_offsets(x->frontier->p->g, x->loaded->p, x->wall - x->loaded->p->persistent,
-                              x->common);
-    if (!rc && fits && x->serial && !x->like)
-        rc = plan_tighten(x->frontier->p->g, x->loaded->p, x->loaded->p->load, LONG);
-    /* Drained steps are not periodic, and the record does not say that serial ones wait. */
-    if (!rc && fits && (x->loaded->t->drained || x->serial))
-        rc = plan_reprice(x->frontier->p->g, x->m, x->loaded->p);
-    if (!rc && fits) {
-        *out = x->loaded->p;
-        x->loaded->p = NULL;
-    }
-    unload(x->loaded);
+        return 0;
+    plan_free(*out);
+    *out = NULL;
     return rc;
 }
 

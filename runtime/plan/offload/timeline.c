@@ -57,11 +57,6 @@ struct timeline {
     struct line *end; /* of the lines in use */
 };
 
-static double later(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static void set_lines(struct timeline *f)
 {
     struct transfer *x = f->x;
@@ -153,7 +148,7 @@ static void wait_out(struct timeline *f, int32_t k)
     double held = held_until(f);
     if (held < copy && held > f->now)
         f->comm_waits += (k < f->x->p->n_body ? f->x->g->n_micro : 1) * (held - f->now);
-    f->now = later(f->now, fmin(copy, held));
+    f->now = fmax(f->now, fmin(copy, held));
     complete_until(f, k, f->now);
 }
 
@@ -209,7 +204,7 @@ static void bring(struct timeline *f, struct line *l, int32_t k)
 {
     struct idle_gap *a = first_coming(f, l);
     a->offload.in_step = k;
-    a->offload.in_start = later(made_at(f, a), later(l->in_free, f->now));
+    a->offload.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
     bool beside = l->out_free > a->offload.in_start;
     a->offload.in_end =
         a->offload.in_start + queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
@@ -298,8 +293,8 @@ static void simulate_step(struct timeline *f, int32_t k)
     while (f->leaving > 0 && range_max_at(&x->committed, k) > f->device - f->leaving)
         wait_out(f, k);
     for (struct line *l = f->lines; l < f->end; l++)
-        brought = later(brought, bring_own(f, l, k));
-    double start = later(f->now, brought);
+        brought = fmax(brought, bring_own(f, l, k));
+    double start = fmax(f->now, brought);
     x->free[k] = f->now;
     double ready = x->comm ? wait_comm(f, k, start) : start;
     for (struct line *l = f->lines; l < f->end && !x->serial; l++)

@@ -46,7 +46,7 @@ static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *
             x->keys[r->n] = (struct place_key){key_of(&x->list[i], rank, r->n), 0, i};
             r->n++;
         }
-    qsort(x->keys, (size_t)r->n, sizeof(*x->keys), place_compare_keys);
+    place_sort_keys(x->keys, r->n);
     for (int32_t i = 0; i < r->n; i++)
         r->items[i] = x->keys[i].item;
 }
@@ -210,9 +210,8 @@ static struct idle_gap *next_taken(const struct transfer *x, int32_t i, int32_t 
 
 /* Adds the residence after an idle gap: for an activation the rest of the residence that the gap
  * splits, for a persistent storage the time up to the next idle gap. */
-static void add_following(struct transfer *x, int32_t i)
+static void add_following(struct transfer *x, struct plan *p, int32_t i)
 {
-    struct plan *p = x->p;
     struct idle_gap *a = &x->list[i];
     int32_t last;
     if (a->residence >= 0) {
@@ -229,9 +228,8 @@ static void add_following(struct transfer *x, int32_t i)
 
 /* Adds the copies of an idle gap, between the device residences before and after it and the one in
  * the lower tier. */
-static void add_copies(struct transfer *x, int32_t i, int32_t below)
+static void add_copies(struct transfer *x, struct plan *p, int32_t i, int32_t below)
 {
-    struct plan *p = x->p;
     const struct idle_gap *a = &x->list[i];
     const struct offload_times *k = &a->offload;
     int32_t before =
@@ -245,9 +243,8 @@ static void add_copies(struct transfer *x, int32_t i, int32_t below)
 
 /* Adds the residence in the lower tier.  A persistent storage has one for all of its idle gaps, its
  * backing residence. */
-static int32_t add_below(struct transfer *x, const struct idle_gap *a)
+static int32_t add_below(struct plan *p, const struct idle_gap *a)
 {
-    struct plan *p = x->p;
     const struct offload_times *k = &a->offload;
     bool backing = a->residence < 0;
     p->persistent -= backing ? a->bytes : 0;
@@ -256,25 +253,24 @@ static int32_t add_below(struct transfer *x, const struct idle_gap *a)
                                                     k->tier_offset});
 }
 
-int transfer_rewrite(struct transfer *x)
+int transfer_rewrite(struct transfer *x, struct plan *p)
 {
-    struct plan *p = x->p;
     int32_t below = -1, of = -1; /* the last residence in a lower tier, and its storage */
     if (plan_reserve(p, 2 * (int64_t)x->n + 1, 2 * (int64_t)x->n + 1))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)
-            add_following(x, i);
+            add_following(x, p, i);
     for (int32_t i = 0; i < x->n; i++) {
         const struct idle_gap *a = &x->list[i];
         bool state =
             x->host_resident[a->storage] && x->g->storages[a->storage].kind == KIND_OPTIMIZER;
         if ((a->taken || state) && a->storage != of) {
-            below = add_below(x, a);
+            below = add_below(p, a);
             of = a->storage;
         }
         if (a->taken)
-            add_copies(x, i, below);
+            add_copies(x, p, i, below);
     }
     p->host_bytes = x->tier[TIER_HOST];
     p->nvme_bytes = x->tier[TIER_NVME];
@@ -282,6 +278,6 @@ int transfer_rewrite(struct transfer *x)
     p->exposed_comm = x->exposed_comm;
     p->exposed_seconds = plan_waiting(x->seconds, p->seconds - x->hosted_seconds);
     p->seconds = x->seconds;
-    hosted_rewrite(x);
+    hosted_rewrite(x, p);
     return plan_sort(p);
 }

@@ -120,7 +120,7 @@ double hosted_seconds(const struct graph *g, const struct machine *m, const stru
 int64_t hosted_choose(struct transfer *x, double bytes, int64_t room);
 /* Marks the updates of taken groups in the plan and adds the copy of the clip values; the caller
  * has reserved space in the record. */
-void hosted_rewrite(struct transfer *x);
+void hosted_rewrite(const struct transfer *x, struct plan *p);
 
 /* The budgets are set before each selection. */
 int transfer_new(const struct graph *g, const struct machine *m, struct plan *p,
@@ -145,7 +145,7 @@ int transfer_order_outs(struct transfer *x, int64_t device);
 int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits);
 /* A hash of the taken gaps and groups, the device budget and the option. */
 uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option);
-/* Writes the taken gaps into the plan as residences and copies.  Returns 0 or CKPT_ENOMEM. */
-int transfer_rewrite(struct transfer *x);
+/* Writes the taken gaps into p, a copy of the plan.  Returns 0 or CKPT_ENOMEM. */
+int transfer_rewrite(struct transfer *x, struct plan *p);
 
 #endif

@@ -65,7 +65,7 @@ static void sort_run(struct updates *u, int32_t from, int32_t to)
         int32_t op = u->p->steps[k].op;
         u->keys[k - from] = (struct place_key){first_use(u, &u->g->ops[op]), 0, op};
     }
-    qsort(u->keys, (size_t)(to - from), sizeof(*u->keys), place_compare_keys);
+    place_sort_keys(u->keys, to - from);
     for (int32_t k = from; k < to; k++)
         u->p->steps[k].op = u->keys[k - from].item;
 }

@@ -123,7 +123,7 @@ static void sort_order(struct placer *m, const struct recipe *r)
             if (group == pass)
                 m->keys[n++] = key_of(m, i, pass < 3 ? r->hot : r->cold);
         }
-        qsort(m->keys + first, (size_t)(n - first), sizeof(*m->keys), place_compare_keys);
+        place_sort_keys(m->keys + first, n - first);
         first = n;
     }
     for (int32_t j = 0; j < m->n; j++) {

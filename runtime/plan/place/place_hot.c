@@ -59,7 +59,7 @@ static int list_items(struct hot *h)
         else
             cold[n_cold++] = (struct place_key){-(double)h->bytes[i], 0, i};
     }
-    qsort(cold, (size_t)n_cold, sizeof(*cold), place_compare_keys);
+    place_sort_keys(cold, n_cold);
     for (int32_t j = 0; j < n_cold; j++)
         h->items[h->n + j] = cold[j].item;
     return 0;

@@ -12,12 +12,13 @@ struct place_item {
     int64_t bytes, offset;
 };
 
-/* The position of an item in a packing order; equal keys are ordered by item index. */
+/* The position of an item in a packing order; equal keys are ordered by item. */
 struct place_key {
     double major, minor;
     int32_t item;
 };
-int place_compare_keys(const void *a, const void *b);
+/* Sorts keys.  The planner sorts as much as it simulates: qsort took a fifth of its time. */
+void place_sort_keys(struct place_key *keys, int32_t n);
 
 /* Size class: twice the floor of log2(x), plus 1 from 1.5 times that power of two on. */
 uint8_t half_octaves(int64_t x);

@@ -67,7 +67,7 @@ static int32_t collect(const struct program *p, const double *cost, struct place
     for (int32_t s = 0; s < p->g->n_storages; s++)
         if (p->needed[s])
             e[n++] = (struct place_key){price(p, cost, s), p->position[s], s};
-    qsort(e, (size_t)n, sizeof(*e), place_compare_keys);
+    place_sort_keys(e, n);
     return n;
 }
 

@@ -258,6 +258,8 @@ int plan_refuse(struct frontier *f, const struct request *q);
 
 /* The plan of an option, without addresses. */
 int option_steps(struct frontier *f, const struct option *o, struct plan **plan);
+/* A copy of a plan without choices of algorithms. */
+int plan_copy(const struct plan *from, struct plan **plan);
 /* The most that updates on the host can save. */
 struct hosted_bounds {
     double seconds;   /* of a step */
