@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of make_models.py that are written out here."""
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Probe(nn.Module):
+    """Every kind of name that an archive has: tied, transposed, constant, kept and changing buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(40, 12, padding_idx=0)
+        self.tied = nn.Linear(12, 40, bias=False)
+        self.tied.weight = self.embed.weight
+        self.turned = nn.Parameter(torch.randn(12, 12).t() * 0.3)
+        self.mlp = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 12))
+        self.register_buffer("scale", torch.rand(12) + 0.5)
+        self.register_buffer("shift", torch.rand(12), persistent=False)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("average", torch.zeros(12))
+        self.unused = nn.Parameter(torch.randn(3))
+
+    def forward(self, ids, weights):
+        self.calls.add_(1)
+        x = self.embed(ids) * self.scale + self.shift
+        x = x @ self.turned
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(x.mean((0, 1)), alpha=0.1)
+        x = F.layer_norm(x + self.mlp(x), (12,)) * torch.tensor([1.0, 2.0, 3.0] * 4)
+        return {"logits": self.tied(x), "mean": (x * weights[..., None]).sum(1)}
+
+
+class Norms(nn.Module):
+    """A CNN whose normalisations keep running statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8),
+                                   nn.ReLU(inplace=True), nn.MaxPool2d(2))
+        self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, padding="same", groups=8), nn.Hardswish(),
+                                  nn.Conv2d(8, 16, 1), nn.BatchNorm2d(16, momentum=0.3), nn.SiLU(inplace=True))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, image, label):
+        x = self.deep(self.first(image))
+        x = F.adaptive_avg_pool2d(x, 1).flatten(1)
+        return F.cross_entropy(self.head(x), label, label_smoothing=0.1)
+
+
+class Settings(nn.Module):
+    """Settings of ops that change the result and that few models have."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4))
+        self.kernel = nn.Parameter(torch.randn(4, 4, 3))
+        self.table = nn.Parameter(torch.randn(4, 3, 5))
+
+    def forward(self, x, row, column):
+        y = x * self.w
+        out = [y.var(-1, unbiased=False), y.std(1, unbiased=False), F.softplus(y, beta=2, threshold=1), y.T]
+        out.append(F.conv1d(y, self.kernel, padding="valid", stride=2))
+        out.append(y.to(torch.float32, copy=True).add_(1) * y)
+        out.append(torch.where(x.bfloat16() > x * 1.001, y, self.w) + torch.where((row > 0) == row, self.w, y))
+        out.append(self.w * torch.full((4,), 2.7, dtype=torch.int64) * torch.tensor([300, 5, -1, 2]).to(torch.uint8))
+        out.append(self.table[row, :, column - 2])
+        out.append(torch.view_as_real(torch.view_as_complex(y[..., :2].contiguous()) * 2 + 1))
+        seen = torch.ones(2, 4, dtype=torch.bool).tril(2)
+        out.append(F.scaled_dot_product_attention(y[:, None, :2], y[:, None], y[:, None, :, :3], attn_mask=seen))
+        zero = self.w - self.w.detach()
+        out.append(torch.stack([zero, 2 * zero]).max(0)[0] * 3 + torch.stack([zero, 3 * zero]).min(0)[0])
+        return tuple(out)
+
+
+class Written(nn.Module):
+    """Writes by index: of several axes, with and without accumulation, by masks; counts; groups of rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(8))
+        self.values = nn.Parameter(torch.randn(4, 8))
+        self.experts = nn.Parameter(torch.randn(3, 8, 4))
+
+    @staticmethod
+    def products(x, w, ends):
+        if x.dtype != torch.float64:  # grouped products have none
+            return F.grouped_mm(x, w, offs=ends)
+        begins = [0] + ends.tolist()
+        return torch.cat([x[b:e] @ w[i] for i, (b, e) in enumerate(zip(begins, begins[1:]))])
+
+    def forward(self, x, order, repeated, expert, column):
+        y = x * self.w
+        out = [y[torch.zeros(4, dtype=torch.int64), column]]
+        a = y.clone()
+        a[order] = a[order] + self.values  # every place once
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(order.shape[0])
+        out.append(a[inverse, 1:])
+        b = torch.zeros(4, 3, 8, dtype=x.dtype)
+        b[order, :, repeated] = self.values[:, :3]  # axes that are no neighbours
+        b[order, inverse % 3, 1] = y[:, 2]
+        b[torch.tensor([0, -1])] = 2.0
+        b[:, torch.tensor([2, 0])] = torch.tensor([7.0], dtype=x.dtype)
+        out.append(b * y[:, None])
+        c = y.index_put((repeated,), self.values, accumulate=True)
+        c[repeated] = 0.25  # all writers of a place agree
+        out.append(c.index_add(1, repeated, y[:, :4], alpha=0.5))
+        d = y.index_put((order[:, None], repeated[None]), self.values[:1, :4], accumulate=True)
+        d[x > 0.3] = 0.5
+        d[y.sum(1) > 0] = self.w
+        out.append(torch.zeros_like(d).scatter_(1, repeated[:, None], 1.5) * d)
+        last = torch.zeros(4, dtype=torch.int64)
+        last[repeated] = order  # in order, as PyTorch does for so few
+        out.append(y * last[:, None])
+        e = torch.zeros(4, dtype=torch.int64).index_put((repeated,), order, accumulate=True)
+        counts = torch.histc(repeated.float() - 1, bins=5, min=-1, max=2)
+        out.append(self.w[:5] * counts + e.float().sum())
+        rank, place = torch.sort(expert.reshape(-1))
+        ends = torch.cumsum(torch.histc(rank.float(), bins=3, min=0, max=2), 0, dtype=torch.int32)
+        f = self.products(y[place // 2], self.experts, ends)
+        out.append(f @ self.experts[0].t() * y[place // 2])
+        return tuple(out)
+
+
+class Edges(nn.Module):
+    """Values at which functions bend, numbers that round, and settings of pictures, windows and losses."""
+
+    def __init__(self):
+        super().__init__()
+        bends = [-6, -3, -2.5, -1, -0.5, 0, 0.5, 1, 1.5, 2.5, 3, 6]
+        self.w = nn.Parameter(torch.tensor(bends, dtype=torch.float32).view(3, 4))
+        self.v = nn.Parameter(torch.randn(3, 2, 3))
+        self.g = nn.Parameter(torch.rand(1, 1, 3) + 0.5)
+        self.columns = nn.Parameter(torch.randn(1, 12, 9))
+
+    def bends(self):
+        w = self.w
+        out = [w.clamp(-1.0, 1.5), w.clamp(min=0.5), w.clamp_max(1.0), torch.clamp(w, w.detach(), w.detach() + 1)]
+        out += [F.relu6(w), F.hardtanh(w, -1.0, 2.5), F.hardswish(w), F.hardsigmoid(w), F.elu(w, 0.7), F.selu(w)]
+        out += [F.celu(w, 0.7), F.threshold(w, 0.5, 2.0), F.hardshrink(w, 1.0), F.softshrink(w, 1.0)]
+        out += [F.glu(w, 1).repeat(1, 2), w.clamp(2.0, -1.0) + w]
+        out += [torch.fmod(w * 1.3, 2.0), torch.cdist(w, w).repeat(1, 2)[:, :4], w**0 * w, torch.frac(w) * w]
+        return torch.stack(out)
+
+    def numbers(self, x):
+        """Angles in the thousands show how numbers are rounded; truth values add to truth values."""
+        angle = 10000.0 ** torch.linspace(0.0, 1.0, 40) * math.pi / 2.0 * (x[0, 0] * 0 + 0.3)
+        half = (torch.arange(4) / 7.0 + 0.6).half().float()
+        truth = ((x > 0) + (x > 1)) * ((x > 0) * (x < 2))
+        return (0.1 * angle.cos() * self.w.sum(), truth * self.w + (half * self.w).topk(4, largest=False)[0],
+                torch.cat([torch.zeros(0), self.w], -1) * x, F.dropout(self.w, 1.0) + self.w * x,
+                torch.cat([self.w.repeat(0, 1), (x.sigmoid() * 255).byte() / 255 * self.w]),
+                nn.utils.rnn.pad_sequence([self.w[:2], self.w * x], batch_first=True, padding_value=0.5))
+
+    def pictures(self, p):
+        p = p * self.w.sum()
+        pools = [F.avg_pool2d(p, 3, 2, ceil_mode=True), F.avg_pool2d(p, 3, 2, 1, ceil_mode=True)[..., :3, :3],
+                 F.avg_pool2d(p, 3, 2, ceil_mode=True, count_include_pad=False),
+                 F.avg_pool2d(p, 2, divisor_override=3), F.adaptive_max_pool2d(p, 3)]
+        sizes = [dict(size=(5, 3), mode="bilinear", align_corners=True), dict(size=(5, 3), mode="bicubic"),
+                 dict(size=(5, 3), mode="bicubic", antialias=True), dict(size=(5, 3), mode="nearest-exact")]
+        factors = [dict(scale_factor=1.3, mode="bilinear"), dict(scale_factor=1.3, mode="nearest")]
+        whole = F.pixel_unshuffle(p[..., :6, :6], 2)
+        columns = F.fold(self.columns, (6, 6), 2, stride=2) + F.fold(F.unfold(p[..., :6, :6], 3, padding=1), (6, 6),
+                                                                     3, padding=1).sum(1, keepdim=True)
+        return (torch.stack(pools), torch.stack([F.interpolate(p, **s) for s in sizes]),
+                torch.stack([F.interpolate(p, **s) for s in factors]), whole, columns, p.unfold(3, 3, 2))
+
+    def losses(self, x, label):
+        w, share = self.w, x.softmax(1)
+        nll = [F.nll_loss(w.log_softmax(1), label, weight=w.new_tensor([1.0, 2.0, 3.0, 0.5]), ignore_index=2)]
+        nll += [F.cross_entropy(w, share, label_smoothing=0.1), F.binary_cross_entropy(w.sigmoid(), share)]
+        nll += [F.binary_cross_entropy_with_logits(w, share, weight=x.abs()), F.cosine_similarity(w, x).sum()]
+        nll += [F.binary_cross_entropy(w.clamp(0.0, 1.0), (w > 0).to(w.dtype)),
+                F.cosine_similarity(w[:, None], x[None], dim=1).sum()]
+        return torch.stack(nll)
+
+    def turns(self):
+        """Rotary embeddings with one table of angles, of which each reads other rows."""
+        w = self.columns.view(12, 9)[:8, :8] * 1.0
+        angle = torch.arange(16)[:, None] * 0.3 ** torch.arange(4)
+        cos, sin = (f(torch.cat([angle, angle], 1)) for f in (torch.cos, torch.sin))
+        turned = torch.cat([-w[:, 4:], w[:, :4]], 1)
+        row = w[:1] * cos[:3, None] + torch.cat([-w[:1, 4:], w[:1, :4]], 1) * sin[:3, None]
+        rows = [(cos[:8], sin[:8]), (cos[::2], sin[::2]), (cos[:1].expand(8, 8), sin[:1].expand(8, 8))]
+        return (row, *(w * c + turned * s for c, s in rows))
+
+    def forward(self, x, label, p):
+        y = F.conv1d(x[:, None].repeat(1, 2, 2), torch._weight_norm(self.v, self.g, 2))
+        return (self.bends(), *self.numbers(x), *self.pictures(p), self.losses(x, label), y, *self.turns(),
+                F.one_hot(label, 4) * self.w)
+
+
+class Whole(nn.Module):
+    """Whole numbers of a step that fp32 does not hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(97))
+
+    def forward(self, ids):
+        return self.w[ids * 1000003 % 97]
+
+
+class Volume(nn.Module):
+    """A 3-D segmentation network: strided and transposed convolutions, a skip, a loss for each voxel."""
+
+    def __init__(self):
+        super().__init__()
+        self.fine = nn.Sequential(nn.Conv3d(1, 6, 3, padding=1), nn.InstanceNorm3d(6, affine=True), nn.LeakyReLU())
+        self.down = nn.Conv3d(6, 12, 3, stride=2, padding=1)
+        self.slope = nn.PReLU(12)
+        self.up = nn.ConvTranspose3d(12, 6, 2, stride=2)
+        self.head = nn.Conv3d(12, 3, 1)
+
+    def forward(self, volume, classes):
+        fine = self.fine(volume)
+        up = self.up(self.slope(self.down(fine)))
+        return F.cross_entropy(self.head(torch.cat([fine, up], 1)), classes)
+
+
+class Autoencoder3d(nn.Module):
+    """A video autoencoder: causal padding in time, group norm, doubling by nearest neighbours."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Conv3d(3, 8, 3)
+        self.norm = nn.GroupNorm(2, 8)
+        self.down = nn.Conv3d(8, 8, 3, stride=(1, 2, 2))
+        self.latent = nn.Conv3d(8, 4, 1)
+        self.leave = nn.Conv3d(2, 8, 3)
+        self.gamma = nn.Parameter(torch.ones(8, 1, 1, 1))
+        self.out = nn.Conv3d(8, 3, 3)
+
+    @staticmethod
+    def pad(x):
+        return F.pad(x, (1, 1, 1, 1, 2, 0), mode="replicate")
+
+    def forward(self, video):
+        x = F.silu(self.norm(self.enter(self.pad(video))))
+        mean, logvar = self.latent(self.down(self.pad(x))).chunk(2, dim=1)
+        kl = 0.5 * (mean.pow(2) + logvar.clamp(-30, 20).exp() - 1 - logvar.clamp(-30, 20)).mean()
+        x = F.interpolate(mean, scale_factor=(1.0, 2.0, 2.0), mode="nearest")
+        x = F.normalize(self.leave(self.pad(x)), dim=1) * self.gamma * 8 ** 0.5
+        return F.mse_loss(self.out(self.pad(F.silu(x))), video) + 1e-2 * kl
+
+
+class Recon(nn.Module):
+    """An autoencoder of diffusers from end to end."""
+
+    def __init__(self, vae):
+        super().__init__()
+        self.vae = vae
+
+    def forward(self, x):
+        d = self.vae.encode(x).latent_dist
+        return self.vae.decode(d.mode(), return_dict=False)[0], d.mean, d.logvar
+
+
+class Dynamic(nn.Module):
+    """Sizes that are known with the batch: numbers from sizes, writes through views, a region without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 16)
+        self.outer = nn.Linear(32, 8)
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x, weights):
+        b, t, _ = x.shape
+        h = self.inner(x).relu_().view(b, t // 2, 32)
+        with torch.no_grad():
+            middle = h.mean(1, keepdim=True)
+            self.largest.copy_(middle.max())
+        kept = torch.zeros(b, t // 2, 8)
+        kept[:, :1] = 3.0
+        kept[:, 1::1, ::2] = self.outer(h - middle)[:, 1:, 1::2]
+        kept[0].mul_(2.0)
+        scores = torch.arange(t // 2)[:, None] >= torch.arange(t // 2)
+        y = F.scaled_dot_product_attention(kept, h[..., :8], h[..., 8:16], attn_mask=scores)
+        return {"y": y * weights[:, None, None] / (b * t)}
