@@ -344,6 +344,7 @@
     {"aten.scaled_dot_product_attention.default", "is_causal", ARG_BOOL, 0, NULL},
     {"aten.scaled_dot_product_attention.default", "scale", ARG_NONE, 0, NULL},
     {"aten.scaled_dot_product_attention.default", "enable_gqa", ARG_BOOL, 0, NULL},
+    {"aten.scatter_reduce.two", "include_self", ARG_BOOL, 1, NULL},
     {"aten.slice.Tensor", "dim", ARG_INT, 0, NULL},
     {"aten.slice.Tensor", "start", ARG_NONE, 0, NULL},
     {"aten.slice.Tensor", "end", ARG_NONE, 0, NULL},

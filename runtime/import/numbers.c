@@ -196,6 +196,12 @@ static struct item number_not(struct call *c)
     return truth(value(c, 0) == 0);
 }
 
+/* A choice. */
+static struct item number_ite(struct call *c)
+{
+    return argument(c, value(c, 0) != 0 ? 1 : 2);
+}
+
 const struct number *number_find(const char *name)
 {
     static const struct number numbers[] = {
@@ -211,7 +217,8 @@ const struct number *number_find(const char *name)
         {"_operator.and_", number_and},     {"_operator.or_", number_or},
         {"torch.sym_max", number_max},      {"torch.sym_min", number_min},
         {"torch.sym_float", number_float},  {"torch.sym_int", number_trunc},
-        {"torch.sym_not", number_not},      {"math.trunc", number_trunc},
+        {"torch.sym_not", number_not},      {"torch.sym_ite", number_ite},
+        {"math.trunc", number_trunc},
     };
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

@@ -7,7 +7,7 @@
 
 extern const struct op ops_unary[], ops_math[], ops_view[], ops_make[], ops_index[], ops_scatter[],
     ops_reduce[], ops_layer[], ops_norm[], ops_loss[], ops_picture[], ops_resize[], ops_window[],
-    ops_attention[];
+    ops_attention[], ops_einsum[];
 
 /* An operand with channels last, and the number of its spatial axes, 1 to 3; and a result in the
  * order of PyTorch. */
@@ -21,6 +21,11 @@ struct tensor picture_of(struct call *c, ckpt_tensor y);
 /* Records the layer of a call of linear, or of addmm with a bias, and adds `addend` if there is
  * one. The result has the shape of the addend, or of the layer. */
 ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend);
+
+/* The product of two matrices or vectors, or of many. */
+struct tensor record_product(struct call *c, struct tensor a, struct tensor b);
+/* The sum over the axes of a mask, which go. */
+struct tensor reduce_sum(struct call *c, struct tensor a, unsigned mask);
 
 /* Records a sum of floats that is a part of a transformer block: false if it is none. */
 bool record_block(struct call *c, struct tensor *y);

@@ -67,7 +67,7 @@ static ckpt_tensor matrices(struct call *c, const struct tensor *a, const struct
 }
 
 /* A vector is a matrix of one row, or of one column. */
-static struct tensor product(struct call *c, struct tensor a, struct tensor b)
+struct tensor record_product(struct call *c, struct tensor a, struct tensor b)
 {
     const bool row = a.ndim == 1, column = b.ndim == 1;
 
@@ -89,14 +89,14 @@ static struct tensor op_matmul(struct call *c, int part)
     const bool plain = !strcmp(c->op->name, "aten.matmul.default");
 
     (void)part;
-    return product(c, call_tensor(c, "self"), call_tensor(c, plain ? "other" : "mat2"));
+    return record_product(c, call_tensor(c, "self"), call_tensor(c, plain ? "other" : "mat2"));
 }
 
 /* beta self + alpha (a b). */
 static struct tensor product_and(struct call *c, const char *a, const char *b)
 {
     const double alpha = call_double(c, "alpha"), beta = call_double(c, "beta");
-    struct tensor y = product(c, call_tensor(c, a), call_tensor(c, b));
+    struct tensor y = record_product(c, call_tensor(c, a), call_tensor(c, b));
     struct tensor x = call_tensor(c, "self");
 
     if (alpha != 1)
@@ -154,7 +154,7 @@ static struct tensor op_grouped_mm(struct call *c, int part)
     (void)part;
     if (call_has(c, "bias"))
         recording_fail(c->r, CKPT_EFORMAT, "products of groups with a bias");
-    return call_has(c, "offs") ? products(c, x, w) : product(c, x, w);
+    return call_has(c, "offs") ? products(c, x, w) : record_product(c, x, w);
 }
 
 /* The op of transformers. */
@@ -162,139 +162,6 @@ static struct tensor op_grouped_mm_fallback(struct call *c, int part)
 {
     (void)part;
     return products(c, call_tensor(c, "input"), call_tensor(c, "weight"));
-}
-
-/* ---- einsum ---------------------------------------------------------------------------------- */
-
-/* The letters of two operands and the result, in three groups: of both operands and the result, of
- * one of them, and summed. */
-struct letters {
-    char in[2][TENSOR_AXES + 1], out[TENSOR_AXES + 1];
-    char batch[TENSOR_AXES + 1], left[TENSOR_AXES + 1], right[TENSOR_AXES + 1];
-    char sum[TENSOR_AXES + 1];
-};
-
-static bool read_letters(const char *text, struct letters *l)
-{
-    char *to[3] = {l->in[0], l->in[1], l->out};
-    int k = 0, n = 0;
-
-    memset(l, 0, sizeof *l);
-    for (const char *s = text; *s; s++) {
-        if (*s == ' ')
-            continue;
-        if (*s == ',' || *s == '-') {
-            s += *s == '-' && s[1] == '>';
-            k++;
-            n = 0;
-        } else if (*s < 'A' || k > 2 || n == TENSOR_AXES || strchr(to[k], *s)) {
-            return false;
-        } else {
-            to[k][n++] = *s;
-        }
-    }
-    return k == 2;
-}
-
-static void append(char *to, char letter)
-{
-    const size_t n = strlen(to);
-
-    if (n < TENSOR_AXES)
-        to[n] = letter;
-}
-
-static bool sort_letters(struct letters *l)
-{
-    for (const char *s = l->in[0]; *s; s++) {
-        const bool both = strchr(l->in[1], *s), out = strchr(l->out, *s);
-        if (!both && !out)
-            return false;
-        append(both ? out ? l->batch : l->sum : l->left, *s);
-    }
-    for (const char *s = l->in[1]; *s; s++)
-        if (!strchr(l->in[0], *s)) {
-            append(l->right, *s);
-            if (!strchr(l->out, *s))
-                return false;
-        }
-    return strlen(l->batch) + strlen(l->left) + strlen(l->right) == strlen(l->out);
-}
-
-/* Axes of `from` in the order of the letters of a group or two. */
-static struct tensor order_letters(struct call *c, struct tensor a, const char *from,
-                                   const char *to)
-{
-    int axes[TENSOR_AXES];
-
-    for (int i = 0; i < a.ndim; i++)
-        axes[i] = to[i] && strchr(from, to[i]) ? (int)(strchr(from, to[i]) - from) : 0;
-    return view_permute(c->r, a, axes);
-}
-
-/* [batch..., rows, columns] of axes that are ordered so. */
-static struct tensor as_matrices(struct call *c, struct tensor a, size_t batch, size_t rows)
-{
-    int64_t shape[TENSOR_AXES + 2];
-    const int n = (int)batch;
-
-    memcpy(shape, a.shape, batch * sizeof *shape);
-    shape[n] = shape[n + 1] = 1;
-    for (int i = n; i < a.ndim; i++)
-        shape[i < (int)(batch + rows) ? n : n + 1] *= a.shape[i];
-    return view_reshape(c->r, a, n + 2, shape);
-}
-
-/* "nhwc->nchw" */
-static struct tensor permute_letters(struct call *c, struct tensor a, const char *text)
-{
-    const char *arrow = strstr(text, "->");
-    const char *to = arrow ? arrow + 2 : "";
-
-    if (!arrow || arrow - text != a.ndim || strlen(to) != (size_t)a.ndim ||
-        strspn(to, text) != strlen(to) || strpbrk(to, "->") || memchr(text, ' ', strlen(text))) {
-        recording_fail(c->r, CKPT_EFORMAT, "this einsum is no permutation");
-        return a;
-    }
-    return order_letters(c, a, text, to);
-}
-
-/* Two operands, each letter once in each: one product of matrices. */
-static struct tensor op_einsum(struct call *c, int part)
-{
-    struct letters l;
-    struct variable **v;
-    char order[3 * TENSOR_AXES + 1];
-    int64_t shape[TENSOR_AXES];
-    const int operands = call_variables(c, "tensors", &v);
-
-    (void)part;
-    if (operands == 1 && v[0])
-        return permute_letters(c, *variable_read(c->r, v[0]), call_text(c, "equation"));
-    if (operands != 2 || !v[0] || !v[1] || !read_letters(call_text(c, "equation"), &l) ||
-        !sort_letters(&l)) {
-        recording_fail(c->r, CKPT_EFORMAT, "this einsum is no product of two tensors");
-        return tensor_number(c->r, c->dtype, 0, 0);
-    }
-    struct tensor a = *variable_read(c->r, v[0]), b = *variable_read(c->r, v[1]);
-    if (a.ndim != (int)strlen(l.in[0]) || b.ndim != (int)strlen(l.in[1])) {
-        recording_fail(c->r, CKPT_ESHAPE, "einsum names other axes than there are");
-        return a;
-    }
-    snprintf(order, sizeof order, "%s%s%s", l.batch, l.left, l.sum);
-    a = order_letters(c, a, l.in[0], order);
-    snprintf(order, sizeof order, "%s%s%s", l.batch, l.sum, l.right);
-    b = order_letters(c, b, l.in[1], order);
-    const size_t batch = strlen(l.batch), left = strlen(l.left), sum = strlen(l.sum);
-    int n = 0;
-    for (size_t i = 0; i < batch + left; i++)
-        shape[n++] = a.shape[i];
-    for (size_t i = batch + sum; i < (size_t)b.ndim; i++)
-        shape[n++] = b.shape[i];
-    struct tensor y = product(c, as_matrices(c, a, batch, left), as_matrices(c, b, batch, sum));
-    snprintf(order, sizeof order, "%s%s%s", l.batch, l.left, l.right);
-    y = c->r->failed ? y : view_reshape(c->r, y, n, shape);
-    return c->r->failed ? y : order_letters(c, y, order, l.out);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -366,7 +233,6 @@ const struct op ops_layer[] = {
     OP("bmm.default", op_matmul),
     OP("addmm.default", op_addmm),
     OP("baddbmm.default", op_baddbmm),
-    OP("einsum.default", op_einsum),
     OP("embedding.default", op_embedding),
     OP("dropout.default", op_dropout),
     OP("native_dropout.default", op_dropout),

@@ -136,6 +136,11 @@ static struct tensor reduce(struct call *c, enum reduction f, struct tensor a, s
     return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, calls[f]), c->dtype), x);
 }
 
+struct tensor reduce_sum(struct call *c, struct tensor a, unsigned mask)
+{
+    return reduce(c, REDUCE_SUM, a, (struct axes){.mask = mask});
+}
+
 /* Sums of bf16 are rounded once, at the end; those of truth values count. */
 static struct tensor sum_of(struct call *c, enum reduction f)
 {
@@ -468,6 +473,8 @@ const struct op ops_reduce[] = {
     OP("any.dims", op_any),
     OP("all.default", op_all),
     OP("all.dim", op_all),
+    OP("_is_any_true.default", op_any),
+    OP("_is_all_true.default", op_all),
     OP("argmax.default", op_argmax),
     OP("argmin.default", op_argmin),
     OP("var.correction", op_var),

@@ -265,46 +265,195 @@ static struct tensor reached(struct call *c, struct tensor a, const struct tenso
     return a;
 }
 
-static struct tensor op_scatter_add(struct call *c, int part)
-{
-    struct tensor a = call_tensor(c, "self"), index = call_tensor(c, "index");
-    struct tensor source = call_tensor(c, "src");
-    const int axis = call_axis(c, "dim", &a);
+/* A tensor that is written along an axis, by an index with as many axes; without any, as with one.
+ */
+struct scatter {
+    struct tensor a, index;
+    int axis;
+    bool scalar;
+};
 
-    (void)part;
-    for (int i = 0; i < index.ndim && !c->r->failed; i++) {
-        if (i >= source.ndim || source.shape[i] < index.shape[i])
+static struct tensor with_axis(struct call *c, struct tensor a)
+{
+    return a.ndim || c->r->failed ? a : view_unsqueeze(c->r, a, 0);
+}
+
+static struct scatter read_scatter(struct call *c)
+{
+    struct scatter s = {.a = call_tensor(c, "self"), .index = call_tensor(c, "index")};
+
+    s.scalar = !s.a.ndim;
+    s.axis = call_axis(c, "dim", &s.a);
+    s.a = with_axis(c, s.a);
+    s.index = with_axis(c, s.index);
+    if (!tensor_numel(&s.index) || c->r->failed)
+        return s;
+    s.a = reached(c, s.a, &s.index, s.axis);
+    s.index = c->r->failed ? s.index : index_of(c, s.index, s.a.shape[s.axis], false);
+    tensor_record(c->r, &s.index);
+    return s;
+}
+
+/* The part of "src" that the index has a place for. */
+static struct tensor source_of(struct call *c, const struct scatter *s)
+{
+    struct tensor source = with_axis(c, call_tensor(c, "src"));
+
+    for (int i = 0; i < s->index.ndim && !c->r->failed; i++) {
+        if (i >= source.ndim || source.shape[i] < s->index.shape[i])
             recording_fail(c->r, CKPT_ESHAPE, "the source is smaller than the index");
         else
-            source = view_slice(c->r, source, i, 0, index.shape[i], 1);
+            source = view_slice(c->r, source, i, 0, s->index.shape[i], 1);
     }
-    a = reached(c, a, &index, axis);
-    index = c->r->failed ? index : index_of(c, index, a.shape[axis], false);
-    tensor_record(c->r, &index);
     tensor_record(c->r, &source);
-    return c->r->failed
-               ? a
-               : tensor_of(c->r, a.dtype, ckpt_scatter_add(c->r->t, a.x, axis, index.x, source.x));
+    return source;
+}
+
+/* How often each place is written. */
+static struct tensor count_writes(struct call *c, const struct scatter *s)
+{
+    ckpt_tape *t = c->r->t;
+
+    if (c->r->failed)
+        return s->a;
+    ckpt_tensor none = ckpt_full(t, 0.f, CKPT_F32, s->a.ndim, s->a.shape);
+    ckpt_tensor one = ckpt_full(t, 1.f, CKPT_F32, s->index.ndim, s->index.shape);
+    return tensor_of(c->r, PT2_F32, ckpt_scatter_add(t, none, s->axis, s->index.x, one));
+}
+
+static struct tensor scatter_sums(struct call *c, const struct scatter *s, struct tensor a)
+{
+    const struct tensor source = source_of(c, s);
+
+    tensor_record(c->r, &a);
+    return c->r->failed ? a
+                        : tensor_of(c->r, a.dtype,
+                                    ckpt_scatter_add(c->r->t, a.x, s->axis, s->index.x, source.x));
+}
+
+static struct tensor scattered(struct call *c, const struct scatter *s, struct tensor a)
+{
+    return s->scalar && !c->r->failed ? view_squeeze(c->r, a, 0) : a;
+}
+
+static struct tensor op_scatter_add(struct call *c, int part)
+{
+    const struct scatter s = read_scatter(c);
+
+    (void)part;
+    return scattered(c, &s, tensor_numel(&s.index) ? scatter_sums(c, &s, s.a) : s.a);
+}
+
+/* Sums or means of what is written to a place, with or without what it had. */
+static struct tensor op_scatter_reduce(struct call *c, int part)
+{
+    const char *how = call_text(c, "reduce");
+    const bool mean = !strcmp(how, "mean"), keeps = call_bool(c, "include_self");
+    const struct scatter s = read_scatter(c);
+    struct tensor zero = tensor_number(c->r, c->dtype, 0, 0), y = s.a;
+
+    (void)part;
+    if ((!mean && strcmp(how, "sum") != 0) || !pt2_is_float(c->dtype))
+        recording_fail(c->r, CKPT_EFORMAT,
+                       "only sums and means of floats are written by index, no '%s' of %s", how,
+                       pt2_dtype_name(c->dtype));
+    if (!tensor_numel(&s.index) || c->r->failed)
+        return scattered(c, &s, s.a);
+    struct tensor count = count_writes(c, &s);
+    if (!keeps)
+        y = math_where(c->r, math_cast(c->r, count, PT2_BOOL), zero, y, c->dtype);
+    y = scatter_sums(c, &s, y);
+    if (mean) {
+        struct tensor one = tensor_number(c->r, PT2_F32, 1, 1);
+        count = math_binary(c->r, keeps ? BINARY_ADD : BINARY_MAX, count, one, PT2_F32);
+        y = math_binary(c->r, BINARY_DIV, y, count, c->dtype);
+    }
+    return scattered(c, &s, y);
 }
 
 /* One value: a place that is written is one where a count is not 0. */
 static struct tensor op_scatter_value(struct call *c, int part)
 {
-    struct tensor a = call_tensor(c, "self"), index = call_tensor(c, "index");
-    struct tensor value = call_tensor(c, "value");
-    const int axis = call_axis(c, "dim", &a);
+    const struct scatter s = read_scatter(c);
 
     (void)part;
-    a = reached(c, a, &index, axis);
-    index = c->r->failed ? index : index_of(c, index, a.shape[axis], false);
-    tensor_record(c->r, &index);
+    if (!tensor_numel(&s.index) || c->r->failed)
+        return scattered(c, &s, s.a);
+    const struct tensor written = math_cast(c->r, count_writes(c, &s), PT2_BOOL);
+    return scattered(c, &s, math_where(c->r, written, call_tensor(c, "value"), s.a, c->dtype));
+}
+
+/* ---- masked_scatter -------------------------------------------------------------------------- */
+
+/* For each element of a mask with one axis the number of those up to it that are true, less 1; and
+ * 0 before the first. */
+static struct tensor ranks_of(struct call *c, struct tensor mask)
+{
+    const int64_t n = tensor_numel(&mask);
+    struct tensor zero = tensor_number(c->r, PT2_I64, 0, 0),
+                  one = tensor_number(c->r, PT2_I64, 1, 1);
+
+    if (mask.constant) {
+        struct tensor rank = tensor_zeros(c->r, PT2_I64, 1, &n);
+        for (int64_t k = 0, count = 0; k < n && !c->r->failed; k++) {
+            count += tensor_i(&mask, k) != 0;
+            rank.i[k] = count ? count - 1 : 0;
+        }
+        return rank;
+    }
+    check_count(c, n);
+    mask = math_cast(c->r, mask, PT2_F32);
     if (c->r->failed)
+        return mask;
+    struct tensor count = tensor_of(c->r, PT2_F32, ckpt_cumsum(c->r->t, mask.x, 0));
+    count = math_binary(c->r, BINARY_SUB, math_cast(c->r, count, PT2_I64), one, PT2_I64);
+    return math_binary(c->r, BINARY_MAX, count, zero, PT2_I64);
+}
+
+/* A constant that selects nothing. */
+static bool is_false(const struct tensor *mask)
+{
+    const int64_t n = mask->constant ? tensor_numel(mask) : 0;
+
+    for (int64_t k = 0; k < n; k++)
+        if (tensor_i(mask, k))
+            return false;
+    return mask->constant;
+}
+
+/* Of the last axes, along which a mask has one element for all, the elements of a tensor; their
+ * sizes become 1 in `shape`. */
+static int64_t row_of(const struct tensor *a, const struct tensor *mask, int64_t *shape)
+{
+    int64_t row = 1;
+
+    memcpy(shape, a->shape, sizeof a->shape);
+    for (int i = 1; i <= mask->ndim && i <= a->ndim && mask->shape[mask->ndim - i] == 1; i++) {
+        row *= shape[a->ndim - i];
+        shape[a->ndim - i] = 1;
+    }
+    return row;
+}
+
+/* The k-th element that a mask selects becomes the k-th of the source.  Whole rows are selected at
+ * once. */
+static struct tensor op_masked_scatter(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self"), mask = call_tensor(c, "mask");
+    struct tensor source = call_tensor(c, "source");
+    int64_t shape[TENSOR_AXES];
+    const int64_t row = row_of(&a, &mask, shape), given = tensor_numel(&source);
+
+    (void)part;
+    mask = view_expand(c->r, mask, a.ndim, shape);
+    if (is_false(&mask) || !tensor_numel(&a) || c->r->failed)
         return a;
-    ckpt_tape *t = c->r->t;
-    ckpt_tensor none = ckpt_full(t, 0.f, CKPT_F32, a.ndim, a.shape);
-    ckpt_tensor one = ckpt_full(t, 1.f, CKPT_F32, a.ndim, index.shape);
-    struct tensor count = tensor_of(c->r, PT2_F32, ckpt_scatter_add(t, none, axis, index.x, one));
-    return math_where(c->r, math_cast(c->r, count, PT2_BOOL), value, a, c->dtype);
+    const int64_t n = tensor_numel(&mask), rows = given / row;
+    source = view_slice(c->r, view_reshape(c->r, source, 1, &given), 0, 0, rows * row, 1);
+    source = view_reshape(c->r, source, 2, (int64_t[]){rows, row});
+    source = select_rows(c, source, 0, ranks_of(c, view_reshape(c->r, mask, 1, &n)));
+    source = c->r->failed ? source : view_reshape(c->r, source, a.ndim, a.shape);
+    return math_where(c->r, mask, source, a, c->dtype);
 }
 
 /* ---- histc ----------------------------------------------------------------------------------- */
@@ -364,6 +513,8 @@ const struct op ops_scatter[] = {
     OP("index_add.default", op_index_add),
     OP("scatter_add.default", op_scatter_add),
     OP("scatter.value", op_scatter_value),
+    OP("scatter_reduce.two", op_scatter_reduce),
+    OP("masked_scatter.default", op_masked_scatter),
     OP("histc.default", op_histc),
     {NULL, NULL, NULL, NULL, false},
 };

@@ -254,6 +254,17 @@ static void set_number(struct call *c, const struct number *number)
         c->f->item[to->value] = i;
 }
 
+/* Checks read nothing, and so do numbers that checks alone read. */
+static bool is_idle(const struct frame *f, const struct pt2_node *node)
+{
+    const char *name = short_name(node->target);
+    bool read = !number_find(name);
+
+    for (int k = 0; k < node->n_out && !read; k++)
+        read = node->out[k].kind != ARG_VALUE || f->uses[node->out[k].value];
+    return !read || is_check(name);
+}
+
 static void run_node(struct recording *r, struct frame *f, const struct pt2_node *node)
 {
     const char *name = short_name(node->target);
@@ -263,7 +274,7 @@ static void run_node(struct recording *r, struct frame *f, const struct pt2_node
     bool in_place = false;
     int part = 0;
 
-    if (is_check(name))
+    if (is_idle(f, node))
         return;
     static const struct op none = {.name = ""};
     c.op = number || region ? &none : find_op(name, &in_place);
@@ -297,11 +308,11 @@ bool frame_make(struct recording *r, const struct pt2_graph *graph, struct frame
         recording_fail(r, CKPT_ENOMEM, "%s", error_get());
         return false;
     }
-    for (int32_t i = 0; i < graph->n_nodes; i++)
-        for (int k = 0; k < graph->node[i].n_in; k++)
-            count_uses(f->uses, &graph->node[i].in[k].arg);
     for (int k = 0; k < graph->n_out; k++)
         count_uses(f->uses, &graph->out[k]);
+    for (int32_t i = graph->n_nodes - 1; i >= 0; i--)
+        for (int k = 0; k < graph->node[i].n_in && !is_idle(f, &graph->node[i]); k++)
+            count_uses(f->uses, &graph->node[i].in[k].arg);
     return true;
 }
 

@@ -182,6 +182,11 @@ def edges():
     return modules.Edges(), (floats(3, 4), integers(4, 3), floats(1, 2, 7, 7)), {}
 
 
+@model("sums", kept=True)
+def sums():
+    return modules.Sums(), (floats(3, 4), integers(3, 2, 3, 4), integers(5, 3), integers(20, 3)), {}
+
+
 @model("whole", kept=True)
 def whole():
     return modules.Whole(), (integers(100, 5),), {}
@@ -279,6 +284,46 @@ hugging("whisper", "WhisperForConditionalGeneration", "WhisperConfig",
              max_source_positions=16, max_target_positions=24, pad_token_id=0, bos_token_id=1, eos_token_id=2,
              decoder_start_token_id=1),
         lambda: dict(input_features=floats(2, 8, 32), labels=integers(99, 2, 10), use_cache=False), kept=True)
+
+# ---- of transformers, one per idea that those above do not have ----------------------------------
+
+TEXT = dict(SMALL, max_position_embeddings=24)
+hugging("roberta", "RobertaForMaskedLM", "RobertaConfig", dict(TEXT, pad_token_id=1), tokens())
+hugging("electra", "ElectraForPreTraining", "ElectraConfig", dict(SMALL, embedding_size=8),
+        lambda: dict(input_ids=integers(99, 2, 16), labels=integers(2, 2, 16)))
+hugging("deberta_v2", "DebertaV2ForMaskedLM", "DebertaV2Config",
+        dict(TEXT, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, type_vocab_size=0,
+             share_att_key=True, norm_rel_ebd="layer_norm"), lambda: dict(tokens()(), **masked_ids()), attention="eager")
+hugging("albert", "AlbertForMaskedLM", "AlbertConfig", dict(TEXT, embedding_size=8), tokens())
+hugging("mamba", "MambaForCausalLM", "MambaConfig",
+        dict(vocab_size=99, hidden_size=16, state_size=4, num_hidden_layers=2, time_step_rank=4), tokens(),
+        attention="eager")
+hugging("opt", "OPTForCausalLM", "OPTConfig",
+        dict(vocab_size=99, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, ffn_dim=32,
+             max_position_embeddings=32, word_embed_proj_dim=16),
+        lambda: dict(tokens(use_cache=False)(), attention_mask=torch.tensor([[1] * 16, [0] * 4 + [1] * 12])))
+SPEECH = dict(vocab_size=32, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+              conv_dim=(8, 8, 8), conv_stride=(5, 2, 2), conv_kernel=(10, 3, 2), num_feat_extract_layers=3,
+              num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2, mask_time_prob=0.3)
+hugging("wav2vec2", "Wav2Vec2Model", "Wav2Vec2Config", SPEECH,
+        lambda: dict(input_values=floats(2, 800), mask_time_indices=torch.rand(2, 39) > 0.7))
+hugging("swin", "SwinForImageClassification", "SwinConfig",
+        dict(image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 2], window_size=4, num_labels=5),
+        lambda: dict(pixel_values=floats(2, 3, 32, 32), labels=integers(5, 2)))
+hugging("segformer", "SegformerForSemanticSegmentation", "SegformerConfig",
+        dict(num_encoder_blocks=2, depths=[1, 1], sr_ratios=[4, 2], hidden_sizes=[8, 16], patch_sizes=[7, 3],
+             strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=16, num_labels=5),
+        lambda: dict(pixel_values=floats(2, 3, 32, 32), labels=integers(5, 2, 32, 32)))
+TOWER = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, patch_size=4)
+hugging("siglip", "SiglipModel", "SiglipConfig",
+        dict(text_config=dict(SMALL, max_position_embeddings=16), vision_config=dict(TOWER, image_size=16)),
+        lambda: dict(input_ids=integers(99, 2, 16), pixel_values=floats(2, 3, 16, 16), return_loss=True))
+hugging("llava", "LlavaForConditionalGeneration", "LlavaConfig",
+        dict(text_config=dict(SMALL, model_type="llama", num_hidden_layers=1, max_position_embeddings=32),
+             vision_config=dict(TOWER, model_type="clip_vision_model", image_size=8, projection_dim=16),
+             image_token_index=98, image_seq_length=4),
+        lambda: dict(input_ids=torch.cat([torch.full((2, 4), 98), integers(98, 2, 12)], 1),
+                     pixel_values=floats(2, 3, 8, 8), labels=integers(98, 2, 16), use_cache=False), kept=True)
 
 # ---- timm ---------------------------------------------------------------------------------------
 

@@ -282,3 +282,48 @@ class Dynamic(nn.Module):
         scores = torch.arange(t // 2)[:, None] >= torch.arange(t // 2)
         y = F.scaled_dot_product_attention(kept, h[..., :8], h[..., 8:16], attn_mask=scores)
         return {"y": y * weights[:, None, None] / (b * t)}
+
+
+class Sums(nn.Module):
+    """Sums of products by letters; writes that add and average, and by masks in order; products of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(3, 4))
+        self.b = nn.Parameter(torch.randn(4, 5))
+        self.s = nn.Parameter(torch.randn(4, 4, 2))
+        self.v = nn.Parameter(torch.randn(3, 1))
+
+    def letters(self, x):
+        a, b, s, v, e = self.a, self.b, self.s, self.v, torch.einsum
+        y = x[:, :, None] * b
+        out = [e("ij,jk", a, b), e("ba", a), e("ij->", a), e("ij->i", a), e("ij, kj -> ikj", a, b.t()), e("i,j->ij", v[:, 0], a[0])]
+        out += [e("iik->ik", s), e("iik", s), e("iik,k->i", s, s[0, 0]), e("kiji->jk", e("ijk,l->kjli", s, s[0, :, 0]))]
+        out += [e("ij,ij->ij", a, x), e("ij,ij->i", a, x), e("ij,jk,kl->il", a, b, y[0].t()), e("ij,ij,i->j", a, x, v[:, 0])]
+        out += [e("bik,bjk->bij", y, y.flip(1)), e("...ij,...jk->...ik", y, b.t()), e("b...,...b->...", a, x.t() * 2)]
+        out += [e(",ij->ji", a[0, 0], x), e("ij,jk->ik", v, b), e("...i,j...->j...", v, a.t()), e("ab,cd,ac->bd", a, y[:2, 0], a[:, :2])]
+        none = e("ij,jk->ik", a[:0], b), e("ij,jk->ik", a[:, :0], b[:0]), e("i,i->i", a[:0, 0], x[:0, 1])
+        return [*out, torch.cat([none[0], none[1] + b[:3]]), torch.cat([none[2], v[:, 0]])]
+
+    def writes(self, x, place, row):
+        a, v = self.a, self.v
+        out = [x.scatter_reduce(d, place[d], a * 2, how, include_self=k) * self.a
+               for d in (0, 1) for how in ("sum", "mean") for k in (True, False)]
+        y = x * v
+        y[:, 1:3].scatter_reduce_(1, place[1][:, :1] // 2, a[:, :1], "mean")
+        out += [y, x[:, :1].scatter_reduce(1, place[1][:, :3] * 0, a[:, :3], "mean", include_self=False) * v]
+        out += [a[0, 0].scatter_reduce(0, row[0] * 0, x[0, 0] * v[0, 0], "sum"), a.scatter_reduce(0, place[0][:0], a[:0], "mean")]
+        out += [a.scatter_add(1, place[1][:, :0], x), v.scatter_add(0, row[:, None] % 3, v * 2)]
+        return out
+
+    def masks(self, x, row):
+        a, v, b = self.a, self.v, self.b
+        out = [a.masked_scatter(x > 0, b), (x * v).masked_scatter((row > 0)[:, None], b * 2)]
+        out += [a.masked_scatter(torch.tensor([False, True, False, True]), b), v.masked_scatter(v.detach() > -9, a)]
+        out += [a.masked_scatter(x > 99, b[0]), torch.cat([a[:0].masked_scatter(x[:0] > 0, b), a])]
+        out += [a.masked_scatter(torch.zeros(3, 4, dtype=torch.bool), b[:0]), b.masked_scatter(x[:1, :1] < 99, b.flip(0))]
+        return out
+
+    def forward(self, x, place, row, count):
+        turns = count * row  # 2^24 and more are refused
+        return (*self.letters(x), *self.writes(x, place, row), *self.masks(x, row), self.b[(turns * turns) % 4])
