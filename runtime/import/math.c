@@ -474,6 +474,29 @@ static struct tensor affine(struct recording *r, enum binary f, struct tensor a,
     return math_affine(r, a, f == BINARY_MUL ? b : 1 / b, 0);
 }
 
+/* A product of whole numbers of the step.  One that may not be exact is an index that is out of
+ * range, which the step reports. */
+static ckpt_tensor check_product(struct recording *r, ckpt_tensor y)
+{
+    const char *module = r->node ? r->node->module : "";
+    const int64_t one = 1;
+    ckpt_tensor end = ckpt_full(r->t, MOST_WHOLE, CKPT_F32, 0, NULL);
+    ckpt_tensor none = ckpt_full(r->t, 0.f, CKPT_I32, 1, &one);
+    ckpt_tensor index = ckpt_neg(r->t, ckpt_ge(r->t, ckpt_abs(r->t, y), end));
+
+    ckpt_label(r->t, "%s%sproducts of whole numbers, exact below 2^24", module,
+               *module ? ", " : "");
+    none = ckpt_index_select(r->t, none, 0, index);
+    ckpt_label(r->t, "%s", module);
+    return ckpt_add(r->t, y, none);
+}
+
+/* Whether a factor is at most 1 in size. */
+static bool keeps_size(const struct tensor *a)
+{
+    return a->dtype == PT2_BOOL || (a->constant && largest_whole(a) <= 1);
+}
+
 /* 0 for truth values, 1 for whole numbers, 2 for floats. */
 static int category(int dtype)
 {
@@ -525,11 +548,12 @@ struct tensor math_binary(struct recording *r, enum binary f, struct tensor a, s
         math_check_whole(r, &a, most);
         math_check_whole(r, &b, most);
     }
+    const bool grows = f == BINARY_MUL && !pt2_is_float(meet) && !keeps_size(&a) && !keeps_size(&b);
     a = math_cast(r, a, meet);
     b = math_cast(r, b, meet);
     struct operands o = operands_begin(r, 2, (struct tensor *const[]){&a, &b});
-    return operands_end(r, &o, r->failed ? CKPT_NONE : record_binary(r, f, o.x[0], o.x[1], dtype),
-                        dtype);
+    ckpt_tensor y = r->failed ? CKPT_NONE : record_binary(r, f, o.x[0], o.x[1], dtype);
+    return operands_end(r, &o, grows && !r->failed ? check_product(r, y) : y, dtype);
 }
 
 /* ---- where ----------------------------------------------------------------------------------- */
