@@ -44,7 +44,7 @@ struct ckpt_import_value {
     size_t size;
     const char *name; /* in the exported program */
     struct ckpt_desc desc;
-    bool loss; /* an output: the model's own loss, the first float without axes */
+    bool loss; /* an output: the model's own loss, the first float without axes; it is fp32 here */
     /* Of each axis the dynamic dimension that it is ("s17"); "": a size that follows from some;
      * NULL: one that is fixed. */
     const char *dimension[CKPT_MAX_DIMS];

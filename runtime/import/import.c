@@ -215,7 +215,7 @@ static int describe(const ckpt_import *m, int32_t value, bool loss, struct ckpt_
 
     known.name = v->name;
     known.loss = loss;
-    known.desc.dtype = tape_dtype(v->tensor.dtype);
+    known.desc.dtype = loss ? CKPT_F32 : tape_dtype(v->tensor.dtype);
     known.desc.ndim = v->tensor.ndim;
     if (v->tensor.ndim > CKPT_MAX_DIMS)
         return error_set(CKPT_EINVAL, "'%s' has %d axes", v->name, v->tensor.ndim);
@@ -306,7 +306,8 @@ static void set_user_input(struct recording *r, ckpt_import *m, struct frame *f,
 static void set_param(struct recording *r, const struct pt2_input *from,
                       const struct model_input *in, struct frame *f)
 {
-    const int dtype = f->graph->value[from->value].tensor.dtype;
+    const int given = f->graph->value[from->value].tensor.dtype;
+    const int dtype = in->changes && given == PT2_BF16 ? PT2_F32 : given; /* a running average */
     struct tensor a = tensor_of(r, dtype, in->param);
     int inverse[TENSOR_AXES];
 
@@ -375,9 +376,14 @@ static void get_outputs(struct recording *r, const ckpt_import *m, struct frame 
     const int n = ckpt_import_output_count(m);
 
     for (int i = 0; i < n && !r->failed; i++) {
-        struct item o = call_item(&c, &m->program.out[find_output(&m->program, i)].arg);
-        if (o.kind == ITEM_TENSOR)
-            outputs[i] = tensor_record(r, variable_read(r, o.v));
+        const int at = find_output(&m->program, i);
+        struct item o = call_item(&c, &m->program.out[at].arg);
+        if (o.kind != ITEM_TENSOR)
+            continue;
+        struct tensor a = *variable_read(r, o.v);
+        if (is_loss(&m->program, at))
+            a = math_cast(r, a, PT2_F32); /* what a program trains */
+        outputs[i] = tensor_record(r, &a);
     }
     for (int i = 0; i < n && r->failed; i++)
         outputs[i] = CKPT_NONE;

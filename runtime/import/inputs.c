@@ -41,13 +41,22 @@ static bool is_in_place(const char *target)
     return end && end > target && end[-1] == '_' && (end - target < 2 || end[-2] != '_');
 }
 
+/* Whether a node changes the value, which batch norm does without a word. */
+static bool node_changes(const struct pt2_node *n, int32_t value)
+{
+    if (!strcmp(n->target, "torch.ops.aten.batch_norm.default"))
+        return is_value(pt2_arg_find(n, "running_mean"), value) ||
+               is_value(pt2_arg_find(n, "running_var"), value);
+    return is_in_place(n->target) && is_value(pt2_arg_find(n, "self"), value);
+}
+
 /* Whether a node of the graph, or of one that a node has, changes the value in place. */
 static bool changes(const struct pt2_graph *g, int32_t value)
 {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const struct pt2_node *n = &g->node[i];
         const struct pt2_graph *inner = NULL;
-        if (is_in_place(n->target) && is_value(pt2_arg_find(n, "self"), value))
+        if (node_changes(n, value))
             return true;
         for (int k = 0, first = 0; k < n->n_in; k++) {
             const struct pt2_arg *a = &n->in[k].arg;
@@ -172,8 +181,9 @@ static int make_param(const struct maker *m, const struct pt2_input *from, const
         size[i] = axis_size(t, i);
     for (int i = 0; i < t->ndim; i++)
         shape[i] = size[in->axis[i]];
-    in->param = ckpt_param(m->c, from->name, t->dtype == PT2_BF16 ? CKPT_BF16 : CKPT_F32, t->ndim,
-                           shape, CKPT_ZEROS, trained && t->requires_grad);
+    in->param =
+        ckpt_param(m->c, from->name, t->dtype == PT2_BF16 && !in->changes ? CKPT_BF16 : CKPT_F32,
+                   t->ndim, shape, CKPT_ZEROS, trained && t->requires_grad);
     if (!in->param.id) {
         const int rc = params_take_failure(&m->c->params);
         return error_set(rc, "%s: %s", m->p->path, error_get());

@@ -335,6 +335,12 @@ for timm_name in ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficie
     model("timm_" + timm_name)(timm_make)
 
 
+# ---- in bf16 -------------------------------------------------------------------------------------
+
+BF16 = {"bert_bf16": "bert", "norms_bf16": "norms"}  # whose losses are bf16, too
+for bf16_name, of in BF16.items():
+    model(bf16_name, kept=True)(MODELS[of][1])
+
 # ---- export and reference -----------------------------------------------------------------------
 
 
@@ -431,7 +437,8 @@ def same_storage(t):
 def reference(name, make, module, program, args, kwargs, kept):
     before = {n: b.clone() for n, b in module.named_buffers()}
     state = {n: t.clone() for n, t in module.state_dict().items()}
-    loss, grads, after, outputs, targets = run(make, state, args, kwargs, None, torch.float32)
+    dtype = torch.bfloat16 if name in BF16 else torch.float32
+    loss, grads, after, outputs, targets = run(make, state, args, kwargs, None, dtype)
     kind, error = ("output" if outputs[0].ndim == 0 else "mse"), ""
     try:
         loss64, grads64, after64, outputs64, _ = run(make, state, args, kwargs, targets, torch.float64)
@@ -448,7 +455,7 @@ def reference(name, make, module, program, args, kwargs, kept):
                     if not torch.equal(t.double(), before[n].double())})
     if not kept:
         tensors.update({f"output.{i}": narrow(t) for i, t in enumerate(outputs)})
-    notes = {"torch": torch.__version__, "loss": kind, "error": error, "model": name}
+    notes = {"torch": torch.__version__, "loss": kind, "error": error, "dtype": str(dtype), "model": name}
     return tensors, notes
 
 
@@ -477,6 +484,9 @@ def make_one(name, folder, packed):
     without_dropout(module)
     shorten(module)
     _, args, kwargs = make()
+    if name in BF16:
+        module.to(torch.bfloat16)
+        args, kwargs = to_type((args, kwargs), torch.bfloat16)
     module.train()
     state = {n: t.clone() for n, t in module.state_dict().items()}
     others, sizes = DYNAMIC.get(name, (args, None))
