@@ -17,18 +17,28 @@ struct step {
     struct trace *trace; /* of the calls; NULL: they are not noted */
     int32_t loss;        /* in the trace */
     int64_t batch;
+    bool whole; /* the inputs have no axis for samples in common: a call is one sample */
 };
+
+static ckpt_tensor make_input(ckpt_tape *t, const struct step *s, const char *name,
+                              enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    int64_t of_call[CKPT_MAX_DIMS + 1] = {1};
+
+    if (ndim && !s->whole)
+        return ckpt_input(t, name, dtype, ndim, shape);
+    for (int i = 0; i < ndim; i++)
+        of_call[i + 1] = shape[i];
+    return ckpt_reshape(t, ckpt_input(t, name, dtype, ndim + 1, of_call), ndim, shape);
+}
 
 static ckpt_tensor record_input(ckpt_tape *t, const struct step *s, int i)
 {
     struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;
-    const int64_t one = 1;
 
     if (ckpt_import_input(s->m, i, &v))
         return CKPT_NONE;
-    if (v.desc.ndim)
-        return ckpt_input(t, v.name, v.desc.dtype, v.desc.ndim, v.desc.shape);
-    return ckpt_reshape(t, ckpt_input(t, v.name, v.desc.dtype, 1, &one), 0, NULL);
+    return make_input(t, s, v.name, v.desc.dtype, v.desc.ndim, v.desc.shape);
 }
 
 /* The mean squared distance of an output from a target. */
@@ -38,7 +48,7 @@ static ckpt_tensor record_distance(ckpt_tape *t, const struct step *s, int i, co
     struct ckpt_desc d = ckpt_desc_of(t, s->out[i]);
 
     snprintf(target, sizeof target, "target.%s", name);
-    ckpt_tensor y = d.ndim > 0 ? ckpt_input(t, target, CKPT_F32, d.ndim, d.shape) : CKPT_NONE;
+    ckpt_tensor y = d.ndim > 0 ? make_input(t, s, target, CKPT_F32, d.ndim, d.shape) : CKPT_NONE;
     ckpt_tensor x = ckpt_cast(t, s->out[i], CKPT_F32);
     x = y.id ? ckpt_sub(t, x, y) : x;
     return ckpt_reshape(t, ckpt_mean(t, ckpt_mul(t, x, x), CKPT_ALL_AXES), 0, NULL);
@@ -86,15 +96,19 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return loss;
 }
 
-/* The samples of a step: the first axis of the first input that has one. */
-static int64_t batch_of(const struct step *s)
+/* The samples of a step: the first axis of the inputs, if all that have one agree. */
+static void set_batch(struct step *s)
 {
+    s->batch = 0;
+    s->whole = false;
     for (int i = 0; i < s->n_in; i++) {
         struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;
-        if (!ckpt_import_input(s->m, i, &v) && v.desc.ndim)
-            return v.desc.shape[0];
+        ckpt_import_input(s->m, i, &v);
+        const int64_t samples = v.desc.ndim ? v.desc.shape[0] : 1;
+        s->whole |= i && s->batch != samples;
+        s->batch = samples;
     }
-    return 1;
+    s->batch = s->whole || !s->n_in ? 1 : s->batch;
 }
 
 /* An axis 0 of other size than at the export, if that may be: the batch is then no constant. */
@@ -138,7 +152,7 @@ static int forecast(ckpt *c, struct step *s)
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     struct ckpt_forecast f = CKPT_FORECAST_INIT;
 
-    s->batch = batch_of(s);
+    set_batch(s);
     return ckpt_forecast(c, record, s, ckpt_adamw(c, &adamw), s->batch, DBL_MIN, &f);
 }
 
@@ -159,7 +173,7 @@ static int compile_source(ckpt *c, const struct import_report *r, struct step *s
                         .constants = constants};
     snprintf(constants, sizeof constants, "%.*s.safetensors",
              (int)(n > 2 && !strcmp(path + n - 2, ".c") ? n - 2 : n), path);
-    if (!rc && !set_other_batch(r, s)) {
+    if (!rc && !s->whole && !set_other_batch(r, s)) {
         s->trace = &second;
         rc = forecast(c, s);
         to.other = rc ? NULL : &second;

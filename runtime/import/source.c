@@ -340,7 +340,7 @@ static int32_t result_of(const struct parts *p, const struct segment *g, int i)
 {
     const int at = p->function[g->function].result[i];
 
-    return p->s->trace->calls.data[g->first + at / 4].result[at % 4];
+    return p->s->trace->calls.data[parts_call(p, g, at / 4)].result[at % 4];
 }
 
 static void put_function(struct parts *p, struct function *f, FILE *out)

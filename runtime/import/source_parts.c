@@ -45,8 +45,7 @@ static void compare_children(struct parts *p)
             const int32_t twin = twin_of(p, i);
             of_first += p->param[i].child == 0;
             all++;
-            if (twin < 0 || strcmp(p->param[i].member, p->param[twin].member) != 0 ||
-                p->param[i].child >= p->list[l].n)
+            if (twin < 0 || strcmp(p->param[i].member, p->param[twin].member) != 0)
                 p->list[l].uniform = false;
         }
         p->list[l].uniform &= all == of_first * p->list[l].n;
@@ -66,6 +65,8 @@ static int place_params(struct parts *p)
         if (at->list < 0)
             at->rest = ps->data[i].name;
         at->child = at->list < 0 ? -1 : at->child;
+        if (at->list >= 0 && at->child >= p->list[at->list].n) /* nothing reads what it makes */
+            p->list[at->list].n = at->child + 1;
         at->member = unlike_others(p, i, parts_ident(p, at->rest));
     }
     compare_children(p);
@@ -158,6 +159,25 @@ static int find_functions(struct parts *p)
     return 0;
 }
 
+int parts_call(const struct parts *p, const struct segment *g, int n)
+{
+    int call = g->first;
+
+    while (p->owner[call] < 0 || n-- > 0)
+        call++;
+    return call;
+}
+
+/* The number of a call in its segment. */
+static int number_of(const struct parts *p, int call)
+{
+    int n = 0;
+
+    for (int i = p->segment[p->owner[call]].first; i < call; i++)
+        n += p->owner[i] >= 0;
+    return n;
+}
+
 /* A value that is read outside of the segment that makes it is a result of its function. */
 static void add_result(struct parts *p, int32_t value, int reader)
 {
@@ -167,8 +187,7 @@ static void add_result(struct parts *p, int32_t value, int reader)
         return;
     const struct traced *c = &p->s->trace->calls.data[maker];
     struct function *f = &p->function[p->segment[segment].function];
-    const int32_t result =
-        4 * (maker - p->segment[segment].first) + (c->n_results > 1 && c->result[1] == value);
+    const int32_t result = 4 * number_of(p, maker) + (c->n_results > 1 && c->result[1] == value);
     for (int i = 0; i < f->n_results; i++)
         if (f->result[i] == result)
             return;

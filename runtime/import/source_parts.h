@@ -38,7 +38,7 @@ struct function {
     int segment; /* the first with this body */
     const char *name;
     int n_results;
-    int32_t *result; /* call after the first of the segment, times 4, plus the result of it */
+    int32_t *result; /* the call's number in the segment, times 4, plus the result of it */
 };
 
 /* A size of inputs and parameters, named after the first that has it. */
@@ -68,6 +68,10 @@ struct parts {
 
 /* 0 or CKPT_ENOMEM. */
 int parts_find(struct parts *p, const struct source *s);
+
+/* The call of a number in a segment, where constants have none: which segment has one first
+ * differs. */
+int parts_call(const struct parts *p, const struct segment *g, int n);
 
 /* Finds the lists.  0 or CKPT_ENOMEM. */
 int parts_lists(struct parts *p);

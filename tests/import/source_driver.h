@@ -17,12 +17,39 @@
 
 static ckpt *c;
 
+/* The first axis of all inputs; 0: they differ, and a call is one sample. */
+static int64_t samples_of(ckpt_import *m)
+{
+    struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;
+    int64_t samples = 0;
+
+    for (int i = 0; i < ckpt_import_input_count(m); i++) {
+        ckpt_import_input(m, i, &v);
+        const int64_t n = v.desc.ndim ? v.desc.shape[0] : 1;
+        if (i && n != samples)
+            return 0;
+        samples = n;
+    }
+    return samples;
+}
+
+static ckpt_tensor input_of(ckpt_tape *t, ckpt_import *m, const char *name, enum ckpt_dtype dtype,
+                            const struct ckpt_desc *d)
+{
+    int64_t whole[CKPT_MAX_DIMS + 1] = {1};
+
+    if (d->ndim && samples_of(m))
+        return ckpt_input(t, name, dtype, d->ndim, d->shape);
+    memcpy(whole + 1, d->shape, sizeof d->shape);
+    return ckpt_reshape(t, ckpt_input(t, name, dtype, d->ndim + 1, whole), d->ndim, d->shape);
+}
+
 static ckpt_tensor input(ckpt_tape *t, ckpt_import *m, int i)
 {
     struct ckpt_import_value v = CKPT_IMPORT_VALUE_INIT;
 
     ckpt_import_input(m, i, &v);
-    return ckpt_input(t, v.name, v.desc.dtype, v.desc.ndim, v.desc.shape);
+    return input_of(t, m, v.name, v.desc.dtype, &v.desc);
 }
 
 /* The loss of ckpt import: the model's own, or the distances of all outputs from targets. */
@@ -41,7 +68,7 @@ static ckpt_tensor loss_of(ckpt_tape *t, ckpt_import *m, const ckpt_tensor *out)
             continue;
         snprintf(name, sizeof name, "target.%s", v.name);
         struct ckpt_desc d = ckpt_desc_of(t, out[i]);
-        ckpt_tensor y = d.ndim > 0 ? ckpt_input(t, name, CKPT_F32, d.ndim, d.shape) : CKPT_NONE;
+        ckpt_tensor y = d.ndim > 0 ? input_of(t, m, name, CKPT_F32, &d) : CKPT_NONE;
         ckpt_tensor x = ckpt_cast(t, out[i], CKPT_F32);
         x = y.id ? ckpt_sub(t, x, y) : x;
         x = ckpt_reshape(t, ckpt_mean(t, ckpt_mul(t, x, x), CKPT_ALL_AXES), 0, NULL);
@@ -75,7 +102,7 @@ static void feed(ckpt_program *p, const char *name, int64_t salt)
     int32_t *whole = (int32_t *)(void *)x;
     for (int64_t i = 0; i < n; i++)
         if (d.dtype == CKPT_I32)
-            whole[i] = (int32_t)((i * 7 + salt) % 5);
+            whole[i] = (int32_t)((i * 7 + salt) % 5 % 2);
         else
             x[i] = (float)((i * 37 + salt) % 101) / 50.f - 1.f;
     if (d.dtype == CKPT_BF16)
@@ -113,9 +140,9 @@ int main(int argc, char **argv)
         CHECK(model_create(c, argv[3], &model));
         CHECK(ckpt_load_params(c, name, NULL, NULL, NULL));
     }
-    CHECK(ckpt_import_input(m, 0, &v));
+    const int64_t samples = samples_of(m);
     CHECK(ckpt_compile(c, mine ? model_record : record_archive, mine ? (void *)&model : (void *)m,
-                       ckpt_adamw(c, &adamw), v.desc.shape[0], &p));
+                       ckpt_adamw(c, &adamw), samples ? samples : 1, &p));
     for (int step = 0; step < 2; step++) {
         float loss;
         for (int i = 0; i < ckpt_import_input_count(m); i++) {
