@@ -214,7 +214,14 @@ struct dequantize_attr {
 struct cross_entropy_attr {
     int32_t ignore_index, reduction;
     float label_smoothing, z_loss;
+    int64_t classes; /* labels are below it; columns from it on are padding.  0: all columns */
 };
+
+/* The number of classes in rows of n scores. */
+static inline int64_t cross_entropy_classes(const struct cross_entropy_attr *a, int64_t n)
+{
+    return a->classes ? a->classes : n;
+}
 
 /* fill and randn: dtype and shape of the result; randn ignores value. */
 struct make_attr {

@@ -16,6 +16,7 @@
 #include "core/sized.h"
 #include "ops.h"
 #include "recorders.h"
+#include "tape/tape.h"
 
 enum { X, LABEL, WEIGHT };
 /* Operands of the gradient. */
@@ -228,11 +229,13 @@ static struct cross_entropy_attr attr_of(const struct ckpt_cross_entropy_spec *s
                                        .z_loss = spec->z_loss};
 }
 
-/* Records the loss of rows with the given reduction. */
+/* Records the loss of rows with the given reduction. classes: as in struct cross_entropy_attr. */
 static ckpt_tensor record_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
-                               const struct ckpt_cross_entropy_spec *spec, int reduction)
+                               const struct ckpt_cross_entropy_spec *spec, int reduction,
+                               int64_t classes)
 {
-    const struct cross_entropy_attr attr = attr_of(spec, reduction);
+    struct cross_entropy_attr attr = attr_of(spec, reduction);
+    attr.classes = classes;
     ckpt_tensor in[] = {x, label, spec->weight}, out[3] = {CKPT_NONE};
     ckpt_record(t, &op_cross_entropy, spec->weight.id ? 3 : 2, in, 3, out, &attr, sizeof attr);
     return out[0];
@@ -251,19 +254,24 @@ static ckpt_tensor count_labels(ckpt_tape *t, ckpt_tensor label,
     return tape_mean_count(t, on, ckpt_reshape(on, ckpt_slice(on, count, 0, 0, 1), 0, NULL));
 }
 
+/* The loss of all rows. */
+static ckpt_tensor record_whole(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
+                                const struct ckpt_cross_entropy_spec *spec, int64_t classes)
+{
+    if (spec->reduction != CKPT_REDUCE_MEAN || !tape_has_parts(t))
+        return record_rows(t, x, label, spec, spec->reduction, classes);
+    ckpt_tensor mean = record_rows(t, x, label, spec, CKPT_REDUCE_SUM, classes);
+    const int32_t number = tape_number(t); /* as after the one op of a step in one part */
+    mean = ops_over_count(t, mean, count_labels(t, label, spec));
+    tape_set_number(t, number);
+    return mean;
+}
+
 ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
                                const struct ckpt_cross_entropy_spec *spec)
 {
     struct ckpt_cross_entropy_spec whole;
-    if (!read_spec(t, spec, &whole))
-        return CKPT_NONE;
-    if (whole.reduction != CKPT_REDUCE_MEAN || !tape_has_parts(t))
-        return record_rows(t, x, label, &whole, whole.reduction);
-    ckpt_tensor mean = record_rows(t, x, label, &whole, CKPT_REDUCE_SUM);
-    const int32_t number = tape_number(t); /* as after the one op of a step in one part */
-    mean = ops_over_count(t, mean, count_labels(t, label, &whole));
-    tape_set_number(t, number);
-    return mean;
+    return read_spec(t, spec, &whole) ? record_whole(t, x, label, &whole, 0) : CKPT_NONE;
 }
 
 /* ---- fused with a linear layer --------------------------------------------------------------- */
@@ -295,6 +303,33 @@ static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_te
     return y;
 }
 
+/* Rows of logits that are multiples of 16 bytes: products of others take several times as long
+ * (doc/bench/h200.md).  A score of LOW has probability 0. */
+enum { ALIGNED = 8, FEW_CLASSES = 256 };
+#define LOW (-1e30f)
+
+static bool has_adapter(const ckpt_tape *t, ckpt_tensor w)
+{
+    const struct param *p = t->env.params ? params_at(t->env.params, w) : NULL;
+    return p && p->training.lora.b;
+}
+
+/* Gives the layer rows that are no classes, so that rows of its scores are aligned.  Returns the
+ * number of classes, or 0: all rows are. */
+static int64_t align_classes(ckpt_tape *t, ckpt_tensor *w, ckpt_tensor *b,
+                             const struct ckpt_cross_entropy_spec *spec)
+{
+    const struct ckpt_desc d = ckpt_desc_of(t, *w);
+    const int64_t classes = d.ndim == 2 ? d.shape[0] : 0, more = -classes & (ALIGNED - 1);
+    if (d.dtype != CKPT_BF16 || !more || classes < FEW_CLASSES || spec->weight.id ||
+        spec->label_smoothing > 0 || has_adapter(t, *w))
+        return 0;
+    const ckpt_tensor bias = b->id ? *b : ops_fill(t, 0.f, d.dtype, 1, &classes);
+    *w = ckpt_pad(t, *w, 0, 0, more, CKPT_PAD_CONSTANT, 0.f);
+    *b = ckpt_pad(t, bias, 0, 0, more, CKPT_PAD_CONSTANT, LOW);
+    return classes;
+}
+
 /* The number of ops recorded from op `first` on that are no views, as feeds and copies are. */
 static int32_t ops_since(const ckpt_tape *t, int32_t first)
 {
@@ -320,8 +355,9 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     const int64_t classes = of_w.ndim > 0 ? max_i64(1, of_w.shape[0]) : 1;
     const int64_t chunk = whole.chunk ? whole.chunk : max_i64(1, LOGITS_AT_ONCE / classes);
     const int n = rows > 0 ? parts_of(rows, chunk) : 1;
+    const int64_t few = align_classes(t, &w, &b, &whole);
     if (n == 1 || whole.reduction == CKPT_REDUCE_NONE)
-        return ckpt_cross_entropy(t, logits_of(t, x, w, b), label, &whole);
+        return record_whole(t, logits_of(t, x, w, b), label, &whole, few);
     const int32_t first = t->n_ops, start = tape_number(t);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
@@ -331,7 +367,8 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     ckpt_tensor sum = CKPT_NONE, count = mean ? count_labels(t, label, &whole) : CKPT_NONE;
     for (int i = 0; i < n; i++) {
         tape_set_number(t, number);
-        sums[i] = record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM);
+        sums[i] =
+            record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM, few);
         next = i ? next : tape_number(t); /* the first chunk may record a parameter, too */
     }
     for (int i = 0; i < n; i++) {

@@ -62,9 +62,7 @@ struct lm_options {
               1, 1024),                                                                            \
         RANGE("mlp", INT, mlp, "N", "width of the MLP (default: the preset's)", 1, 1048576),       \
         RANGE("vocabulary", INT, vocabulary, "N",                                                  \
-              "tokens of the vocabulary; on a GPU 50304 is faster than 50257 (default: the "       \
-              "preset's)",                                                                         \
-              2, 1 << 24),                                                                         \
+              "tokens of the vocabulary (default: the preset's)", 2, 1 << 24),                     \
         DTYPE_ROW
 #define LM_ADAPTER_ROW                                                                             \
     ROW("adapter", STRING, adapter, "FILE",                                                        \

@@ -35,7 +35,6 @@ struct gemm {
     struct gemm_operand a, b;
     void *c;
     enum ckpt_dtype c_dtype;
-    int64_t ldc;        /* pitch of the rows of c in elements; 0: dense, as with an addend */
     bool accumulate;    /* add to c; requires fp32 c and no bias */
     bool short_sums;    /* 8-bit operands: partial sums may keep 14 bits, see fp8.h */
     const void *bias;   /* in the dtype of c, or NULL */

@@ -11,20 +11,6 @@ int64_t linear_rows(const struct ckpt_desc *x)
     return rows;
 }
 
-int64_t linear_pitch(const struct ckpt_desc *x)
-{
-    for (int i = x->ndim - 2; i >= 0; i--)
-        if (x->shape[i] != 1)
-            return x->stride[i];
-    return x->shape[x->ndim - 1];
-}
-
-int64_t linear_ld(const struct ckpt_desc *x)
-{
-    const int64_t pitch = linear_pitch(x);
-    return pitch == x->shape[x->ndim - 1] ? 0 : pitch;
-}
-
 struct gemm linear_gemm(const struct ckpt_desc *x, const struct ckpt_desc *w)
 {
     return (struct gemm){.rows = linear_rows(x),
@@ -40,7 +26,7 @@ struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w
     return (struct gemm){.rows = linear_rows(dy),
                          .cols = w->shape[1],
                          .inner = w->shape[0],
-                         .a = {.dtype = dy->dtype, .ld = linear_ld(dy)},
+                         .a = {.dtype = dy->dtype},
                          .b = {.dtype = w->dtype},
                          .c_dtype = w->dtype};
 }
@@ -51,7 +37,7 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
     return (struct gemm){.rows = dy->shape[dy->ndim - 1],
                          .cols = x->shape[x->ndim - 1],
                          .inner = linear_rows(x),
-                         .a = {.dtype = dy->dtype, .transposed = true, .ld = linear_ld(dy)},
+                         .a = {.dtype = dy->dtype, .transposed = true},
                          .b = {.dtype = x->dtype},
                          .c_dtype = dtype};
 }

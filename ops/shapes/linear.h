@@ -5,19 +5,8 @@
 
 #include "shapes/gemm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Rows of a tensor viewed as a matrix: the product of all axes but the last. */
 int64_t linear_rows(const struct ckpt_desc *x);
-
-/* The distance between these rows in elements.  It is their length, but for logits and their
- * gradients (passes/pad_rows.c). */
-int64_t linear_pitch(const struct ckpt_desc *x);
-
-/* The same as struct gemm has it: 0 if the rows are dense. */
-int64_t linear_ld(const struct ckpt_desc *x);
 
 /* The products, without data pointers. */
 struct gemm linear_gemm(const struct ckpt_desc *x, const struct ckpt_desc *w);
@@ -28,7 +17,4 @@ struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x
 /* c = a b^T with 8-bit operands; in: qa [.., K], its scale, qb [N, K], its scale. */
 struct gemm fp8_gemm(const struct ckpt_view *in, enum ckpt_dtype dtype);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

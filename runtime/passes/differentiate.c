@@ -371,6 +371,17 @@ static ckpt_tensor finish(struct reverse *r, int32_t x)
     return ckpt_cast(r->t, tape_handle(r->t, r->gradient[x]), r->t->tensors.data[x].desc.dtype);
 }
 
+/* Whether the gradient of a concat of parameters is fp32: each takes its part of it unrounded. */
+static bool whole_is_wide(const struct reverse *r, const struct op *o)
+{
+    const ckpt_tape *t = r->t;
+    const int32_t g = o->def == &op_concat ? r->gradient[op_out(t, o, 0)] : 0;
+    bool wide = g && t->tensors.data[g].desc.dtype == CKPT_F32 && tape_rewrites(t, REWRITE_WIDE);
+    for (int k = 0; k < o->n_in && wide; k++)
+        wide = !t->tensors.data[op_in(t, o, k)].needs_grad || tape_param_of(t, op_in(t, o, k)) >= 0;
+    return wide;
+}
+
 /* Whether the gradients of all parts of a split are fp32 with a single contribution: they are then
  * joined in fp32, in place if their kernels can write there, and rounded together. */
 static bool parts_are_wide(const struct reverse *r, const struct op *o)
@@ -388,7 +399,7 @@ static int call_rule(struct reverse *r, struct rule *u)
 {
     ckpt_tape *t = r->t;
     const struct op *o = u->op;
-    const bool wide = parts_are_wide(r, o);
+    const bool wide = parts_are_wide(r, o) || whole_is_wide(r, o);
     for (int k = 0; k < o->n_in; k++) {
         u->need[k] = t->tensors.data[u->in[k].id].needs_grad;
         u->want_bf16[k] = u->need[k] && is_bf16_gradient(r, u->in[k].id);

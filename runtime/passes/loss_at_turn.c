@@ -190,6 +190,15 @@ static bool is_live(const ckpt_tape *t, int32_t x, int32_t to)
     return false;
 }
 
+/* Whether operand x of an op is so small beside the op's result that keeping it costs nothing: the
+ * bias of logits that an op made. */
+static bool is_trifle(const ckpt_tape *t, const struct op *o, int32_t x)
+{
+    enum { PARTS = 256 };
+    return x <= 0 || desc_bytes(&t->tensors.data[x].desc) <=
+                         desc_bytes(&t->tensors.data[op_out(t, o, 0)].desc) / PARTS;
+}
+
 /* Whether op i, whose result is an operand of a moved op, can move, too. */
 static bool can_follow(const struct loss_move *u, int32_t i, int32_t to)
 {
@@ -200,7 +209,7 @@ static bool can_follow(const struct loss_move *u, int32_t i, int32_t to)
         !can_move(u, i, to - 1))
         return false;
     for (int k = 0; k < o->n_in; k++)
-        if (!is_live(t, op_in(t, o, k), to))
+        if (!is_live(t, op_in(t, o, k), to) && !is_trifle(t, o, op_in(t, o, k)))
             return false;
     return true;
 }

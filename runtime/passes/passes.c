@@ -76,8 +76,6 @@ const struct pass passes[] = {
      "the ops that write the operands of 8-bit copies are final"},
     {"pair", NULL, pass_pair, REWRITE_PAIRS, TAPE_CHAINS, 0, 0,
      "pairs are neighbours: no later pass moves or inserts an op"},
-    {"rows", NULL, pass_pad_rows, REWRITE_ROWS, TAPE_CHAINS, 0, 0,
-     "the ops that read and write a storage are final"},
     {0}};
 
 static bool applies(const struct pass *p, const struct compilation *c)

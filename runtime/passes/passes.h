@@ -101,9 +101,6 @@ int pass_extra(const struct compilation *c);
 /* Combines adjacent ops that read the same operands into one op with two results (pair.c). */
 int pass_pair(const struct compilation *c);
 
-/* Pads rows of logits and of their gradients to aligned addresses (pad_rows.c). */
-int pass_pad_rows(const struct compilation *c);
-
 /* ---- between files of this room -------------------------------------------------------------- */
 
 /* Refuses a loss that depends on a parameter only through ops without a gradient rule, and counts

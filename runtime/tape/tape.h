@@ -121,8 +121,7 @@ struct fetch {
     X(LOSSES)   /* losses at the start of the backward pass (passes/loss_at_turn.c) */             \
     X(FUSION)   /* chains of expressions (passes/fuse.c) */                                        \
     X(LARGEST)  /* a kernel also finds the largest magnitude (passes/extra.c) */                   \
-    X(PAIRS)    /* two expressions with the same operands (passes/pair.c) */                       \
-    X(ROWS)     /* rows of logits begin at aligned addresses (passes/pad_rows.c) */
+    X(PAIRS)    /* two expressions with the same operands (passes/pair.c) */
 #define X(name) REWRITE_##name,
 enum rewrite { TAPE_REWRITES(X) REWRITES };
 #undef X

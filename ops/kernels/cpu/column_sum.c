@@ -43,17 +43,16 @@ CKPT_CLONES static void add_rows_bf16(float *restrict sum, const uint16_t *restr
 static void sum_rows(float *sum, const struct ckpt_view *x, int64_t begin, int64_t end,
                      int64_t cols)
 {
-    const int64_t pitch = linear_pitch(&x->desc);
     memset(sum, 0, (size_t)cols * sizeof *sum);
     for (int64_t i = begin; i < end; i += BLOCK_ROWS) {
         int64_t rows = min_i64(BLOCK_ROWS, end - i);
         for (int64_t j = 0; j < cols; j += BLOCK_COLS) {
             float block[BLOCK_COLS] = {0};
-            int64_t n = min_i64(BLOCK_COLS, cols - j), at = i * pitch + j;
+            int64_t n = min_i64(BLOCK_COLS, cols - j), at = i * cols + j;
             if (x->desc.dtype == CKPT_BF16)
-                add_rows_bf16(block, (const uint16_t *)x->data + at, pitch, rows, n);
+                add_rows_bf16(block, (const uint16_t *)x->data + at, cols, rows, n);
             else
-                add_rows_f32(block, (const float *)x->data + at, pitch, rows, n);
+                add_rows_f32(block, (const float *)x->data + at, cols, rows, n);
             add_rows_f32(sum + j, block, n, 1, n);
         }
     }

@@ -4,16 +4,15 @@
 #include "kernels.h"
 #include "report.h"
 #include "rows.h"
-#include "shapes/linear.h"
 #include "vmath.h"
 
 /* Parameters common to all rows. */
 struct cross_entropy {
     const struct cross_entropy_attr *attr;
     const int32_t *label;
-    const float *weight; /* class weights, or NULL */
-    double weight_sum;   /* sum of the class weights */
-    int64_t rows, n;
+    const float *weight;   /* class weights, or NULL */
+    double weight_sum;     /* sum of the class weights */
+    int64_t rows, n, step; /* step: bytes per row */
     bool half;
 };
 
@@ -26,6 +25,7 @@ static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int firs
     c.weight = a->n_in > weight ? a->in[weight].data : NULL;
     c.n = x->shape[x->ndim - 1];
     c.rows = c.n ? desc_numel(x) / c.n : 0;
+    c.step = c.n * ckpt_dtype_size(x->dtype);
     c.half = view_half(&a->in[first]);
     for (int64_t j = 0; c.weight && j < c.n; j++)
         c.weight_sum += (double)c.weight[j];
@@ -34,20 +34,19 @@ static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int firs
     return c;
 }
 
-/* Row b of logits or of their gradient. */
-static char *row_at(const struct ckpt_view *x, int64_t b)
-{
-    return (char *)x->data + b * linear_pitch(&x->desc) * ckpt_dtype_size(x->desc.dtype);
-}
-
 static bool is_counted(const struct cross_entropy *c, int32_t label)
 {
     return label != c->attr->ignore_index;
 }
 
+static int64_t classes_of(const struct cross_entropy *c)
+{
+    return cross_entropy_classes(c->attr, c->n);
+}
+
 static bool fits(const struct cross_entropy *c, int32_t label)
 {
-    return label >= 0 && label < c->n;
+    return label >= 0 && label < classes_of(c);
 }
 
 /* The weight of a row. */
@@ -106,7 +105,7 @@ static double weighted_sum(const struct cross_entropy *c, const void *x)
     return sum;
 }
 
-/* The loss of a row; NaN where the label is outside [0, n). */
+/* The loss of a row; NaN where the label is no class. */
 static double row_loss(const struct cross_entropy *c, const void *x, int32_t label, float stats[2])
 {
     const double e = (double)c->attr->label_smoothing, z = (double)c->attr->z_loss;
@@ -157,9 +156,9 @@ int cpu_cross_entropy(const struct ckpt_kernel_args *a)
     float *out = a->out[0].data, *stats = a->out[1].data, *count = a->out[2].data;
 #pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
     for (int64_t b = 0; b < c.rows; b++) {
-        each[b] = row_loss(&c, row_at(&a->in[0], b), c.label[b], stats + 2 * b);
+        each[b] = row_loss(&c, (const char *)a->in[0].data + b * c.step, c.label[b], stats + 2 * b);
         if (is_counted(&c, c.label[b]) && !fits(&c, c.label[b]))
-            report_index(a, b, c.label[b], c.n);
+            report_index(a, b, c.label[b], classes_of(&c));
     }
     const double total = count_rows(&c);
     reduce_rows(&c, each, total, out);
@@ -229,15 +228,15 @@ CKPT_CLONES static void entropy_slope_leaf(const struct cross_entropy *c, const 
 }
 
 /* The gradient of row b; `reached`: the gradient of its loss. */
-static void row_slope(const struct cross_entropy *c, const struct ckpt_view *x,
-                      const struct ckpt_view *dx, int64_t b, float reached, const float stats[2])
+static void row_slope(const struct cross_entropy *c, const void *x, void *dx, int64_t b,
+                      float reached, const float stats[2])
 {
     const int32_t label = c->label[b];
     if (is_counted(c, label))
-        entropy_slope_leaf(c, row_at(x, b), row_at(dx, b), label,
+        entropy_slope_leaf(c, (const char *)x + b * c->step, (char *)dx + b * c->step, label,
                            slopes_of(c, label, reached, stats), stats);
     else
-        memset(row_at(dx, b), 0, (size_t)(c->n * ckpt_dtype_size(dx->desc.dtype)));
+        memset((char *)dx + b * c->step, 0, (size_t)c->step);
 }
 
 int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a)
@@ -248,8 +247,8 @@ int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a)
     const bool mean = c.attr->reduction == CKPT_REDUCE_MEAN && count[0] > 0;
 #pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
     for (int64_t b = 0; b < c.rows; b++)
-        row_slope(&c, &a->in[1], &a->out[0], b, mean ? dloss[0] / count[0] : dloss[each ? b : 0],
-                  stats + 2 * b);
+        row_slope(&c, a->in[1].data, a->out[0].data, b,
+                  mean ? dloss[0] / count[0] : dloss[each ? b : 0], stats + 2 * b);
     return CKPT_OK;
 }
 
@@ -264,10 +263,10 @@ int cpu_cross_entropy_both(const struct ckpt_kernel_args *a)
 #pragma omp parallel for schedule(static) if (c.rows * c.n > ROWS_CHUNK)
     for (int64_t b = 0; b < c.rows; b++) {
         float stats[2];
-        losses[b] = row_loss(&c, row_at(&a->in[1], b), c.label[b], stats);
+        losses[b] = row_loss(&c, (const char *)a->in[1].data + b * c.step, c.label[b], stats);
         if (is_counted(&c, c.label[b]) && !fits(&c, c.label[b]))
-            report_index(a, b, c.label[b], c.n);
-        row_slope(&c, &a->in[1], &a->out[1], b,
+            report_index(a, b, c.label[b], classes_of(&c));
+        row_slope(&c, a->in[1].data, a->out[1].data, b,
                   mean ? dloss[0] / (float)total : dloss[each ? b : 0], stats);
     }
     reduce_rows(&c, losses, total, a->out[0].data);

@@ -167,9 +167,8 @@ static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile,
     int64_t n_cols = min_i64(l->tile_cols, g->cols - col);
     float *a_scratch = slot, *b_scratch = slot + l->a_floats;
     bool direct = g->c_dtype == CKPT_F32, filled = g->bias || g->addend || g->accumulate;
-    const int64_t pitch = g->ldc ? g->ldc : g->cols;
-    float *c = direct ? (float *)g->c + row * pitch + col : b_scratch + l->b_floats;
-    int64_t ldc = direct ? pitch : n_cols;
+    float *c = direct ? (float *)g->c + row * g->cols + col : b_scratch + l->b_floats;
+    int64_t ldc = direct ? g->cols : n_cols;
     if (g->bias)
         fill_bias(g, col, n_rows, n_cols, c, ldc);
     if (g->addend)
@@ -183,7 +182,7 @@ static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile,
                    ldc);
     }
     for (int64_t i = 0; !direct && i < n_rows; i++)
-        cpu_store((uint16_t *)g->c + (row + i) * pitch + col, c + i * ldc, g->c_dtype, n_cols);
+        cpu_store((uint16_t *)g->c + (row + i) * g->cols + col, c + i * ldc, g->c_dtype, n_cols);
 }
 
 void gemm_run(const struct gemm *g, void *workspace)

@@ -14,7 +14,6 @@ static int run(struct gemm *g, const struct ckpt_kernel_args *a)
     g->a.data = a->in[0].data;
     g->b.data = a->in[1].data;
     g->c = a->out[0].data;
-    g->ldc = linear_ld(&a->out[0].desc);
     gemm_run(g, a->workspace);
     return CKPT_OK;
 }

@@ -4,20 +4,19 @@
 #include "kernels/cuda/column_sum.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
-#include "shapes/linear.h"
 
 template <typename T> static void sum_matrix(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_desc *d = &a->in[0].desc;
-    const int64_t rows = column_rows(d), cols = d->shape[d->ndim - 1], pitch = linear_pitch(d);
+    const int64_t rows = column_rows(d), cols = d->shape[d->ndim - 1];
     const T *x = static_cast<const T *>(a->in[0].data);
     float *out = static_cast<float *>(a->out[0].data);
     if (aligned16(x) && cols % wide<T>::n == 0)
         column_sums(out, matrix_source<T, wide<T>::n>{x}, rows, cols, a->accumulate, a->workspace,
-                    stream_of(a), pitch);
+                    stream_of(a));
     else
         column_sums(out, matrix_source<T, 1>{x}, rows, cols, a->accumulate, a->workspace,
-                    stream_of(a), pitch);
+                    stream_of(a));
 }
 
 int cuda_column_sum(const struct ckpt_kernel_args *a)
@@ -31,29 +30,25 @@ int cuda_column_sum(const struct ckpt_kernel_args *a)
 
 /* A thread writes one column; blocks cover strips of columns and of rows. */
 template <typename T>
-__global__ void spread_row_kernel(T *dst, const T *row, int64_t rows, int64_t cols, int64_t pitch)
+__global__ void spread_row_kernel(T *dst, const T *row, int64_t rows, int64_t cols)
 {
     const int64_t col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (col >= cols)
         return;
     const T value = row[col];
     for (int64_t r = blockIdx.y; r < rows; r += gridDim.y)
-        dst[r * pitch + col] = value;
+        dst[r * cols + col] = value;
 }
 
-template <typename T> static void spread_row(const struct gemm *g, cudaStream_t stream)
+int cuda_spread_row(void *dst, const void *row, int64_t rows, int64_t cols, enum ckpt_dtype dtype,
+                    void *stream)
 {
-    const dim3 grid((unsigned)((g->cols + 127) / 128), (unsigned)min_i64(g->rows, 1024));
-    spread_row_kernel<<<grid, 128, 0, stream>>>(static_cast<T *>(g->c),
-                                                static_cast<const T *>(g->bias), g->rows, g->cols,
-                                                g->ldc ? g->ldc : g->cols);
-}
-
-int cuda_spread_row(const struct gemm *g, void *stream)
-{
-    if (g->c_dtype == CKPT_BF16)
-        spread_row<bf16>(g, (cudaStream_t)stream);
+    dim3 grid((unsigned)((cols + 127) / 128), (unsigned)min_i64(rows, 1024));
+    if (dtype == CKPT_BF16)
+        spread_row_kernel<<<grid, 128, 0, (cudaStream_t)stream>>>((bf16 *)dst, (const bf16 *)row,
+                                                                 rows, cols);
     else
-        spread_row<float>(g, (cudaStream_t)stream);
+        spread_row_kernel<<<grid, 128, 0, (cudaStream_t)stream>>>((float *)dst, (const float *)row,
+                                                                 rows, cols);
     return launched();
 }

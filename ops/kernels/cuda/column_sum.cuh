@@ -112,20 +112,19 @@ static __device__ __forceinline__ void add_rows(float (&sum)[S::n], const S &src
  */
 template <typename S>
 static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
-    column_sum_kernel(float *dst, const S src, int64_t rows, int64_t cols, int64_t pitch,
-                      bool accumulate)
+    column_sum_kernel(float *dst, const S src, int64_t rows, int64_t cols, bool accumulate)
 {
     constexpr int N = S::n;
     __shared__ float part[COLUMN_DOWN][COLUMN_ACROSS * N];
     const int across = threadIdx.x % COLUMN_ACROSS, down = threadIdx.x / COLUMN_ACROSS;
     const int64_t first = (int64_t)blockIdx.x * (COLUMN_ACROSS * N), col = first + across * N;
-    const int64_t row = blockIdx.y * rows / gridDim.y + down, step = COLUMN_DOWN * pitch;
+    const int64_t row = blockIdx.y * rows / gridDim.y + down, step = COLUMN_DOWN * cols;
     const int64_t end = (blockIdx.y + 1) * rows / gridDim.y;
     float sum[N] = {};
     wait_for_previous_kernel();
     launch_dependents();
     if (col < cols)
-        add_rows(sum, src, row * pitch + col, step,
+        add_rows(sum, src, row * cols + col, step,
                  (int)((end - row + COLUMN_DOWN - 1) / COLUMN_DOWN));
     src.end();
 #pragma unroll
@@ -156,21 +155,19 @@ static void add_partial(float *out, const float *partial, int64_t chunks, int64_
 {
     launch_dependent(stream, column_grid(cols, COLUMN_ACROSS * N, 1), COLUMN_ACROSS * COLUMN_DOWN,
                      column_sum_kernel<matrix_source<float, N>>, out,
-                     matrix_source<float, N>{partial}, chunks, cols, cols, accumulate);
+                     matrix_source<float, N>{partial}, chunks, cols, accumulate);
 }
 
-/* out [cols] = or += the sums over all rows, which are `pitch` elements apart, or dense without it;
- * scratch has cuda_column_sum_workspace bytes. */
+/* out [cols] = or += the sums over all rows; scratch has cuda_column_sum_workspace bytes. */
 template <typename S>
 static void column_sums(float *out, const S &src, int64_t rows, int64_t cols, bool accumulate,
-                        void *scratch, cudaStream_t stream, int64_t pitch = 0)
+                        void *scratch, cudaStream_t stream)
 {
     const int64_t chunks = cuda_column_sum_chunks(rows, cols);
     float *partial = static_cast<float *>(scratch);
     column_sum_kernel<<<column_grid(cols, COLUMN_ACROSS * S::n, chunks),
-                        COLUMN_ACROSS * COLUMN_DOWN, 0, stream>>>(chunks == 1 ? out : partial, src,
-                                                                  rows, cols, pitch ? pitch : cols,
-                                                                  chunks == 1 && accumulate);
+                        COLUMN_ACROSS * COLUMN_DOWN, 0, stream>>>(
+        chunks == 1 ? out : partial, src, rows, cols, chunks == 1 && accumulate);
     if (chunks == 1)
         return;
     if (cols % 4 == 0 && aligned16(out)) /* the scratch is aligned, too */

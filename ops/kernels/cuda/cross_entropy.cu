@@ -11,11 +11,8 @@
  */
 #include "kernels/cuda/cross_entropy.cuh"
 #include "kernels/cuda/workspace.h"
-#include "shapes/linear.h"
 
-/* x and the label are operands `first` and `first` + 1; dx is output `dx`, or absent below 0. */
-static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int first, int weight,
-                                      int dx)
+static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int first, int weight)
 {
     const struct cross_entropy_attr *attr = static_cast<const struct cross_entropy_attr *>(a->attr);
     const struct ckpt_desc *x = &a->in[first].desc;
@@ -24,13 +21,18 @@ static struct cross_entropy open_call(const struct ckpt_kernel_args *a, int firs
     c.weight = a->n_in > weight ? static_cast<const float *>(a->in[weight].data) : NULL;
     c.n = x->shape[x->ndim - 1];
     c.rows = c.n ? desc_numel(x) / c.n : 0;
-    c.pitch[0] = linear_pitch(x);
-    c.pitch[1] = dx < 0 ? 0 : linear_pitch(&a->out[dx].desc);
     c.ignore = attr->ignore_index;
     c.reduction = attr->reduction;
     c.smoothing = attr->label_smoothing;
     c.z = attr->z_loss;
     return c;
+}
+
+static struct index_reporter class_reporter(const struct ckpt_kernel_args *a,
+                                            const struct cross_entropy &c)
+{
+    return index_reporter_of(
+        a, cross_entropy_classes(static_cast<const struct cross_entropy_attr *>(a->attr), c.n));
 }
 
 /* Blocks of the grid; each loops over several rows if there are more. */
@@ -48,14 +50,14 @@ static __global__ void __launch_bounds__(THREADS)
     constexpr int N = wide<T>::n;
     struct row_block team;
     for (int64_t b = blockIdx.x; b < c.rows; b += gridDim.x) {
-        const T *row = x + b * c.pitch[0];
+        const T *row = x + b * c.n;
         const int64_t skip = before_vectors(row, c.n);
         const int32_t at = c.label[b];
         struct row_sums r = {};
         if (at != c.ignore) {
             if (threadIdx.x == 0 && at >= 0 && at < c.n)
                 r.at = to_float(row[at]);
-            auto load = [&](float(&v)[N], int64_t j) { load_floats(v, row + skip + j * N); };
+            auto load = [&](float (&v)[N], int64_t j) { load_floats(v, row + skip + j * N); };
             r.sum = softmax_row(team, row, c.n, skip, load, &r.largest);
             if (c.smoothing > 0.f)
                 weighted_sums(team, c, row, &r.smooth, &r.all);
@@ -126,8 +128,8 @@ static __global__ void __launch_bounds__(THREADS)
 {
     constexpr int N = wide<T>::n;
     for (int64_t b = blockIdx.x; b < c.rows; b += gridDim.x) {
-        const T *row = x + b * c.pitch[0];
-        T *to = dx + b * c.pitch[1];
+        const T *row = x + b * c.n;
+        T *to = dx + b * c.n;
         const int32_t at = c.label[b];
         const bool counts = at != c.ignore;
         const float slope = slope_of(c, dloss, count, b);
@@ -157,8 +159,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 int cuda_cross_entropy(const struct ckpt_kernel_args *a)
 {
-    const struct cross_entropy c = open_call(a, 0, 2, -1);
-    const struct index_reporter reporter = index_reporter_of(a, c.n);
+    const struct cross_entropy c = open_call(a, 0, 2);
+    const struct index_reporter reporter = class_reporter(a, c);
     double *each = static_cast<double *>(a->workspace);
     float2 *stats = static_cast<float2 *>(a->out[1].data);
     float *out = static_cast<float *>(a->out[0].data);
@@ -191,7 +193,7 @@ static void launch_slope(const struct ckpt_kernel_args *a, const struct cross_en
 
 int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a)
 {
-    const struct cross_entropy c = open_call(a, 1, 5, 0);
+    const struct cross_entropy c = open_call(a, 1, 5);
     if (a->in[1].desc.dtype == CKPT_BF16)
         launch_slope<bf16>(a, c);
     else
@@ -227,18 +229,19 @@ template <typename T>
 static void launch_both(const struct ckpt_kernel_args *a, const struct cross_entropy &c,
                         double *each, float2 *stats, float *count)
 {
-    const struct index_reporter reporter = index_reporter_of(a, c.n);
+    const struct index_reporter reporter = class_reporter(a, c);
     auto kernel = c.smoothing > 0.f ? cross_entropy_both<T, true> : cross_entropy_both<T, false>;
     auto slope = c.smoothing > 0.f ? cross_entropy_slope<T, true> : cross_entropy_slope<T, false>;
     const int64_t bytes = c.n / wide<T>::n * 16;
     const int threads = row_threads(c.n);
     const struct both_operands<T> o = {
-        each, c.reduction == CKPT_REDUCE_NONE ? static_cast<float *>(a->out[0].data) : NULL,
-            static_cast<T *>(a->out[1].data), static_cast<const T *>(a->in[1].data),
-            static_cast<const float *>(a->in[0].data), count
-    };
-    const bool vectors_fit =
-        (((uintptr_t)o.x ^ (uintptr_t)o.dx) & 15) == 0 && c.pitch[0] == c.pitch[1];
+        each,
+        c.reduction == CKPT_REDUCE_NONE ? static_cast<float *>(a->out[0].data) : NULL,
+        static_cast<T *>(a->out[1].data),
+        static_cast<const T *>(a->in[1].data),
+        static_cast<const float *>(a->in[0].data),
+        count};
+    const bool vectors_fit = (((uintptr_t)o.x ^ (uintptr_t)o.dx) & 15) == 0;
     if (vectors_fit && cross_entropy_cluster(o, c, reporter, stream_of(a)))
         return;
     const int blocks = vectors_fit ? blocks_for(kernel, threads, bytes) : 0;
@@ -255,7 +258,7 @@ static void launch_both(const struct ckpt_kernel_args *a, const struct cross_ent
 /* The workspace holds a loss for each row, the statistics for the gradient, and the counts. */
 int cuda_cross_entropy_both(const struct ckpt_kernel_args *a)
 {
-    const struct cross_entropy c = open_call(a, 1, 3, 1);
+    const struct cross_entropy c = open_call(a, 1, 3);
     double *each = static_cast<double *>(a->workspace);
     float2 *stats = reinterpret_cast<float2 *>(each + c.rows);
     float *count = reinterpret_cast<float *>(stats + c.rows);

@@ -21,7 +21,6 @@ struct cross_entropy {
     const int32_t *label;
     const float *weight; /* of the classes, or NULL */
     int64_t rows, n;
-    int64_t pitch[2]; /* elements from row to row of x, of dx */
     int32_t ignore;
     int reduction;
     float smoothing, z;
@@ -256,8 +255,9 @@ static __device__ struct slopes slopes_of(const struct cross_entropy &c, int32_t
 }
 
 template <typename T, bool SMOOTH>
-static __device__ __forceinline__ float
-slope_at(const struct cross_entropy &c, const struct slopes &s, float x, int64_t j, int32_t at)
+static __device__ __forceinline__ float slope_at(const struct cross_entropy &c,
+                                                 const struct slopes &s, float x, int64_t j,
+                                                 int32_t at)
 {
     const float rest = SMOOTH ? s.rest * class_weight(c, j) : 0.f;
     return s.scale * power_of_e<T>(x - s.largest) - s.slope * ((j == at ? s.at : 0.f) + rest);
@@ -290,7 +290,8 @@ static __device__ __forceinline__ void stream_floats(float *dst, const float (&v
 static __device__ __forceinline__ void stream_floats(bf16 *dst, const float (&v)[8])
 {
     __stcs(reinterpret_cast<uint4 *>(dst),
-           make_uint4(pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7])));
+           make_uint4(pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]),
+                      pack2(v[6], v[7])));
 }
 
 /* ---- loss and gradient together -------------------------------------------------------------- */
@@ -325,7 +326,7 @@ static inline int row_threads(int64_t n)
     return n <= 256 ? 32 : n <= 4096 ? 128 : n <= 65536 ? THREADS / 2 : THREADS;
 }
 
-/* Rows of x and dx begin at the same place within 16 bytes, and may be the same tensor. */
+/* x and dx begin at the same place within 16 bytes, and may be the same tensor. */
 template <typename T> struct both_operands {
     double *each;
     float *out; /* NULL: only the sum over all rows is requested */
@@ -343,20 +344,20 @@ static __device__ __forceinline__ void both_rows(TEAM team, const struct both_op
 {
     constexpr int N = wide<T>::n;
     const int threads = team.threads();
-    struct staged_row<T> row(o.x + team.number() * c.pitch[0], c.n, stage);
+    struct staged_row<T> row(o.x + team.number() * c.n, c.n, stage);
     for (int64_t i = team.thread(); i < row.vectors; i += threads)
         row.fill(team, i);
     for (int64_t b = team.number(); b < c.rows; b += team.count()) {
         const int32_t at = c.label[b];
         const bool counts = at != c.ignore, more = b + team.count() < c.rows;
         const float slope = slope_of(c, o.dloss, o.count, b), all = o.count[1];
-        T *to = o.dx + b * c.pitch[1];
+        T *to = o.dx + b * c.n;
         struct row_sums r = {};
         copies_wait();
         if (counts) {
             if (team.thread() == 0 && at >= 0 && at < c.n)
                 r.at = to_float(row.at[at]);
-            auto load = [&](float(&v)[N], int64_t j) { row.read(team, v, j); };
+            auto load = [&](float (&v)[N], int64_t j) { row.read(team, v, j); };
             r.sum = softmax_row(team, row.at, c.n, row.skip, load, &r.largest);
             if (c.smoothing > 0.f)
                 weighted_sums(team, c, row.at, &r.smooth, &r.all);
@@ -368,8 +369,7 @@ static __device__ __forceinline__ void both_rows(TEAM team, const struct both_op
         };
         for (int64_t j = team.thread(); j < row.skip; j += threads)
             one(j);
-        const struct staged_row<T> next(more ? row.at + team.count() * c.pitch[0] : row.at, c.n,
-                                        stage);
+        const struct staged_row<T> next(more ? row.at + team.count() * c.n : row.at, c.n, stage);
         const int64_t come = more ? next.vectors : 0;
         int64_t i = team.thread();
 #pragma unroll 2

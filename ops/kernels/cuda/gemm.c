@@ -45,8 +45,6 @@ static uint64_t key_of(const struct gemm *g, const struct gemm_batch *batch, int
         h = hash_mix(h, parts[i]);
     if (g->short_sums)
         h = hash_mix(h, 's');
-    if (!batch && (g->a.ld || g->b.ld || g->ldc))
-        h = hash_mix(hash_mix(hash_mix(h, g->a.ld), g->b.ld), g->ldc);
     if (batch) {
         h = hash_mix(h, batch->count);
         for (int i = 0; i < 3; i++)
@@ -55,20 +53,18 @@ static uint64_t key_of(const struct gemm *g, const struct gemm_batch *batch, int
     return g->addend ? hash_mix(h, gemm_alignment(g->addend)) : h;
 }
 
-/* Describes a row-major matrix, which is column-major and transposed for cuBLASLt.  ld: 0 if it is
- * dense. */
+/* Describes a dense row-major matrix, which is column-major and transposed for cuBLASLt. */
 static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, enum ckpt_dtype dtype,
-                                      int64_t rows, int64_t cols, int64_t ld)
+                                      int64_t rows, int64_t cols)
 {
-    return cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)cols, (uint64_t)rows,
-                                    ld ? ld : cols);
+    return cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)cols, (uint64_t)rows, cols);
 }
 
 static cublasStatus_t describe_operand(cublasLtMatrixLayout_t layout, const struct gemm_operand *m,
                                        int64_t rows, int64_t cols)
 {
-    return m->transposed ? describe_matrix(layout, m->dtype, cols, rows, m->ld)
-                         : describe_matrix(layout, m->dtype, rows, cols, m->ld);
+    return m->transposed ? describe_matrix(layout, m->dtype, cols, rows)
+                         : describe_matrix(layout, m->dtype, rows, cols);
 }
 
 static cublasStatus_t set_layout(cublasLtMatrixLayout_t layout,
@@ -152,7 +148,7 @@ static cublasStatus_t describe(struct product *p, const struct gemm *g,
         s = s ? s : set_short_sums(p);
     s = s ? s : describe_operand(&p->a, &g->b, g->inner, g->cols);
     s = s ? s : describe_operand(&p->b, &g->a, g->rows, g->inner);
-    s = s ? s : describe_matrix(&p->c, g->c_dtype, g->rows, g->cols, g->ldc);
+    s = s ? s : describe_matrix(&p->c, g->c_dtype, g->rows, g->cols);
     return s || !batch ? s : spread_matrices(p, batch);
 }
 
@@ -227,7 +223,7 @@ int cuda_gemm_batch(const struct ckpt_kernel_args *a, const struct gemm *g,
         return CKPT_EDEVICE;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
     if (p->spread_bias) {
-        if (cuda_spread_row(g, a->stream))
+        if (cuda_spread_row(g->c, g->bias, g->rows, g->cols, g->c_dtype, a->stream))
             return fail(libs, g, "the bias cannot be copied");
     } else if (g->bias) {
         s = set_bias(p, g->bias);

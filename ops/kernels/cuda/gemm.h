@@ -58,9 +58,10 @@ cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const str
 bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
                  const struct ckpt_kernel_args *a, bool own_takes);
 
-/* Copies the bias of g to all rows of its c.  Defined in column_sum.cu.  Returns 0 or
+/* dst [rows, cols] = row [cols], all of one dtype.  Defined in column_sum.cu.  Returns 0 or
  * CKPT_EDEVICE. */
-int cuda_spread_row(const struct gemm *g, void *stream);
+int cuda_spread_row(void *dst, const void *row, int64_t rows, int64_t cols, enum ckpt_dtype dtype,
+                    void *stream);
 
 #ifdef __cplusplus
 }

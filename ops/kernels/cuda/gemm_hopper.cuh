@@ -390,13 +390,13 @@ template <typename S> struct gemm_sizes gemm_sizes_of(int64_t rows, int64_t inne
                       gemm_parts(cols, S::STRIP)};
 }
 
-/* Describes a matrix of bf16, or of bytes, in boxes of box_rows x box_cols, swizzled with the width
- * of a box.  ld: the pitch of its rows; 0: dense. */
+/* Describes a dense matrix of bf16, or of bytes, in boxes of box_rows x box_cols, swizzled with the
+ * width of a box. */
 static inline bool gemm_matrix_map(CUtensorMap *map, const void *data, int64_t rows, int64_t cols,
-                                   int box_rows, int box_cols, bool bytes = false, int64_t ld = 0)
+                                   int box_rows, int box_cols, bool bytes = false)
 {
     const struct hopper_tensor x = {
-        (void *)data, 2, {cols, rows}, {1, ld ? ld : cols}, bytes ? HOPPER_BYTE : HOPPER_BF16};
+        (void *)data, 2, {cols, rows}, {1, cols}, bytes ? HOPPER_BYTE : HOPPER_BF16};
     const int box[2] = {box_cols, box_rows};
     return cuda_hopper_map(map, &x, box, (bytes ? 1 : 2) * box_cols);
 }
@@ -416,9 +416,9 @@ bool gemm_operand_maps(struct gemm_operands *maps, const struct gemm_sizes &g, c
 
 /* The map of a result or of an operand of the epilogue; true if it is absent. */
 template <int COLS>
-bool gemm_result_map(CUtensorMap *map, const void *data, const struct gemm_sizes &g, int64_t ld = 0)
+bool gemm_result_map(CUtensorMap *map, const void *data, const struct gemm_sizes &g)
 {
-    return !data || gemm_matrix_map(map, data, g.rows, g.cols, GEMM_WARP_ROWS, COLS, false, ld);
+    return !data || gemm_matrix_map(map, data, g.rows, g.cols, GEMM_WARP_ROWS, COLS);
 }
 
 template <typename A>
@@ -432,8 +432,7 @@ int gemm_launch(void (*kernel)(A), const A &a, size_t shared, cudaStream_t strea
     return launched();
 }
 
-/* Can the current device compute these products, with results in tiles of `strip` columns?  cols:
- * with the padding of a result's rows. */
+/* Can the current device compute these products, with results in tiles of `strip` columns? */
 static inline bool gemm_takes(int64_t rows, int64_t inner, int64_t cols, int strip)
 {
     const int64_t limit = INT32_MAX / 2;

@@ -224,7 +224,7 @@ template <typename S> int launch_plain(const struct gemm *g, cudaStream_t stream
     a.scale[1] = g->b.scale;
     if (!gemm_operand_maps<S>(&a.operands, a.sizes, g->a.data, g->b.data, NULL) ||
         !gemm_result_map<BOX>(&a.addend, g->addend, a.sizes) ||
-        !gemm_result_map<BOX>(&a.c, g->c, a.sizes, g->ldc))
+        !gemm_result_map<BOX>(&a.c, g->c, a.sizes))
         return CKPT_EDEVICE;
     return gemm_launch(g->addend ? gemm_plain_kernel<S, true> : gemm_plain_kernel<S, false>, a,
                        sizeof(plain_shared<S>), stream);
@@ -250,21 +250,14 @@ bool is_fp8(const struct gemm *g)
            g->b.transposed && g->a.scale && g->b.scale && g->short_sums && g->inner % 16 == 0;
 }
 
-/* Padded rows of c may have any number of columns, of which a bias is read in pairs. */
-bool takes_rows(const struct gemm *g)
-{
-    return !g->ldc || (is_bf16(g) && g->b.transposed && !g->addend && (!g->bias || !(g->cols % 2)));
-}
-
 } // namespace
 
 bool cuda_gemm_plain_takes(const struct gemm *g)
 {
     return (is_bf16(g) || is_fp8(g)) && is_dense(&g->a) && !g->a.transposed && is_dense(&g->b) &&
-           takes_rows(g) && g->c_dtype == CKPT_BF16 && !g->accumulate &&
-           (uintptr_t)g->c % 16 == 0 && (uintptr_t)g->addend % 16 == 0 &&
-           (uintptr_t)g->bias % 4 == 0 &&
-           gemm_takes(g->rows, g->inner, g->ldc ? g->ldc : g->cols, CUDA_EPILOGUE_COLS);
+           g->c_dtype == CKPT_BF16 && !g->accumulate && (uintptr_t)g->c % 16 == 0 &&
+           (uintptr_t)g->addend % 16 == 0 && (uintptr_t)g->bias % 4 == 0 &&
+           gemm_takes(g->rows, g->inner, g->cols, CUDA_EPILOGUE_COLS);
 }
 
 /* Measured on an H100 for 512 to 65,536 rows, 256 to 4,096 columns and sums of 256 to 12,288.

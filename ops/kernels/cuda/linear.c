@@ -16,7 +16,6 @@ static int run(struct gemm *g, const struct ckpt_kernel_args *a)
     g->a.data = a->in[0].data;
     g->b.data = a->in[1].data;
     g->c = a->out[0].data;
-    g->ldc = linear_ld(&a->out[0].desc);
     return cuda_gemm(a, g);
 }
 
