@@ -171,7 +171,15 @@ static void sentences(void **state)
          "padded by -9223372036854775808"},
         {"shape", "repeats", "[1, 2, 1, 3]", "[1, 2, 1, -3]", "repeated -3 times"},
         {"shape", "repeats", "2", "9223372036854775807", "repeated 9223372036854775807 times"},
-        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw->nw>c\"", "is no permutation"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw->nw>c\"", "'>' in the equation of einsum"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw->nw-c\"", "goes on at '-c'"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw->nw,c\"", "goes on at ',c'"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw-nwhc\"", "goes on at '-nwhc'"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw->nwhz\"", "cannot have axis 'z'"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw->nwhh\"", "cannot have axis 'h'"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nch->nhc\"", "names other axes"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nchw,n->nwhc\"", "names other axes"},
+        {"shape", "equation", "\"nchw->nwhc\"", "\"nccw->ncw\"", "axes 'c' of einsum have sizes"},
     };
     char from[300], sentence[SENTENCE];
 
