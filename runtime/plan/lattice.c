@@ -34,9 +34,9 @@
 
 /* Device grid budgets are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  Host grid budgets are 8G, 12G,
  * 16G, 24G, ... and NVMe grid budgets 8G, 16G, ...  Searches with closer budgets give results in
- * any order.  In a program of more than HUGE ops, whose searches take half a second each, host grid
- * budgets are 8G, 16G, 32G, ... */
-enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0, HUGE = 10000 };
+ * any order.  In a program of more than MANY_OPS ops, whose searches take half a second each, host
+ * grid budgets are 8G, 16G, 32G, ... */
+enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0, MANY_OPS = 10000 };
 
 /* A plan may take this part less of the tiers than its unplaced plan. */
 #define SPARE 8
@@ -197,7 +197,7 @@ static int search_column(struct lattice *l, struct grid_point at, double floor, 
 /* The host budget of the column below these bytes. */
 static int64_t host_below(const struct lattice *l, enum kind kind, int64_t bytes, int32_t k)
 {
-    int bits = l->frontier->p->g->n_ops > HUGE ? 0 : HOST_BITS;
+    int bits = l->frontier->p->g->n_ops > MANY_OPS ? 0 : HOST_BITS;
     int64_t base = l->base[TIER_HOST], host = grid_budget_below(bytes, base, bits, k);
     return kind == BOTH_TIERS ? max_i64(base, host - plan_staging(host)) : host;
 }
@@ -240,7 +240,7 @@ static int search_columns(struct lattice *l, struct grid_point at, int64_t devic
 
 /* The columns of a staircase.  No point counts that is faster than the unplaced plan of the grid
  * budget's first grid point, which is made once a column may fit; nor, in a program of more than
- * HUGE ops, one that is clearly faster than the first unplaced plan of the leader. */
+ * MANY_OPS ops, one that is clearly faster than the first unplaced plan of the leader. */
 static int search_stairs(struct lattice *l, enum kind kind, int64_t device, struct wanted *w)
 {
     const int64_t base = l->base[TIER_HOST], host = w->b->host + w->b->host / SPARE;
@@ -250,7 +250,7 @@ static int search_stairs(struct lattice *l, enum kind kind, int64_t device, stru
                              .nvme = kind == HOST_ALONE ? l->base[TIER_NVME] : NO_END};
     struct grid_point at = own, *c;
     double floor = 0, first = 0;
-    bool made = false, huge = l->frontier->p->g->n_ops > HUGE;
+    bool made = false, huge = l->frontier->p->g->n_ops > MANY_OPS;
     int rc = 0;
     at.device = leader_of(l, device);
     for (int32_t k = 0; !rc; k++) {
