@@ -56,8 +56,8 @@ static bool has_whole_columns(const struct param *w)
     const struct ckpt_desc *view = file_view(w);
     const int last = view->ndim - 1;
 
-    return !w->reordered || view->ndim == 2 ||
-           (w->file_axes[last] == last && view->shape[last] == w->desc.shape[1]);
+    return !w->reordered || (view->shape[last] == w->desc.shape[1] &&
+                             (view->ndim == 2 || w->file_axes[last] == last));
 }
 
 /* Gives B the order of rows that files have of the weight. */
@@ -117,8 +117,7 @@ static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
             return "a weight of that name has an adapter already";
         if (matches(w, s->pattern) && !has_whole_columns(w))
             return "files have the columns of such a weight in another order, and an adapter has "
-                   "no "
-                   "other";
+                   "no other";
         found += matches(w, s->pattern);
     }
     return found ? NULL : "no parameter of two axes has such a name";
