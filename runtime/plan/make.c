@@ -116,6 +116,7 @@ int plan_copy(const struct plan *from, struct plan **out)
     p->steps = copy_of(p->steps, p->n_steps, sizeof(*p->steps));
     p->residences = copy_of(p->residences, p->n_residences, sizeof(*p->residences));
     p->copies = copy_of(p->copies, p->n_copies, sizeof(*p->copies));
+    p->algorithms = (struct algorithms){0};
     if (!p->steps || !p->residences || !p->copies) {
         plan_free(p);
         return CKPT_ENOMEM;

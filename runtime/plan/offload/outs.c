@@ -183,11 +183,12 @@ static int order_queue(const struct transfer *x, const struct ranking *outs, str
 /* Exchanges the orders of all queues with others. */
 static void swap_orders(struct transfer *x, int32_t *other[TIER_COUNT])
 {
-    for (int tier = 0; tier < TIER_COUNT; tier++) {
-        int32_t *items = x->outs[tier].items;
-        x->outs[tier].items = other[tier];
-        other[tier] = items;
-    }
+    for (int tier = 0; tier < TIER_COUNT; tier++)
+        for (int32_t i = 0; i < x->outs[tier].n; i++) {
+            int32_t item = x->outs[tier].items[i];
+            x->outs[tier].items[i] = other[tier][i];
+            other[tier][i] = item;
+        }
 }
 
 int transfer_order_outs(struct transfer *x, int64_t device)
@@ -199,7 +200,7 @@ int transfer_order_outs(struct transfer *x, int64_t device)
     if (x->g->n_micro > 1 || x->serial)
         return 0;
     for (int tier = 0; tier < TIER_COUNT && !rc; tier++) {
-        POOL_ARRAY(&x->memory, other[tier], x->n);
+        POOL_ARRAY(&m, other[tier], x->outs[tier].n);
         rc = other[tier] ? order_queue(x, &x->outs[tier], &m, other[tier]) : CKPT_ENOMEM;
     }
     if (!rc) {
