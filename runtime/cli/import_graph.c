@@ -96,7 +96,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return loss;
 }
 
-/* The samples of a step: the first axis of the inputs, if all that have one agree. */
+/* The samples of a step: the first axis of the inputs, if all agree; no axis counts as 1. */
 static void set_batch(struct step *s)
 {
     s->batch = 0;

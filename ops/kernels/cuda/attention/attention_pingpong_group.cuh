@@ -94,9 +94,9 @@ template <typename S> struct pingpong_group {
 
     /* Rows after the last key belong to another sequence or to none.  Their probabilities are 0,
      * but their values might be anything, also NaN, so they are cleared; those past the last row
-     * of the operand came as zeros.  A tile of values
-     * may reach into the next tile's keys, so the last tile is not the only one with such rows.
-     * Every warp clears them before its own products, so that no warp waits for another. */
+     * of the operand came as zeros.  A tile of values may reach into the next tile's keys, so the
+     * last tile is not the only one with such rows.  Every warp clears them before its own
+     * products, so that no warp waits for another. */
     __device__ __forceinline__ void clear_values(int n_keys, int t) const
     {
         if (n_keys == (int)a.n_keys || t * S::KEYS + S::VALUES <= n_keys)
