@@ -32,18 +32,27 @@ const char *adapter_config(const struct adapter_options *o, const char *save, ch
 /* ---- those of a file ------------------------------------------------------------------------- */
 
 /* PEFT reads one adapter in a directory: its settings must not become those of another file. */
-static int check_directory(const struct adapter_options *o, const char *save)
+static int check_directory(const struct adapter_options *o, const char *option, const char *file,
+                           const char *save)
 {
     char path[4096 + 32];
 
-    if (!adapter_config(o, save, path))
+    if (!adapter_config(o, file, path))
         return 0;
     strcpy(path + strlen(path) - strlen(LORA_PEFT_CONFIG), LORA_PEFT_FILE);
-    return strcmp(path, save) && !access(path, F_OK)
-               ? say_fail(
-                     "--lora-format peft: %s is another adapter, and adapter_config.json beside "
-                     "it would become that of --save %s: save to another directory",
-                     path, save)
+    return strcmp(path, file) && (!save || strcmp(path, save)) && !access(path, F_OK)
+               ? say_fail("%s is another adapter, and adapter_config.json beside it would become "
+                          "that of %s %s: save to another directory",
+                          path, option, file)
+               : 0;
+}
+
+/* The moving average of adapters is an adapter, too. */
+static int check_directories(const struct adapter_options *o, const struct training_options *t)
+{
+    return check_directory(o, "--save", t->save, NULL) ||
+                   check_directory(o, "--save-ema", t->save_ema, t->save)
+               ? -1
                : 0;
 }
 
@@ -116,10 +125,12 @@ int adapter_options_read(struct adapter_options *o, const struct adapter_names *
                         l->path);
     if (rc > 0)
         l->n = 0;
-    if (check_rank(o) || set_alphas(o) || check_directory(o, t->save))
+    if (check_rank(o) || set_alphas(o))
         return -1;
     if (l->n && !o->rank)
         o->rank = l->rank;
+    if (o->rank && check_directories(o, t))
+        return -1;
     if (l->n && l->is_state && !o->targets && *l->targets)
         o->targets = l->targets;
     return 0;

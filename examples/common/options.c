@@ -192,7 +192,8 @@ static const char *const tunes[] = {
     "features",     "tensors",      "lpips",      "size",      "data",       "tokenizer",
     "latents",      "videos",       "prompts",    "csv",       "text-drop",  "buckets",
     "images",       "text-encoder", "loss-chunk", "shared",    "lr-factors", "decay-factors"};
-static const char *const is_free[] = {"batch",         "dump",
+static const char *const is_free[] = {"adapter",       "batch",
+                                      "dump",
                                       "frames-2d",     "guidance",
                                       "help",          "keep",
                                       "keep-every",    "load",

@@ -289,17 +289,20 @@ static int check_masks(struct lm_options *o)
 int lm_options_adapters(struct lm_options *o)
 {
     struct adapter_options *a = &o->adapters;
+    const char *from = o->train.state.from;
 
-    if (o->adapter && !o->train.load && !o->train.state.from)
+    if (o->adapter && from && strcmp(from, RESUME_AUTO))
+        return say_fail("--resume and --adapter exclude each other: a state contains the adapters");
+    if (o->adapter && !o->train.load && !from)
         return say_fail("--adapter %s is for the weights that it was trained on: give --load FILE",
                         o->adapter);
     if (adapter_options_read(a, lm_traits(&o->config)->adapters, &o->train, o->adapter) ||
         adapter_options_check(a, "model"))
         return -1;
     if (o->adapter && !a->file.n)
-        return say_fail("--adapter %s: %s", o->adapter,
-                        access(o->adapter, F_OK) ? "no such file or directory"
-                                                 : "there are no LoRA adapters in it");
+        return say_fail("--adapter: %s: %s", a->file.path,
+                        access(a->file.path, F_OK) ? "no such file or directory"
+                                                   : "there are no LoRA adapters in it");
     if (a->rank && !a->file.n && a->alpha < 0)
         a->alpha = (double)a->rank;
     if (a->rank && !a->targets && !a->file.n)

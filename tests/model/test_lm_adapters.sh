@@ -112,6 +112,24 @@ grep -q lora_ "$work/whole/model.safetensors" && fail "adapters in a merged mode
 # shellcheck disable=SC2086
 runs "14 layers, rank 3, alpha 3" "$train" $device --model $base --load $base --adapter "$saved" $data \
     --steps 1 --save "$work/again/adapter_model.safetensors"
+# A run that began from adapters continues from its state alone.
+# shellcheck disable=SC2086
+{
+    begun="$device --model $base $data --batch 2"
+    runs memory "$train" $begun --load $base --adapter "$work/free" --steps 2 --save-state "$work/begun"
+    runs "resumed: .*after 2 steps" "$train" $begun --resume "$work/begun" --steps 3
+    refuses 2 "--resume and --adapter exclude each other" "$train" $begun --resume "$work/begun" --adapter "$work/free"
+    # PEFT's settings are those of the one adapter of a directory; other weights beside them have none.
+    mkdir "$work/other"
+    refuses 2 "free/adapter_model.safetensors is another adapter, .* that of --save-ema" "$train" $new --steps 1 \
+        --ema-decay 0.9 --save "$work/other/adapter_model.safetensors" --save-ema "$work/free/average"
+    refuses 2 "is another adapter, .* that of --save " "$train" $new --steps 1 --save "$work/free/second"
+    for i in 1 2; do
+        runs "moving average" "$train" $new --steps 1 --ema-decay 0.9 --save "$work/other/adapter_model.safetensors" \
+            --save-ema "$work/other/average"
+    done
+    runs "weights: .*whole.safetensors" "$train" $begun --load $base --steps 1 --save "$work/free/whole.safetensors"
+}
 # Text with adapters is that of the merged weights.
 for i in "--load $base --adapter $work/free" "--load $work/whole"; do
     # shellcheck disable=SC2086
