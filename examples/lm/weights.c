@@ -10,6 +10,7 @@
 #include "../common/json_make.h"
 #include "../common/lock.h"
 #include "../common/names.h"
+#include "../common/patterns.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
@@ -152,20 +153,12 @@ struct part {
     int64_t bytes;
 };
 
-static struct ckpt_param_info info_at(const ckpt *c, int i)
-{
-    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
-
-    ckpt_param_info(c, ckpt_param_at(c, i), &info);
-    return info;
-}
-
 /* The parameters that are saved: adapters, which are the last, are merged into them. */
 static int count_saved(const ckpt *c)
 {
     int n = ckpt_param_count(c);
 
-    while (n && ckpt_lora_only(NULL, info_at(c, n - 1).name))
+    while (n && ckpt_lora_only(NULL, param_info_at(c, n - 1).name))
         n--;
     return n;
 }
@@ -177,7 +170,7 @@ static struct part next_part(ckpt *c, int first, int64_t most)
     struct part p = {c, first, 0, 0};
 
     for (int i = first; i < all; i++) {
-        int64_t bytes = info_at(c, i).numel * 4;
+        int64_t bytes = param_info_at(c, i).numel * 4;
         if (p.n && p.bytes + bytes > most)
             break;
         p.bytes += bytes;
@@ -191,7 +184,7 @@ static bool is_in_part(void *user, const char *name)
     const struct part *p = user;
 
     for (int i = 0; i < p->n; i++)
-        if (!strcmp(info_at(p->context, p->first + i).name, name))
+        if (!strcmp(param_info_at(p->context, p->first + i).name, name))
             return true;
     return false;
 }
@@ -274,7 +267,8 @@ static int save_part(struct part *p, const struct directory *d, int i, json_t *m
             : ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
         return say_fail("%s", ckpt_error(p->context));
     for (int k = 0; k < p->n; k++)
-        json_make_set(map, info_at(p->context, p->first + k).name, json_string(name), &failed);
+        json_make_set(map, param_info_at(p->context, p->first + k).name, json_string(name),
+                      &failed);
     return failed ? say_fail("%s: no memory for the index", path) : 0;
 }
 
