@@ -4,6 +4,7 @@
  * The adjoints add in fp32 in the order of the indices, on any device, with any number of threads,
  * for any dtype.  Each pair is each other's gradient, so gradients of any order exist.
  */
+#include "adapter.h"
 #include "call.h"
 #include "expr/expr.h"
 #include "index_shape.h"
@@ -140,7 +141,12 @@ ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index, i
     OPS_CALL(t);
     struct index_attr attr = {.axis = 0, .skip = padding};
     struct ckpt_desc d = ckpt_desc_of(t, table);
-    if (d.ndim != 2)
+    const struct param *adapted = find_adapter(t, table);
+    if (adapted)
+        ckpt_tape_fail(t, CKPT_EINVAL,
+                       "embedding: '%s' has an adapter (ckpt_lora), which is for products alone",
+                       adapted->name);
+    else if (d.ndim != 2)
         ckpt_tape_fail(t, CKPT_ESHAPE, "embedding: the table must be [V, D]; it has %d axes",
                        d.ndim);
     else if (padding < -1 || padding >= d.shape[0])

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a linear layer records: a product (linear.c), of rounded operands (fake_quantize.c) or of
  * 8 bits (fp8.c), and the adapter that ckpt_lora() attached to w. */
+#include "adapter.h"
 #include "call.h"
 #include "fake_quantize.h"
 #include "fp8.h"
 #include "ops.h"
 #include "tape/tape.h"
-
-/* The parameter w if it has an adapter (ckpt_lora), else NULL. */
-static const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)
-{
-    const struct param *p = t && t->env.params ? params_at(t->env.params, w) : NULL;
-    return p && p->training.lora.b ? p : NULL;
-}
 
 /* Adds the adapter to y: scale (x A^T) B^T. */
 static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor x, ckpt_tensor y)

@@ -274,7 +274,7 @@ CKPT_API double ckpt_schedule(const struct ckpt_schedule *s, double lr, int64_t 
  * A [rank, in] and B [out, rank] are parameters with W's dtype and PEFT's names: for
  * "h.0.qkv.weight" prefix "h.0.qkv.lora_A.weight" and "...lora_B.weight".  As in PEFT, A starts as
  * U(-1 / sqrt(in), 1 / sqrt(in)), B as 0.  In files the rows of B have the order of those of W
- * (ckpt_param_file_axes).
+ * (ckpt_param_file_axes).  ckpt_embedding refuses such a parameter; other ops read W alone.
  */
 struct ckpt_lora {
     size_t size;

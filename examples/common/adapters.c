@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_dist.h"
 #include "names.h"
 #include "patterns.h"
 #include "say.h"
@@ -273,6 +274,43 @@ void adapters_introduce(const struct adapter_options *o)
         say_print("adapters: %s, %d layers, rank %lld, alpha %.6g%s%s\n", l->path, l->n,
                   (long long)x->rank, x->alpha, alike ? "" : ", others for some",
                   l->unscaled ? " (not in the file: a scale of 1)" : "");
+}
+
+/* ---- the first step -------------------------------------------------------------------------- */
+
+/* B of an adapter starts as zeros. */
+static int is_zero(ckpt *c, int i, int64_t n, bool *zero)
+{
+    float *b = malloc((size_t)n * sizeof *b);
+    int rc = b ? 0 : say_fail("no memory for adapters");
+
+    if (!rc && ckpt_param_get(c, ckpt_param_at(c, i), CKPT_VALUE, b, n))
+        rc = say_fail("%s", ckpt_error(c));
+    *zero = true;
+    for (int64_t k = 0; k < n && !rc && *zero; k++)
+        *zero = b[k] == 0;
+    free(b);
+    return rc;
+}
+
+int adapters_check_step(const struct training *t, int64_t step)
+{
+    struct names idle = {.n = 0};
+
+    for (int i = 0; i < ckpt_param_count(t->context) && step == t->first; i++) {
+        const struct ckpt_param_info p = param_info_at(t->context, i);
+        bool zero = false;
+        if (!strstr(p.name, ".lora_B.weight"))
+            continue;
+        if (is_zero(t->context, i, p.numel, &zero))
+            return -1;
+        if (zero)
+            names_add(&idle, p.name);
+    }
+    if (!ckpt_rank(t->context) && t->options->lr > 0)
+        names_report(&idle, "--lora-targets",
+                     "adapters that learn nothing: no layer multiplies by their weight as it is");
+    return 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

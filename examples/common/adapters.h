@@ -18,7 +18,7 @@
 
 #include <jansson.h>
 #include "ckpt_files.h"
-#include "training_options.h"
+#include "training.h"
 
 enum { LORA_LAYER = 192 };
 
@@ -192,6 +192,10 @@ void adapters_introduce(const struct adapter_options *o);
 
 /* Loads the adapters from the file.  Returns 0, or -1 after an error message. */
 int adapters_load(const struct adapter_run *r);
+
+/* After a step, where it is the first: names adapters that have not changed, because no product
+ * reads their weight.  Returns 0, or -1 after an error message. */
+int adapters_check_step(const struct training *t, int64_t step);
 
 /* Stores in the states of this run what its options do not say of the adapters.  Returns 0, or -1
  * after an error message. */

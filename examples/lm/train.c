@@ -283,7 +283,11 @@ static int end(struct training *t, int64_t step)
     const struct lm_run *r = t->user;
     const struct lm_options *o = &r->options;
 
-    return training_end(t, r->training, step, o->train.batch * o->length * ckpt_ranks(r->context));
+    return training_end(t, r->training, step,
+                        o->train.batch * o->length * ckpt_ranks(r->context)) ||
+                   adapters_check_step(t, step)
+               ? -1
+               : 0;
 }
 
 static int write_directory(struct training *t)

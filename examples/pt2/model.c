@@ -150,42 +150,6 @@ int pt2_make_model(void *run)
     return check_trained(r) ? -1 : load(r);
 }
 
-/* B of an adapter starts as zeros. */
-static int is_zero(const struct pt2_run *r, int i, int64_t n, bool *zero)
-{
-    float *b = malloc((size_t)n * sizeof *b);
-    int rc = b ? 0 : say_fail("no memory for adapters");
-
-    if (!rc && ckpt_param_get(r->context, ckpt_param_at(r->context, i), CKPT_VALUE, b, n))
-        rc = say_fail("%s", ckpt_error(r->context));
-    *zero = true;
-    for (int64_t k = 0; k < n && !rc && *zero; k++)
-        *zero = b[k] == 0;
-    free(b);
-    return rc;
-}
-
-int pt2_check_adapters(const struct pt2_run *r)
-{
-    struct names idle = {.n = 0};
-
-    for (int i = 0; i < ckpt_param_count(r->context) && r->options.adapters.rank; i++) {
-        const struct ckpt_param_info p = param_info_at(r->context, i);
-        bool zero = false;
-        if (!ends_in(p.name, ".lora_B.weight"))
-            continue;
-        if (is_zero(r, i, p.numel, &zero))
-            return -1;
-        if (zero)
-            names_add(&idle, p.name);
-    }
-    if (!ckpt_rank(r->context) && r->options.train.lr > 0)
-        names_report(&idle, "--lora-targets",
-                     "adapters that learn nothing: no layer multiplies "
-                     "by their weight as it is");
-    return 0;
-}
-
 /* ---- the end --------------------------------------------------------------------------------- */
 
 int pt2_save(struct pt2_run *r)

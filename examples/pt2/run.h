@@ -43,9 +43,6 @@ int pt2_prepare(void *run);
 /* Makes the parameters, as the options say which of them are trained and how they are stored.
  * Returns 0, or -1 after an error message. */
 int pt2_make_model(void *run);
-/* After a step: names adapters that have not changed, because no product reads their weight.
- * Returns 0, or -1 after an error message. */
-int pt2_check_adapters(const struct pt2_run *r);
 /* The optimizer with its groups; NULL after an error message. */
 ckpt_optimizer *pt2_optimizer(const struct pt2_run *r);
 /* Writes what is written at the end alone.  Returns 0, or -1 after an error message. */

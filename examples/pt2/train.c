@@ -234,9 +234,7 @@ static int feed_step(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    int rc = training_end(t, t->only, step, 0);
-
-    return rc || step > t->first ? rc : pt2_check_adapters(t->user);
+    return training_end(t, t->only, step, 0) || adapters_check_step(t, step) ? -1 : 0;
 }
 
 int pt2_open_steps(void *run, struct training *t)

@@ -79,7 +79,7 @@ static int feed(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    return training_end(t, t->only, step, 0);
+    return training_end(t, t->only, step, 0) || adapters_check_step(t, step) ? -1 : 0;
 }
 
 static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)

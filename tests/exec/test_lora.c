@@ -390,6 +390,26 @@ static void test_sentences(void **state)
     expect_sentence(lora, false, "no parameter of two axes has such a name");
 }
 
+static ckpt_tensor record_embedding(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *m = user;
+    ckpt_tensor at = ckpt_input(t, "at", CKPT_I32, 1, &batch);
+    return ckpt_mean(t, ckpt_linear(t, ckpt_embedding(t, m->w, at, -1), m->w, CKPT_NONE), 3);
+}
+
+/* Where a table is the last layer, too, the adapter would be in one of the two alone. */
+static void test_embedding(void **state)
+{
+    struct net m = {.dtype = CKPT_F32};
+    ckpt_program *p;
+    ckpt *c;
+    (void)state;
+    make(&m, &c, true);
+    assert_int_equal(ckpt_compile(c, record_embedding, &m, NULL, BATCH, &p), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "'h.0.q.weight' has an adapter"));
+    ckpt_close(c);
+}
+
 /* ---- learning rates ----------------------------------------------------------------------------
  */
 
@@ -447,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_order),     cmocka_unit_test(test_columns),
         cmocka_unit_test(test_settings),  cmocka_unit_test(test_sentences),
         cmocka_unit_test(test_schedules), cmocka_unit_test(test_bad_schedules),
+        cmocka_unit_test(test_embedding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

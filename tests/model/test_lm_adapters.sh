@@ -168,6 +168,11 @@ refuses 2 "give --load" "$train" --model "$base" --adapter "$work/free"
     refuses 1 "none is of --lora-targets q_prj" $one --adapter "$work/free" --lora-targets "q_prj,*"
     refuses 1 "has the shape" $one --adapter "$lm/llama/adapter"
     refuses 1 "qat" $one --lora-rank 2 --qat int8
+    # An adapter of an embedding that is the head, too, would be in one of the two.
+    one="$train $device --model $lm/gpt2 --load $lm/gpt2 --data $lm/gpt2/tokens.bin --batch 2 --length 12 --steps 1"
+    refuses 1 "embedding: 'wte.weight' has an adapter" $one --lora-rank 2 --lora-targets wte
+    runs "learn nothing.*wpe" $one --lora-rank 2 --lora-targets c_fc,wpe
+    runs memory $one --lora-rank 2 && grep "learn nothing" "$work/err" && fail "adapters that learn"
 }
 sed 's/"use_dora": false/"use_dora": true/' "$lm/llama/adapter/adapter_config.json" >"$work/peft/adapter_config.json"
 cp "$lm/llama/adapter/adapter_model.safetensors" "$work/peft"
