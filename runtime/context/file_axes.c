@@ -3,7 +3,6 @@
 #include <string.h>
 #include "ckpt_files.h"
 #include "context/context.h"
-#include "state/safetensors.h"
 
 static bool is_permutation(int ndim, const int *axes)
 {
