@@ -168,6 +168,7 @@ refuses 2 "give --load" "$train" --model "$base" --adapter "$work/free"
     refuses 1 "none is of --lora-targets q_prj" $one --adapter "$work/free" --lora-targets "q_prj,*"
     refuses 1 "has the shape" $one --adapter "$lm/llama/adapter"
     refuses 1 "qat" $one --lora-rank 2 --qat int8
+    refuses 1 "is the same file as --adapter" $one --adapter "$work/free" --lora-merge "$work/free/adapter_model.safetensors"
     # An adapter of an embedding that is the head, too, would be in one of the two.
     one="$train $device --model $lm/gpt2 --load $lm/gpt2 --data $lm/gpt2/tokens.bin --batch 2 --length 12 --steps 1"
     refuses 1 "embedding: 'wte.weight' has an adapter" $one --lora-rank 2 --lora-targets wte
