@@ -48,12 +48,17 @@ static int check_directory(const struct adapter_options *o, const char *option, 
 }
 
 /* The moving average of adapters is an adapter, too. */
-static int check_directories(const struct adapter_options *o, const struct training_options *t)
+int adapter_options_directories(const struct adapter_options *o, const struct training_options *t)
 {
-    return check_directory(o, "--save", t->save, NULL) ||
-                   check_directory(o, "--save-ema", t->save_ema, t->save)
+    return o->rank && (check_directory(o, "--save", t->save, NULL) ||
+                       check_directory(o, "--save-ema", t->save_ema, t->save))
                ? -1
                : 0;
+}
+
+const char *adapter_input(const struct adapter_options *o)
+{
+    return o->file.n && !o->file.is_state ? o->file.path : NULL;
 }
 
 /* The file that the adapters of this run come from, or NULL.  --resume auto takes the newest intact
@@ -129,7 +134,7 @@ int adapter_options_read(struct adapter_options *o, const struct adapter_names *
         return -1;
     if (l->n && !o->rank)
         o->rank = l->rank;
-    if (o->rank && check_directories(o, t))
+    if (adapter_options_directories(o, t))
         return -1;
     if (l->n && l->is_state && !o->targets && *l->targets)
         o->targets = l->targets;

@@ -156,6 +156,13 @@ enum adapter_format adapter_format(const struct adapter_options *o);
 /* The adapter_config.json beside --save, or NULL if --lora-format writes none. */
 const char *adapter_config(const struct adapter_options *o, const char *save, char path[4096]);
 
+/* The file that they are read from, also in a directory; NULL: none, or a state. */
+const char *adapter_input(const struct adapter_options *o);
+
+/* Checks that the adapter_config.json beside outputs would not become that of another adapter.
+ * Returns 0, or -1 after an error message; adapter_options_read calls it. */
+int adapter_options_directories(const struct adapter_options *o, const struct training_options *t);
+
 /* Reads the adapters of `given` (NULL: none) or of the state to resume, if these have any, into
  * o->file, and the rank from them.  Returns 0, or -1 after an error message: the file contradicts
  * an option. */

@@ -59,12 +59,6 @@ static int check_pattern(const struct training_files *files, const char *option,
     return outputs_check_pattern(files, NULL, 0, option, pattern, inside);
 }
 
-/* The file of --adapter, also in a directory; of --resume auto, which has a state, NULL. */
-static const char *adapter_read(const struct lm_options *o)
-{
-    return o->adapter && !o->adapters.file.is_state ? o->adapters.file.path : NULL;
-}
-
 /* The file that the library writes beside adapters. */
 static const char *adapter_beside(const struct lm_options *o, char path[4096])
 {
@@ -81,7 +75,7 @@ static int check_outputs(const void *run)
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
         {"--tokenizer", file_only(o->tokenizer), CKPT_PATH_INPUT, 0},
-        {"--adapter", adapter_read(o), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
+        {"--adapter", adapter_input(&o->adapters), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
         {"--lora-rank", adapter_beside(o, config), CKPT_PATH_FILE, 0},
     };

@@ -93,6 +93,8 @@ static int check_adapters(struct pt2_options *o)
         return -1;
     if (a->rank && a->alpha < 0)
         a->alpha = (double)a->rank;
+    if (adapter_options_directories(a, &o->train))
+        return -1;
     if (a->rank && strcmp(a->frozen, "model") && o->save_pt2)
         return say_fail("--save-pt2 with --lora-rank and --frozen %s: codes cannot hold merged "
                         "weights: give --lora-merge FILE",

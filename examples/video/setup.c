@@ -135,6 +135,7 @@ int video_check_outputs(const void *run)
         {"--text", stores_text ? NULL : o->text, CKPT_PATH_INPUT, 0},
         {"--text", stores_text && !o->library.plan_only ? o->text : NULL, CKPT_PATH_DIRECTORY, 0},
         {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
+        {"--load", adapter_input(a), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--lora-merge", a->merge, CKPT_PATH_FILE, 0},
         {"--lora-format", a->format ? adapter_config(a, o->train.save, config) : NULL,
          CKPT_PATH_FILE, 0},

@@ -122,6 +122,7 @@ refuses 2 "lora_magnitude_vector' is DoRA (use_dora)" "$train" $step --load "$gi
 refuses 1 "these are adapters of another model" "$train" $device --model "$models/15" --random --frames 5 --height 32 \
     --width 32 --data random --load "$given/patterns"
 
+refuses 1 "is the same file as --load" "$train" $step --load "$work/peft" --lora-merge "$work/peft/adapter_model.safetensors"
 mkdir "$work/changed"
 cp "$given/peft/adapter_model.safetensors" "$work/changed"
 # PEFT leaves this out for layers whose weights are not stored turned.

@@ -80,6 +80,10 @@ grep -q '"r": 4' "$work/peft/adapter_config.json" || fail "no adapter_config.jso
 grep -q "c_fc" "$work/peft/adapter_config.json" || fail "no c_fc in adapter_config.json"
 grep -q "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight" "$work/peft/adapter_model.safetensors" ||
     fail "no name of PEFT"
+refuses 2 "is another adapter" "$train" $gpt2 $lora --steps 1 --save "$work/peft/second"
+refuses 2 "is another adapter, .* that of --save-ema" "$train" $gpt2 $lora --steps 1 --ema-decay 0.9 --save-ema "$work/peft/second"
+refuses 1 "adapter_config.json: is the same file as" "$train" $gpt2 $lora --steps 1 --save "$work/y" \
+    --lora-merge "$work/adapter_config.json"
 # What is merged is the model with its adapters.
 loss_of() {
     runs "validation loss" "$@" --steps 0 --val "$work/gpt2" --batch 2
