@@ -66,6 +66,23 @@ static ckpt_tensor matrices(struct call *c, const struct tensor *a, const struct
     return ckpt_matmul(c->r->t, a->x, b->x, false, false);
 }
 
+/* A column by a row, both constants, as angles of positions are made: the host multiplies them. */
+static bool is_outer(const struct tensor *a, const struct tensor *b)
+{
+    return a->constant && b->constant && a->ndim > 1 && b->ndim > 1 && a->shape[a->ndim - 1] == 1 &&
+           b->shape[b->ndim - 2] == 1;
+}
+
+static struct tensor product_of(struct call *c, struct tensor a, struct tensor b)
+{
+    if (is_outer(&a, &b))
+        return math_binary(c->r, BINARY_MUL, a, b, c->dtype);
+    tensor_record(c->r, &a);
+    tensor_record(c->r, &b);
+    a.constant = b.constant = false;
+    return c->r->failed ? a : tensor_of(c->r, c->dtype, matrices(c, &a, &b));
+}
+
 /* A vector is a matrix of one row, or of one column. */
 struct tensor record_product(struct call *c, struct tensor a, struct tensor b)
 {
@@ -73,12 +90,7 @@ struct tensor record_product(struct call *c, struct tensor a, struct tensor b)
 
     a = math_cast(c->r, row ? view_unsqueeze(c->r, a, 0) : a, c->dtype);
     b = math_cast(c->r, column ? view_unsqueeze(c->r, b, 1) : b, c->dtype);
-    tensor_record(c->r, &a);
-    tensor_record(c->r, &b);
-    a.constant = b.constant = false;
-    if (c->r->failed)
-        return a;
-    struct tensor y = tensor_of(c->r, c->dtype, matrices(c, &a, &b));
+    struct tensor y = product_of(c, a, b);
     if (column && !c->r->failed)
         y = view_squeeze(c->r, y, y.ndim - 1);
     return row && !c->r->failed ? view_squeeze(c->r, y, y.ndim - (column ? 1 : 2)) : y;

@@ -187,6 +187,11 @@ def sums():
     return modules.Sums(), (floats(3, 4), integers(3, 2, 3, 4), integers(5, 3), integers(20, 3)), {}
 
 
+@model("angles", kept=True)
+def angles():
+    return modules.Angles(), (floats(2, 6, 16),), {}
+
+
 @model("whole", kept=True)
 def whole():
     return modules.Whole(), (integers(100, 5),), {}

@@ -327,3 +327,20 @@ class Sums(nn.Module):
     def forward(self, x, place, row, count):
         turns = count * row  # 2^24 and more are refused
         return (*self.letters(x), *self.writes(x, place, row), *self.masks(x, row), self.b[(turns * turns) % 4])
+
+
+class Angles(nn.Module):
+    """Rotary embedding whose angles are a product, as transformers before 5.20 writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(16, 32)
+        self.register_buffer("inv_freq", 100.0 ** -(torch.arange(0, 8, 2) / 8), persistent=False)
+
+    def forward(self, x):
+        q = self.q(x).unflatten(-1, (4, 8)).transpose(1, 2)
+        places = torch.arange(x.shape[1])[None, None, :].to(x.dtype)
+        turns = (self.inv_freq[None, :, None].to(x.dtype) @ places).transpose(1, 2)
+        turns = torch.cat([turns, turns], -1)
+        half = torch.cat([-q[..., 4:], q[..., :4]], -1)
+        return (q * turns.cos()[:, None] + half * turns.sin()[:, None],)

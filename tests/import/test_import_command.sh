@@ -62,6 +62,12 @@ run 0 ./ckpt plan --pt2 "$work/probe.pt2" --machine rtx4090 --vram 2G
 says "^plan of $work/probe.pt2: [0-9]* ops"
 grep -v '^plan of' "$work/said" | cmp - "$work/graph.txt" || fail "two plans of one step"
 
+# Angles of a rotary embedding are constants, also where they are a product of matrices.
+gzip -dc "$models/angles.pt2.gz" >"$work/angles.pt2"
+run 0 ./ckpt import "$work/angles.pt2" --graph-out "$work/angles.graph"
+grep -q "# rope" "$work/angles.graph" && ! grep -q "# matmul\|# cos" "$work/angles.graph" ||
+    fail "no rotary embedding in: $(cat "$work/angles.graph")"
+
 # Dynamic dimensions.
 run 0 ./ckpt import "$dynamic"
 says '^  x  *float32 \[4 (s77), 2\]$'
