@@ -77,6 +77,15 @@ static bool carry_strides(const struct tensor *a, struct tensor *v)
     return k == a->ndim;
 }
 
+/* Whether it is one element, repeated. */
+static bool is_uniform(const struct tensor *a)
+{
+    for (int i = 0; i < a->ndim; i++)
+        if (a->shape[i] > 1 && a->stride[i])
+            return false;
+    return tensor_numel(a) > 0;
+}
+
 static struct tensor reshape_constant(struct recording *r, struct tensor a, int ndim,
                                       const int64_t *shape)
 {
@@ -85,7 +94,9 @@ static struct tensor reshape_constant(struct recording *r, struct tensor a, int 
     v.x = CKPT_NONE;
     v.ndim = ndim;
     memcpy(v.shape, shape, (size_t)ndim * sizeof *shape);
-    if (carry_strides(&a, &v))
+    if (is_uniform(&a))
+        memset(v.stride, 0, sizeof v.stride);
+    if (is_uniform(&a) || carry_strides(&a, &v))
         return v;
     struct tensor dense = tensor_dense(r, a);
     v.i = dense.i;
