@@ -139,16 +139,6 @@ const char *say_count(char dst[32], int64_t n)
     return dst;
 }
 
-const char *say_shape(char dst[160], int ndim, const int64_t *shape)
-{
-    int at = 0;
-
-    dst[0] = 0;
-    for (int i = 0; i < ndim && at < 130; i++)
-        at += snprintf(dst + at, 160 - (size_t)at, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    return dst;
-}
-
 /* The threads that libraries start, as decoders and OpenMP, would have the stack of the shell
  * (ulimit -s), or 128 KiB with musl. */
 static void enlarge_stacks(void)
