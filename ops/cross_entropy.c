@@ -10,13 +10,13 @@
  * that reads x once (cross_entropy_both), when the tape is complete: see loss_at_turn.c.
  */
 #include <math.h>
+#include "adapter.h"
 #include "call.h"
 #include "decompose.h"
 #include "attr.h"
 #include "core/sized.h"
 #include "ops.h"
 #include "recorders.h"
-#include "tape/tape.h"
 
 enum { X, LABEL, WEIGHT };
 /* Operands of the gradient. */
@@ -308,12 +308,6 @@ static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_te
 enum { ALIGNED = 8, FEW_CLASSES = 256 };
 #define LOW (-1e30f)
 
-static bool has_adapter(const ckpt_tape *t, ckpt_tensor w)
-{
-    const struct param *p = t->env.params ? params_at(t->env.params, w) : NULL;
-    return p && p->training.lora.b;
-}
-
 /* Gives the layer rows that are no classes, so that rows of its scores are aligned.  Returns the
  * number of classes, or 0: all rows are. */
 static int64_t align_classes(ckpt_tape *t, ckpt_tensor *w, ckpt_tensor *b,
@@ -322,7 +316,7 @@ static int64_t align_classes(ckpt_tape *t, ckpt_tensor *w, ckpt_tensor *b,
     const struct ckpt_desc d = ckpt_desc_of(t, *w);
     const int64_t classes = d.ndim == 2 ? d.shape[0] : 0, more = -classes & (ALIGNED - 1);
     if (d.dtype != CKPT_BF16 || !more || classes < FEW_CLASSES || spec->weight.id ||
-        spec->label_smoothing > 0 || has_adapter(t, *w))
+        spec->label_smoothing > 0 || find_adapter(t, *w))
         return 0;
     const ckpt_tensor bias = b->id ? *b : ops_fill(t, 0.f, d.dtype, 1, &classes);
     *w = ckpt_pad(t, *w, 0, 0, more, CKPT_PAD_CONSTANT, 0.f);

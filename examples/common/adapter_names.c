@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "adapters.h"
+#include "patterns.h"
 
 #define DIFFUSERS "transformer."
 #define PEFT      "base_model.model."
@@ -111,9 +112,8 @@ static const char *after(const char *name, const char *prefix)
 static bool find_flat(ckpt *c, const char *flat, char model[LORA_LAYER])
 {
     for (int i = 0; i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        const struct ckpt_param_info info = param_info_at(c, i);
         size_t n = strlen(flat), k = 0;
-        ckpt_param_info(c, ckpt_param_at(c, i), &info);
         while (k < n && (info.name[k] == flat[k] || (info.name[k] == '.' && flat[k] == '_')))
             k++;
         if (k == n && !strcmp(info.name + n, ".weight"))

@@ -94,9 +94,11 @@ static struct tensor reshape_constant(struct recording *r, struct tensor a, int 
     v.x = CKPT_NONE;
     v.ndim = ndim;
     memcpy(v.shape, shape, (size_t)ndim * sizeof *shape);
-    if (is_uniform(&a))
+    if (is_uniform(&a)) {
         memset(v.stride, 0, sizeof v.stride);
-    if (is_uniform(&a) || carry_strides(&a, &v))
+        return v;
+    }
+    if (carry_strides(&a, &v))
         return v;
     struct tensor dense = tensor_dense(r, a);
     v.i = dense.i;
