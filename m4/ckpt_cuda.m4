@@ -67,6 +67,8 @@ AC_DEFUN([_CKPT_CUDA_TOOLKIT], [
   CUDA_LIBS="$CUDA_LIBS -lcudnn -lcublasLt -lcudart -ldl"
   NVCC_FLAGS=
   for ckpt_arch in `AS_ECHO(["$with_cuda_arch"]) | tr ',' ' '`; do
+    AS_CASE([$ckpt_arch], [8@<:@0-9@:>@|9@<:@0-9@:>@|1@<:@0-9@:>@@<:@0-9@:>@], [],
+      [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: $ckpt_arch is below 80, or no number])])
     NVCC_FLAGS="$NVCC_FLAGS -gencode=arch=compute_$ckpt_arch,code=sm_$ckpt_arch"
   done
   NVCC_FLAGS="$NVCC_FLAGS -gencode=arch=compute_$ckpt_arch,code=compute_$ckpt_arch"

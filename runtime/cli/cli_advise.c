@@ -21,7 +21,7 @@ enum { POINTS = 48 };
 struct advise_options {
     const char *graph, *machine, *nvme;
     int64_t host;
-    bool help;
+    bool list_cards, help;
 };
 
 #define ROW(...) CKPT_OPTION(struct advise_options, __VA_ARGS__)
@@ -34,6 +34,7 @@ static const struct ckpt_option advise_table[] = {
         "machine file, or the name of a shipped one such as h200-141 (default: this machine)"),
     ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default: none)"),
     ROW("nvme", STRING, nvme, "DIR:SIZE", "NVMe as a third tier (default: none)"),
+    ROW("list-cards", FLAG, list_cards, NULL, "list the machines that --machine knows by name"),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
     {0},
 };
@@ -203,6 +204,15 @@ static int advise_command(const struct advise_options *o, char **command)
     return rc;
 }
 
+static int list_cards(void)
+{
+    cli_list_machines();
+    puts("Other NVIDIA cards from compute capability 8.0 on (Ampere, 2020) work too: measure one "
+         "with \"ckpt machine\".\nOlder ones, such as RTX 20, T4 and V100, have no bf16, and cards "
+         "of other makers no CUDA:\nthere libckpt runs on the CPU alone.");
+    return 0;
+}
+
 static int check_options(const struct advise_options *o, char **command)
 {
     if (command && o->graph)
@@ -232,6 +242,8 @@ int cli_advise(int argc, char **argv)
                        "[option]...");
     if (rc)
         return rc < 0 ? 0 : rc;
+    if (o.list_cards)
+        return list_cards();
     rc = check_options(&o, command);
     if (rc)
         return rc;

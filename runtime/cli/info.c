@@ -34,27 +34,6 @@ static void print_parts(void)
     }
 }
 
-static void print_machine(const char *path)
-{
-    struct machine m;
-    if (machine_read(path, &m)) {
-        printf("  %-10s %s\n", path, error_get());
-        return;
-    }
-    printf("  %-10s %-20s %11s  %6.1f TFLOP/s  %7.0f GB/s  links %3.0f GB/s%s\n", path, m.name,
-           human_bytes(m.memory), m.flops / 1e12, m.bandwidth / 1e9, m.h2d / 1e9,
-           m.estimate ? "  (estimate)" : "");
-    machine_free(&m);
-}
-
-static void print_machines(void)
-{
-    char names[32][64];
-    int n = machine_shipped(names, 32);
-    for (int i = 0; i < n; i++)
-        print_machine(names[i]);
-}
-
 static void print_gpu(void)
 {
     struct device *d;
@@ -83,6 +62,6 @@ int cli_info(int argc, char **argv)
     printf("  compiler    %s\n", COMPILER);
     print_parts();
     printf("machines for --machine\n");
-    print_machines();
+    cli_list_machines();
     return 0;
 }

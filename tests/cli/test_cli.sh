@@ -60,6 +60,16 @@ for part in OpenBLAS CUDA MPI liburing FFmpeg; do
 done
 grep -q "rtx4090 .*estimate" out || fail "info: $(cat out)"
 grep "h200-141 " out | grep -vq estimate || fail "info calls a measured machine an estimate: $(cat out)"
+run 0 "$ckpt" advise --list-cards
+for card in rtx3090 rtx4090 rtx5080 rtx5090 a6000 l40s pro6000 a100-40 a100-80 h100-80 h200-141 b200; do
+    grep -q "^  $card " out || fail "--list-cards: no $card: $(cat out)"
+done
+grep -q "capability 8.0" out || fail "--list-cards does not say which cards work: $(cat out)"
+fake=$(dirname "$ckpt")/tests/torture/fake_cuda.so
+if [ -f "$fake" ] && [ -z "${LD_PRELOAD-}" ]; then # built with CUDA
+    run 0 env LD_PRELOAD="$fake" FAKE_CUDA_CAPABILITY=75 "$ckpt" info
+    grep -q "cuda  *no: .*capability 7.5, and libckpt needs 8.0" out || fail "a card of 7.5: $(cat out)"
+fi
 run 2 "$ckpt"
 refuse 2 "no command 'plane'" "$ckpt" plane
 

@@ -32,12 +32,15 @@ static void write_text(const char *text)
 
 static void test_shipped(void **state)
 {
-    static const char *const names[] = {"rtx4090", "a100-40",  "a100-80",
-                                        "h100-80", "h200-141", "cpu"};
+    static const char *const names[] = {"a100-40", "a100-80", "a6000",    "b200", "cpu",
+                                        "h100-80", "h200-141", "l40s",    "pro6000", "rtx3090",
+                                        "rtx4090", "rtx5080", "rtx5090"};
+    char all[32][64];
     const char *srcdir = getenv("srcdir");
     char path[4096];
     (void)state;
     assert_int_equal(unsetenv("CKPT_MACHINE_DIR"), 0);
+    assert_int_equal(machine_shipped(all, 32), sizeof(names) / sizeof(names[0]));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct machine m;
         if (machine_read(names[i], &m))
@@ -195,8 +198,18 @@ static void test_devices(void **state)
                                            {"NVIDIA H100 80GB HBM3", "h100-80.json"},
                                            {"NVIDIA A100-SXM4-40GB", "a100-40.json"},
                                            {"NVIDIA A100-SXM4-80GB", "a100-80.json"},
-                                           {"NVIDIA GeForce RTX 4090", "rtx4090.json"}};
-    static const char *const unknown[] = {"", "NVIDIA H20", "NVIDIA H200 NVL", "cpu"};
+                                           {"NVIDIA GeForce RTX 3090", "rtx3090.json"},
+                                           {"NVIDIA GeForce RTX 4090", "rtx4090.json"},
+                                           {"NVIDIA GeForce RTX 5080", "rtx5080.json"},
+                                           {"NVIDIA GeForce RTX 5090", "rtx5090.json"},
+                                           {"NVIDIA RTX A6000", "a6000.json"},
+                                           {"NVIDIA L40S", "l40s.json"},
+                                           {"NVIDIA RTX PRO 6000 Blackwell Server Edition",
+                                            "pro6000.json"},
+                                           {"NVIDIA B200", "b200.json"}};
+    static const char *const unknown[] = {
+        "", "NVIDIA H20", "NVIDIA H200 NVL", "cpu",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"};
     struct machine m;
     (void)state;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {

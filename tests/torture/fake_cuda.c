@@ -12,7 +12,7 @@
  * memory mapped twice, captures that were not started.
  *
  * FAKE_CUDA_DEVICES=0 reports no device: a program for the CPU then behaves the same on a machine
- * with a GPU, whose driver crashes without memory.
+ * with a GPU, whose driver crashes without memory.  FAKE_CUDA_CAPABILITY=75 is an older card.
  *
  * At the end, objects that the program has not freed are reported, and the exit code is 9.
  */
@@ -146,8 +146,13 @@ cudaError_t cudaSetDevice(int device)
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     TURN(cudaErrorUnknown);
-    *p = (struct cudaDeviceProp){
-        .name = "fake GPU", .totalGlobalMem = MEMORY, .major = 8, .multiProcessorCount = 2};
+    const char *text = getenv("FAKE_CUDA_CAPABILITY");
+    const int capability = text ? atoi(text) : 80;
+    *p = (struct cudaDeviceProp){.name = "fake GPU",
+                                 .totalGlobalMem = MEMORY,
+                                 .major = capability / 10,
+                                 .minor = capability % 10,
+                                 .multiProcessorCount = 2};
     return answer(device ? cudaErrorInvalidDevice : cudaSuccess);
 }
 

@@ -24,6 +24,9 @@
 
 #define STREAMS QUEUE_READ /* this queue and those after it are threads */
 
+/* Older cards have no bf16 (CUDA C++ Programming Guide, table of compute capabilities). */
+enum { LEAST_CAPABILITY = 80 };
+
 /* After a failure reported by poll, the streams get this many seconds to run empty. */
 #define PATIENCE 10.0
 
@@ -601,6 +604,11 @@ static int find_device(struct cuda_device *c, int index, int64_t *memory)
         return error_set(CKPT_EDEVICE, "--device cuda: %s", cudaGetErrorString(e));
     snprintf(c->device.name, sizeof c->device.name, "%.63s", prop.name);
     c->device.capability = 10 * prop.major + prop.minor;
+    if (c->device.capability < LEAST_CAPABILITY)
+        return error_set(CKPT_EDEVICE,
+                         "--device cuda: %s has compute capability %d.%d, and libckpt needs 8.0 or "
+                         "later, for bf16",
+                         prop.name, prop.major, prop.minor);
     if (cuda_probe())
         return error_set(CKPT_EDEVICE,
                          "--device cuda: %s has compute capability %d.%d, for which the kernels "
