@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The commands of doc/jobs.md, on CPUs: two ranks on two hosts that are this one.
+. "${srcdir:-.}/tests/recipes/pages.sh"
+program lm-train --device cpu --threads 1 --dtype fp32 --hidden 16 --heads 2 --kv-heads 1 --layers 1 --mlp 32 \
+    --vocabulary 256 --length 32 --batch 1 --steps 4 --vram 2G
+program ckpt
+
+# Slurm with one task on each host: a script is run at once.
+stand_in sbatch <<'SH'
+for file; do :; done
+nodes=$(sed -n 's/^#SBATCH --nodes \([0-9]*\)$/\1/p' "$file")
+SLURM_JOB_ID=1 SLURM_NTASKS=$nodes SLURM_JOB_NODELIST="host[1-$nodes]" exec sh -e "$file"
+SH
+stand_in scontrol <<'SH'
+printf 'localhost\nlocalhost\n'
+SH
+stand_in srun <<'SH'
+while [ "${1#--}" != "$1" ]; do shift; done
+for rank in $(seq 1 $((SLURM_NTASKS - 1))); do
+    CKPT_HOST_NAME=host$rank SLURM_PROCID=$rank "$@" &
+done
+CKPT_HOST_NAME=host0 SLURM_PROCID=0 "$@" || exit
+wait
+SH
+# Two ranks of MPI, where it is there.
+stand_in mpirun <<SH
+words=
+while :; do
+    case \$1 in
+    -np | --hostfile) shift 2 ;;
+    -x) words="\$words -x \$2" && shift 2 ;;
+    *) break ;;
+    esac
+done
+if [ ! -f "$build/.libs/ckpt_mpi.so" ] || [ -z "${MPIRUN-}" ]; then
+    echo "no MPI here"
+    exit 0
+fi
+export CKPT_PLUGIN_DIR="$build/.libs"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+exec "${MPIRUN-}" -np 2 \$words "\$@"
+SH
+mkdir "$work/home/data"
+cp "$root/doc/tour.md" "$work/home/data/text.txt"
+run_page doc/jobs.md
+[ -s "$work/home/run.state" ] || fail "the job of Slurm saved nothing"
+finish
