@@ -21,7 +21,8 @@ stand_in() {
     chmod +x "$work/bin/$1"
 }
 
-# blocks PAGE: its blocks of commands, each a file.  A block is indented by four columns; one behind
+# blocks PAGE: its blocks of commands, each a file.  A block is indented by four columns (code of
+# another language is fenced); one behind
 # a comment "<!-- not run: REASON -->" is left out; one that starts with "#!" is a file, whose name
 # the line before it has in backquotes.
 blocks() {
@@ -31,6 +32,8 @@ blocks() {
                 close(out)
             out = ""
         }
+        /^```/ { fenced = !fenced; close_block(); next }
+        fenced { next }
         /^    / && (out || before == "") {
             if (!out && !left_out) {
                 n++
