@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "cli/cli.h"
+#include "core/cores.h"
 #include "memory/device/device.h"
 
 struct info_options {
@@ -34,6 +35,17 @@ static void print_parts(void)
     }
 }
 
+/* A container or an affinity may leave fewer cores than there are. */
+static void print_cores(void)
+{
+    const long all = sysconf(_SC_NPROCESSORS_ONLN);
+    const int allowed = cores_allowed();
+    printf("  cpu         %ld cores", all);
+    if (allowed < all)
+        printf(", of which this process may use %d", allowed);
+    putchar('\n');
+}
+
 static void print_gpu(void)
 {
     struct device *d;
@@ -56,7 +68,7 @@ int cli_info(int argc, char **argv)
     if (rc)
         return rc < 0 ? 0 : rc;
     printf("libckpt %s\n", ckpt_version());
-    printf("  cpu         %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
+    print_cores();
     print_gpu();
     printf("built with\n");
     printf("  compiler    %s\n", COMPILER);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads for one-time work: see thread_team.h. */
-#include <sched.h>
+#include "core/cores.h"
 #include "core/thread_team.h"
 
 /* The largest frame of a kernel has 270 KB (kernels/cpu/expr.c), and BLAS libraries have
@@ -35,15 +35,9 @@ static void *share_main(void *arg)
     return NULL;
 }
 
-static int count_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-}
-
 int thread_team_size(int threads, int64_t n, int64_t min_share)
 {
-    int max_threads = threads > 0 ? threads : count_cores();
+    int max_threads = threads > 0 ? threads : cores_allowed();
     return (int)max_i64(1, min_i64(min_i64(max_threads, THREAD_TEAM_MAX), n / min_share));
 }
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 #include "test_directory.h"
+#include "core/cores.h"
 #include "memory/tier/host_limits.h"
 #include "memory/tier/sys.h"
 #include "memory/tier/tier.h"
@@ -122,6 +123,32 @@ static void test_group_of_version_1(void **state)
     int64_t left = 4 * GIB - 128 * MIB;
     expect(left, NULL, 0);
     expect(left + 1, "control group limit /sys/fs/cgroup/memory/memory.limit_in_bytes", left);
+}
+
+/* The least of the group and its ancestors counts, rounded up; "max", -1 and nonsense are none. */
+static void test_cpu_quota(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/user.slice/run-3.scope\n");
+    assert_int_equal(cores_quota(machine), 0);
+    put("/sys/fs/cgroup/user.slice/run-3.scope/cpu.max", "max 100000\n");
+    assert_int_equal(cores_quota(machine), 0);
+    put("/sys/fs/cgroup/user.slice/cpu.max", "800000 100000\n");
+    assert_int_equal(cores_quota(machine), 8);
+    put("/sys/fs/cgroup/user.slice/run-3.scope/cpu.max", "250000 100000\n");
+    assert_int_equal(cores_quota(machine), 3);
+    put("/sys/fs/cgroup/user.slice/run-3.scope/cpu.max", "1000 100000\n");
+    assert_int_equal(cores_quota(machine), 1);
+    put("/sys/fs/cgroup/user.slice/run-3.scope/cpu.max", "1000\n");
+    put("/sys/fs/cgroup/user.slice/cpu.max", "x 0\n");
+    assert_int_equal(cores_quota(machine), 0);
+    put("/proc/self/cgroup", "3:cpuset:/\n1:cpuacct,cpu:/docker/0123\n0::/\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cores_quota(machine), 0);
+    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
+    assert_int_equal(cores_quota(machine), 4);
+    assert_true(cores_allowed() >= 1);
 }
 
 /* This machine: whatever its files contain, some memory is available and not all of it. */
@@ -259,7 +286,7 @@ static void test_pins(void **state)
             assert_int_equal(rc, rc ? CKPT_ENOMEM : 0);
             assert_int_equal(pinned(&d), rc ? before : sizes[i]);
             if (rc)
-                assert_non_null(strstr(error_get(), "could not pin"));
+                assert_non_null(strstr(error_get(), "lower --host to that"));
         }
         /* 1 pin, 1 anew, 1 more: the fifth call is never made without a failure */
         assert_int_equal(refused, fails_at >= 1 && fails_at <= 3);
@@ -340,10 +367,10 @@ int main(void)
 #define WITH_MACHINE(f) cmocka_unit_test_setup_teardown(f, make_machine, remove_machine)
     const struct CMUnitTest tests[] = {
         WITH_MACHINE(test_available),          WITH_MACHINE(test_group_of_version_2),
-        WITH_MACHINE(test_group_of_version_1), cmocka_unit_test(test_this_machine),
-        cmocka_unit_test(test_growth),         WITH_MACHINE(test_refusal),
-        cmocka_unit_test(test_pins),           cmocka_unit_test(test_mmap_fails),
-        cmocka_unit_test(test_no_placement),
+        WITH_MACHINE(test_group_of_version_1), WITH_MACHINE(test_cpu_quota),
+        cmocka_unit_test(test_this_machine),   cmocka_unit_test(test_growth),
+        WITH_MACHINE(test_refusal),            cmocka_unit_test(test_pins),
+        cmocka_unit_test(test_mmap_fails),     cmocka_unit_test(test_no_placement),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) ? 1 : 0;

@@ -10,6 +10,7 @@
  * threads. A worker beyond that number sees from the word alone that nobody waits for it.
  */
 #include "core/base.h"
+#include "core/cores.h"
 #include "core/thread_team.h"
 #include "memory/device/team.h"
 #ifdef CKPT_OWN_TEAM
@@ -191,9 +192,8 @@ static struct team *team_of_thread(void)
 
 int team_count(int threads)
 {
-    cpu_set_t set;
     if (threads <= 0)
-        threads = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+        threads = cores_allowed();
     return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 

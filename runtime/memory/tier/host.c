@@ -77,14 +77,15 @@ static void unpin_from(struct host_tier *h, int64_t from)
     h->pinned = min_i64(h->pinned, from);
 }
 
-/* Pins from `from`, a multiple of the chunk, to end.  On failure the chunks it pinned are unpinned.
- */
-static int pin_from(struct host_tier *h, int64_t from, int64_t end)
+/* Pins from `from`, a multiple of the chunk, to end.  On failure the chunks it pinned are unpinned,
+ * and *reached is where it stopped. */
+static int pin_from(struct host_tier *h, int64_t from, int64_t end, int64_t *reached)
 {
     for (int64_t c = from; c < end; c += TIER_PIN_CHUNK) {
         int64_t bytes = min_i64(TIER_PIN_CHUNK, end - c);
         int rc = h->pin.pin(h->pin.user, h->base + c, bytes);
         if (rc) {
+            *reached = c;
             unpin_from(h, from);
             return rc;
         }
@@ -94,15 +95,15 @@ static int pin_from(struct host_tier *h, int64_t from, int64_t end)
 }
 
 /* Pins up to end.  A chunk that was pinned in part is pinned again with what was added to it. */
-static int pin_to(struct host_tier *h, int64_t end)
+static int pin_to(struct host_tier *h, int64_t end, int64_t *reached)
 {
     if (!h->pin.pin)
         return 0;
-    int64_t before = h->pinned, from = before / TIER_PIN_CHUNK * TIER_PIN_CHUNK;
+    int64_t again, before = h->pinned, from = before / TIER_PIN_CHUNK * TIER_PIN_CHUNK;
     unpin_from(h, from);
-    int rc = pin_from(h, from, end);
+    int rc = pin_from(h, from, end, reached);
     if (rc)
-        pin_from(h, from, before);
+        pin_from(h, from, before, &again);
     return rc;
 }
 
@@ -159,7 +160,7 @@ static int out_of_memory(int64_t bytes, const char *what)
 static int grow(struct host_tier *h, int64_t end)
 {
     char *at = h->base + h->mapped;
-    int64_t bytes = end - h->mapped;
+    int64_t bytes = end - h->mapped, reached = 0;
     int rc = bytes ? check_limits(h, bytes) : 0;
     if (rc || !bytes)
         return rc;
@@ -167,11 +168,13 @@ static int grow(struct host_tier *h, int64_t end)
         return out_of_memory(bytes, "the system refused a mapping");
     advise(h, at, bytes);
     touch(h, at, bytes);
-    rc = pin_to(h, end);
+    rc = pin_to(h, end, &reached);
     if (rc) {
         map(h, at, bytes, PROT_NONE);
-        return error_set(CKPT_ENOMEM, "host tier: the device could not pin %s (%lld bytes)",
-                         human_bytes(bytes), (long long)bytes);
+        return error_set(CKPT_ENOMEM,
+                         "host tier: the device could not pin %s (%lld bytes), only %s of it: the "
+                         "system limits pinned memory, as WSL2 does; lower --host to that",
+                         human_bytes(end), (long long)end, human_bytes(reached));
     }
     h->mapped = end;
     return 0;
