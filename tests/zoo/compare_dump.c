@@ -14,6 +14,7 @@
  * differences of these sums is that of the L2 norm of the difference.
  */
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +23,10 @@
 
 enum { SUMS = 8, STEPS = 3, LONGEST = 1 << 24 };
 
-/* Bounds, relative: fp32 on the CPU stays below half of them (doc/zoo.md). */
-static const double input_bound = 1e-6, loss_bound = 1e-6, norm_bound = 2e-5, gradient_bound = 2e-6,
-                    worst_bound = 1e-5;
+/* Bounds, relative.  fp32 on the CPU stays below them with OpenBLAS's kernels for every kind of
+ * processor (doc/zoo.md).  Later losses follow updates of AdamW, which magnify rounding. */
+static const double input_bound = 1e-6, loss_bound = 1e-6, later_bound = 5e-6, norm_bound = 2e-5,
+                    gradient_bound = 2e-6, worst_bound = 1e-5;
 
 struct total {
     double size, error; /* squares, of all gradients */
@@ -83,10 +85,11 @@ static int fail(const char *kind, const char *name, double error, double bound)
 static int check_numbers(ckpt_file *f, const char *kind, const char *number, const char *rest,
                          struct total *t)
 {
-    const double bound = strcmp(kind, "loss") == 0 ? loss_bound : norm_bound;
-    double want[STEPS], error = 0;
+    const bool losses = strcmp(kind, "loss") == 0;
+    double want[STEPS];
     char name[240];
     int64_t n = 0;
+    int failures = 0;
 
     snprintf(name, sizeof name, "%s.%s", number, kind);
     float *x = read_tensor(f, name, &n);
@@ -94,13 +97,15 @@ static int check_numbers(ckpt_file *f, const char *kind, const char *number, con
         free(x);
         return printf("%s: not in the dump\n", name) > 0;
     }
-    for (int i = 0; i < STEPS; i++)
-        error =
-            fmax(error, isfinite(x[i]) ? fabs((double)x[i] - want[i]) / fabs(want[i]) : INFINITY);
-    if (strcmp(kind, "norm") == 0)
+    for (int i = 0; i < STEPS; i++) {
+        const double bound = !losses ? norm_bound : i ? later_bound : loss_bound;
+        const double error = fabs((double)x[i] - want[i]) / fabs(want[i]);
+        failures += error <= bound ? 0 : fail(kind, number, error, bound);
+    }
+    if (!losses)
         t->norm = fmax(t->norm, want[0]);
     free(x);
-    return error <= bound ? 0 : fail(kind, number, error, bound);
+    return failures;
 }
 
 static int check_tensor(ckpt_file *f, const char *kind, const char *name, const char *rest,
