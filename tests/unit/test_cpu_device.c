@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
+#include <dlfcn.h>
+#include <stdlib.h>
 #include <cmocka.h>
 #include "memory/device/device.h"
 
@@ -334,9 +336,35 @@ static void test_much_behind_a_hang(void **state)
     usleep(100000);
 }
 
+/* OpenBLAS does not know processors that are newer than itself, and takes kernels for SSE3; those
+ * for the newest instructions are asked for, unless the user asks for others. */
+static void test_kernels_of_products(void **state)
+{
+    (void)state;
+    char *(*chosen)(void);
+    struct device *d = open_device(MIB);
+    void *library = dlopen(OPENBLAS_FILE, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
+    *(void **)&chosen = dlsym(library, "openblas_get_corename");
+    const char *asked = getenv("OPENBLAS_CORETYPE");
+    print_message("products: kernels for %s\n", chosen ? chosen() : "?");
+#ifdef __x86_64__
+    if (chosen && !asked && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        assert_string_not_equal(chosen(), "Prescott");
+#endif
+    if (chosen && asked && !strcmp(asked, "Prescott"))
+        assert_string_equal(chosen(), "Prescott");
+    assert_true(getenv("OPENBLAS_CORETYPE") == asked); /* the environment is as before */
+    assert_null(getenv("OPENBLAS_NUM_THREADS"));
+    dlclose(library);
+    d->ops->close(d);
+}
+
 int main(void)
 {
+    unsetenv("OPENBLAS_NUM_THREADS");
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kernels_of_products),
         cmocka_unit_test(test_order_within_a_queue),
         cmocka_unit_test(test_events_between_queues),
         cmocka_unit_test(test_arena_keeps_its_base_and_contents),

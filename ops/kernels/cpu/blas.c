@@ -51,24 +51,77 @@ static int find_calls(void *library)
     return 0;
 }
 
+/* A variable of the environment that is set while the library is loaded. */
+struct variable {
+    const char *name; /* NULL: it could not be set, and is as before */
+    char *before;     /* NULL: was not set */
+};
+
+static int variable_set(struct variable *v, const char *name, const char *value)
+{
+    const char *set = getenv(name);
+    *v = (struct variable){name, set ? strdup(set) : NULL};
+    if ((!set || v->before) && !setenv(name, value, 1))
+        return 0;
+    free(v->before);
+    *v = (struct variable){NULL, NULL};
+    return error_set(CKPT_ENOMEM, "no memory to load OpenBLAS");
+}
+
+static void variable_restore(struct variable *v)
+{
+    if (v->before)
+        setenv(v->name, v->before, 1); /* cannot fail: the name exists */
+    else if (v->name)
+        unsetenv(v->name);
+    free(v->before);
+}
+
+/* kernels: a name as OPENBLAS_CORETYPE takes it; NULL: those that OpenBLAS chooses. */
+static int open_library(void **library, const char *kernels)
+{
+    struct variable threads, core;
+    int rc = variable_set(&threads, "OPENBLAS_NUM_THREADS", "1");
+    if (!rc && kernels) {
+        rc = variable_set(&core, "OPENBLAS_CORETYPE", kernels);
+        *library = rc ? NULL : dlopen(OPENBLAS_FILE, RTLD_NOW | RTLD_LOCAL);
+        variable_restore(&core);
+    } else if (!rc)
+        *library = dlopen(OPENBLAS_FILE, RTLD_NOW | RTLD_LOCAL);
+    variable_restore(&threads);
+    return rc || *library ? rc : error_set(CKPT_EDEVICE, "cannot load OpenBLAS: %s", dlerror());
+}
+
+/* OpenBLAS uses its kernels for SSE3 on a processor that is newer than itself.  Those for the newest
+ * instructions that this one has; NULL where OpenBLAS's own choice is as good, or the user's. */
+static const char *better_kernels(void *library)
+{
+#ifdef __x86_64__
+    char *(*chosen)(void);
+    *(void **)&chosen = dlsym(library, "openblas_get_corename");
+    if (getenv("OPENBLAS_CORETYPE") || !chosen || strcmp(chosen(), "Prescott") != 0)
+        return NULL;
+    if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq"))
+        return "SkylakeX";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return "Haswell";
+#endif
+    (void)library;
+    return NULL;
+}
+
 static int load(void)
 {
-    static const char name[] = "OPENBLAS_NUM_THREADS";
-    const char *set = getenv(name);
-    char *before = set ? strdup(set) : NULL;
-    if ((set && !before) || setenv(name, "1", 1)) {
-        free(before);
-        return error_set(CKPT_ENOMEM, "no memory to load OpenBLAS");
+    void *library = NULL;
+    int rc = open_library(&library, NULL);
+    const char *better = rc ? NULL : better_kernels(library);
+    if (better) {
+        dlclose(library);
+        rc = open_library(&library, better);
     }
-    void *library = dlopen(OPENBLAS_FILE, RTLD_NOW | RTLD_LOCAL);
-    const char *why = library ? "" : dlerror();
-    int rc =
-        library ? find_calls(library) : error_set(CKPT_EDEVICE, "cannot load OpenBLAS: %s", why);
-    if (before)
-        setenv(name, before, 1); /* cannot fail: the name exists */
-    else
-        unsetenv(name);
-    free(before);
+    if (!rc)
+        rc = find_calls(library);
     if (!rc)
         blas.library = library;
     else if (library)
