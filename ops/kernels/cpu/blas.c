@@ -92,8 +92,9 @@ static int open_library(void **library, const char *kernels)
     return rc || *library ? rc : error_set(CKPT_EDEVICE, "cannot load OpenBLAS: %s", dlerror());
 }
 
-/* OpenBLAS uses its kernels for SSE3 on a processor that is newer than itself.  Those for the newest
- * instructions that this one has; NULL where OpenBLAS's own choice is as good, or the user's. */
+/* OpenBLAS uses its kernels for SSE3 on a processor that is newer than itself.  Returns those for
+ * the newest instructions that this one has; NULL where OpenBLAS's own choice is as good, or the
+ * user's. */
 static const char *better_kernels(void *library)
 {
 #ifdef __x86_64__
