@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the tests of the programs share; read by them.  $work is a folder of their own.
-root=${srcdir:-.}
+root=$(cd "${srcdir:-.}" && pwd) || exit 1 # tests change directories
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failures=0
