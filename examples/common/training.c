@@ -292,7 +292,7 @@ int training_look_last(struct training *t)
  * step. */
 static int feed(struct training *t)
 {
-    if (t->turn && t->turn(t, t->submitted))
+    if (t->select && t->select(t, t->submitted))
         return -1;
     if (!t->lacks && t->feed(t, t->submitted)) {
         t->lacks = ckpt_ranks(t->context) > 1;

@@ -59,9 +59,9 @@ struct training {
      * feed feeds its data to its program.  end waits for a step: it calls training_end if the loss
      * is the only result, otherwise training_wait, training_ended and training_show.  All return 0,
      * or -1 after an error message. */
-    int (*turn)(struct training *t, int64_t step);
+    int (*select)(struct training *t, int64_t step);
     int (*feed)(struct training *t, int64_t step);
-    /* Returns the program of a step, after its turn; NULL: all steps have `only`. */
+    /* Returns the program of a step, after `select`; NULL: all steps have `only`. */
     ckpt_program *(*program)(const struct training *t, int64_t step);
     ckpt_program *only;
     int (*end)(struct training *t, int64_t step);

@@ -5,7 +5,7 @@
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "../common/say.h"
-#include "turns.h"
+#include "step_order.h"
 
 /* ---- the table before the first step --------------------------------------------------------- */
 
@@ -67,9 +67,9 @@ static void leave(struct left *left, const struct video_shapes *d, const struct 
 }
 
 /* What is left in the first epoch; another one draws other buckets where the table says so. */
-static struct left count_left(const struct video_turns *t)
+static struct left count_left(const struct video_order *t)
 {
-    const struct bucket_epoch *e = &t->order;
+    const struct bucket_epoch *e = &t->bucket;
     struct left left = {.homeless = t->data->rows};
 
     for (int i = 0; i < e->n; i++) {
@@ -96,7 +96,7 @@ static void print_left(const struct left *left, int64_t rows)
         printf("  %lld in no bucket of the table\n", (long long)left->homeless);
 }
 
-void video_print_buckets(const struct video_turns *t, const ckpt *c)
+void video_print_buckets(const struct video_order *t, const ckpt *c)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     const struct video_shapes *d = t->data;
@@ -121,9 +121,9 @@ void video_print_buckets(const struct video_turns *t, const ckpt *c)
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-int video_note_place(struct video_turns *t, ckpt *c, const char *place)
+int video_note_place(struct video_order *t, ckpt *c, const char *place)
 {
-    place = place ? place : video_turns_place(t);
+    place = place ? place : video_order_place(t);
     if (!place)
         return say_fail("no memory for the place in the buckets");
     return ckpt_state_note(c, VIDEO_PLACE, place) ? say_fail("%s", ckpt_error(c)) : 0;

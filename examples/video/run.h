@@ -6,7 +6,7 @@
 #include "../common/trainer.h"
 #include "dataset.h"
 #include "options.h"
-#include "turns.h"
+#include "step_order.h"
 
 struct stdit;
 struct stdit_script;
@@ -22,7 +22,7 @@ struct video_run {
     int64_t trainable;         /* number of trained parameters */
     int64_t first;             /* steps of the runs that this one resumes */
     bool drops;                /* random captions are dropped */
-    struct video_turns turns;  /* of data with videos or buckets */
+    struct video_order order;  /* of data with videos or buckets */
     struct loader_hold hold;   /* during compilation */
     char *bad;                 /* RESUME_BAD of the resumed state, or NULL */
     struct video_watch *watch; /* only in training, as is the next */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clips of future steps, for the loader: in the order of the turns; the seed determines the
+/* The clips of future steps, for the loader: in the order of the run; the seed determines the
  * crops. */
 #include "../../common/clip.h"
 #include "ckpt_dist.h"
@@ -13,18 +13,18 @@ static int next(void *user, struct loader_clip *c)
     struct stdit_ahead *a = user;
     const struct video_run *r = a->run;
 
-    if (!a->turn.shape || a->taken == a->turn.shape->batch) {
+    if (!a->selection.shape || a->taken == a->selection.shape->batch) {
         if (a->step >= r->options.train.steps)
             return 0;
-        if (video_turns_next(&a->turns, a->step, &a->turn))
+        if (video_order_next(&a->order, a->step, &a->selection))
             return -1;
         a->step++;
         a->taken = 0;
     }
-    const struct video_clips *clips = &a->turn.shape->clips;
-    int64_t at = a->turn.shape->batch * ckpt_rank(r->context) + a->taken++;
-    *c = (struct loader_clip){.sample = video_turn_sample(&a->turn, &r->data.shapes, at),
-                              .row = video_turn_row(&a->turn, &r->data.shapes, at),
+    const struct video_clips *clips = &a->selection.shape->clips;
+    int64_t at = a->selection.shape->batch * ckpt_rank(r->context) + a->taken++;
+    *c = (struct loader_clip){.sample = video_selection_sample(&a->selection, &r->data.shapes, at),
+                              .row = video_selection_row(&a->selection, &r->data.shapes, at),
                               .frames = clips->frames,
                               .height = clips->height,
                               .width = clips->width};
@@ -92,18 +92,18 @@ int stdit_ahead_plan(const struct video_run *r)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* Skips to the current place in the turns of the run. */
+/* Skips to the current place in the order of the run. */
 static int go_to(struct stdit_ahead *a, struct video_run *r)
 {
     const char *place;
 
-    if (video_turns_open(&a->turns, &r->data.shapes, r->options.stride,
+    if (video_order_open(&a->order, &r->data.shapes, r->options.stride,
                          (uint64_t)r->options.library.seed, ckpt_ranks(r->context)))
         return -1;
     if (!r->data.shapes.buckets.n)
         return 0;
-    place = video_turns_place(&r->turns);
-    return place ? video_turns_go(&a->turns, place)
+    place = video_order_place(&r->order);
+    return place ? video_order_go(&a->order, place)
                  : say_fail("no memory for the place in the buckets");
 }
 
@@ -126,7 +126,7 @@ int stdit_ahead_open(struct stdit_ahead *a, struct video_run *r)
 void stdit_ahead_close(struct stdit_ahead *a)
 {
     loader_close(a->loader);
-    if (a->turns.data)
-        video_turns_close(&a->turns);
+    if (a->order.data)
+        video_order_close(&a->order);
     *a = (struct stdit_ahead){.run = NULL};
 }

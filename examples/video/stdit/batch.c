@@ -69,14 +69,14 @@ static int copy_sample(struct video_batch *b, const struct video_data *d, int64_
 
 /* The row of sample i of this rank. */
 static int64_t row_of(const struct video_batch *b, const struct video_data *d,
-                      const struct video_turn *turn, int64_t i)
+                      const struct video_selection *selection, int64_t i)
 {
-    return video_turn_row(turn, &d->shapes, b->first + i);
+    return video_selection_row(selection, &d->shapes, b->first + i);
 }
 
 /* The draws of a step are made for all ranks together, so they do not depend on the number of
  * ranks. */
-static int draw(struct video_batch *b, const struct video_turn *turn)
+static int draw(struct video_batch *b, const struct video_selection *selection)
 {
     const struct video_run *r = b->run;
     const struct video_data *d = &r->data;
@@ -85,30 +85,30 @@ static int draw(struct video_batch *b, const struct video_turn *turn)
     size_t n = (size_t)b->size, first = (size_t)b->first, frames = (size_t)s->geometry.frames;
 
     if (!d->t)
-        stdit_draw_times(seed, turn->step, stdit_shift_of(r->stdit->config.dtype, &s->geometry),
-                         b->all, b->u);
+        stdit_draw_times(seed, selection->step,
+                         stdit_shift_of(r->stdit->config.dtype, &s->geometry), b->all, b->u);
     if (r->drops && !d->null_caption) {
-        stdit_draw_drops(seed, turn->before, b->all, b->null);
+        stdit_draw_drops(seed, selection->before, b->all, b->null);
         memmove(b->null, b->null + first, n * sizeof *b->null);
     }
     if (!s->masked || d->x_mask)
         return 0;
-    if (stdit_draw_masks(seed, turn->step, r->options.mask_stage, b->all, s->geometry.frames,
+    if (stdit_draw_masks(seed, selection->step, r->options.mask_stage, b->all, s->geometry.frames,
                          b->x_mask))
         return say_fail("no memory for frame masks");
     memmove(b->x_mask, b->x_mask + first * frames, n * frames * sizeof *b->x_mask);
     return 0;
 }
 
-int stdit_batch_fill(struct video_batch *b, const struct video_turn *turn)
+int stdit_batch_fill(struct video_batch *b, const struct video_selection *selection)
 {
     const struct video_data *d = &b->run->data;
 
-    video_batch_begin(b, turn->shape);
+    video_batch_begin(b, selection->shape);
     for (int64_t i = 0; i < b->size; i++)
-        if (copy_sample(b, d, i, row_of(b, d, turn, i)))
+        if (copy_sample(b, d, i, row_of(b, d, selection, i)))
             return -1;
-    if (draw(b, turn))
+    if (draw(b, selection))
         return -1;
     for (int64_t i = b->first; i < b->first + b->size; i++) {
         if (d->t)
@@ -127,11 +127,12 @@ int stdit_batch_fill_row(struct video_batch *b, int64_t row)
     /* without the offset that a rank adds */
     int64_t before = row + r->data.shapes.rows * ckpt_ranks(r->context) - ckpt_rank(r->context);
 
-    return stdit_batch_fill(b,
-                            &(struct video_turn){.shape = r->data.shapes.shape, .before = before});
+    return stdit_batch_fill(
+        b, &(struct video_selection){.shape = r->data.shapes.shape, .before = before});
 }
 
-int stdit_batch_encode(struct video_batch *b, const struct video_turn *turn, struct loader *loader)
+int stdit_batch_encode(struct video_batch *b, const struct video_selection *selection,
+                       struct loader *loader)
 {
     struct video_data *d = &b->run->data;
     int64_t z = video_data_z(d, b->shape);
@@ -141,7 +142,7 @@ int stdit_batch_encode(struct video_batch *b, const struct video_turn *turn, str
         if (loader_take(loader, &c))
             return -1;
         /* A clip in place of a bad one has its own caption. */
-        if (c.row != row_of(b, d, turn, i) && copy_sample(b, d, i, c.row))
+        if (c.row != row_of(b, d, selection, i) && copy_sample(b, d, i, c.row))
             return -1;
         b->fps[i] = (float)videos_rate(&d->videos, c.frames, c.fps);
         int rc =

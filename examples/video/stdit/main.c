@@ -111,11 +111,11 @@ static int fits(void *run, bool trains)
     const struct video_options *o = &r->options;
     const bool buckets = r->data.shapes.buckets.n > 0;
 
-    if (trains && video_turns_open(&r->turns, &r->data.shapes, o->stride, (uint64_t)o->library.seed,
+    if (trains && video_order_open(&r->order, &r->data.shapes, o->stride, (uint64_t)o->library.seed,
                                    ckpt_ranks(r->context)))
         return -1;
     if (trains && buckets)
-        video_print_buckets(&r->turns, r->context);
+        video_print_buckets(&r->order, r->context);
     if (trains && !buckets)
         ckpt_plan_print(r->data.shapes.shape->training, stdout);
     if (trains && o->video_dir && stdit_ahead_plan(r))
@@ -134,7 +134,7 @@ static int notes(void *run, struct resume_place *place)
     if (buckets && video_note_buckets(&r->data.shapes, r->context))
         return -1;
     place->name = buckets ? VIDEO_PLACE : NULL;
-    return buckets ? video_note_place(&r->turns, r->context, NULL) : 0;
+    return buckets ? video_note_place(&r->order, r->context, NULL) : 0;
 }
 
 static int resumed(void *run, struct resume_place *place)
@@ -143,7 +143,7 @@ static int resumed(void *run, struct resume_place *place)
 
     r->bad = place->bad;
     place->bad = NULL;
-    return place->was ? video_turns_go(&r->turns, place->was) : 0;
+    return place->was ? video_order_go(&r->order, place->was) : 0;
 }
 
 static void report(const void *run)

@@ -43,17 +43,18 @@ int stdit_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_op
 /* ---- batches ------------------------------------------------------------------------------- */
 
 /* Fills in the rows of a step, then its draws: times, frame masks, dropped captions. */
-int stdit_batch_fill(struct video_batch *b, const struct video_turn *turn);
+int stdit_batch_fill(struct video_batch *b, const struct video_selection *selection);
 int stdit_batch_fill_row(struct video_batch *b, int64_t row);
 
 /* Encodes the clips of a step if the data is videos; they are the loader's next clips. */
-int stdit_batch_encode(struct video_batch *b, const struct video_turn *turn, struct loader *loader);
+int stdit_batch_encode(struct video_batch *b, const struct video_selection *selection,
+                       struct loader *loader);
 
 /* The clips of future steps, in the order of the steps. */
 struct stdit_ahead {
     const struct video_run *run;
-    struct video_turns turns;
-    struct video_turn turn;
+    struct video_order order;
+    struct video_selection selection;
     int64_t step, taken; /* next step; its clips so far */
     struct loader_source source;
     struct loader *loader; /* NULL: the data is not videos */

@@ -100,7 +100,8 @@ int stdit_sampler_text(struct stdit_sampler *s, int64_t first)
     bool drops = r->drops;
 
     r->drops = false; /* random drops are for training */
-    int rc = stdit_batch_fill(&s->batch, &(struct video_turn){.shape = &s->shape, .before = first});
+    int rc =
+        stdit_batch_fill(&s->batch, &(struct video_selection){.shape = &s->shape, .before = first});
     r->drops = drops;
     if (s->guided)
         repeat_text(s);

@@ -223,7 +223,7 @@ void stdit_close(struct video_run *r)
 {
     loader_hold_close(&r->hold);
     loader_hw_close(&r->options.loader);
-    video_turns_close(&r->turns);
+    video_order_close(&r->order);
     stdit_free(r->stdit);
     video_data_close(&r->data);
     free(r->bad);

@@ -126,36 +126,37 @@ struct course {
     struct video_run *run;
     struct video_batch batch;
     struct stdit_ahead ahead;
-    struct video_turn turn[FLIGHT]; /* of the steps in flight, by the remainder of their number */
-    char *place[FLIGHT];            /* before each of these turns, with buckets */
-    int64_t turns;                  /* steps that have a turn */
+    struct video_selection
+        selection[FLIGHT]; /* of the steps in flight, by the remainder of their number */
+    char *place[FLIGHT];   /* before each of these selections, with buckets */
+    int64_t selected;      /* steps whose clips are selected */
 };
 
-static struct video_turn *turn_of(struct course *c, int64_t step)
+static struct video_selection *selection_of(struct course *c, int64_t step)
 {
-    return &c->turn[step % FLIGHT];
+    return &c->selection[step % FLIGHT];
 }
 
-static int take_turn(struct training *t, int64_t step)
+static int select_clips(struct training *t, int64_t step)
 {
     struct course *c = t->user;
     struct video_run *r = c->run;
     char **place = &c->place[step % FLIGHT];
 
     if (r->data.shapes.buckets.n) {
-        const char *now = video_turns_place(&r->turns);
+        const char *now = video_order_place(&r->order);
         free(*place);
         *place = now ? strdup(now) : NULL;
         if (!*place)
             return say_fail("no memory for the place in the buckets");
     }
-    c->turns = step + 1;
-    return video_turns_next(&r->turns, step, turn_of(c, step));
+    c->selected = step + 1;
+    return video_order_next(&r->order, step, selection_of(c, step));
 }
 
 static ckpt_program *program(const struct training *t, int64_t step)
 {
-    return turn_of(t->user, step)->shape->training;
+    return selection_of(t->user, step)->shape->training;
 }
 
 static int feed(struct training *t, int64_t step)
@@ -163,14 +164,14 @@ static int feed(struct training *t, int64_t step)
     struct course *c = t->user;
     struct video_run *r = c->run;
     struct video_batch *b = &c->batch;
-    const struct video_turn *turn = turn_of(c, step);
+    const struct video_selection *selection = selection_of(c, step);
 
-    if (stdit_batch_fill(b, turn) ||
-        (c->ahead.loader && stdit_batch_encode(b, turn, c->ahead.loader)))
+    if (stdit_batch_fill(b, selection) ||
+        (c->ahead.loader && stdit_batch_encode(b, selection, c->ahead.loader)))
         return -1;
     if (c->ahead.loader)
         t->data_ms = loader_waited(c->ahead.loader) * 1e3;
-    if (stdit_batch_feed_training(b, turn->shape->training))
+    if (stdit_batch_feed_training(b, selection->shape->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -178,20 +179,20 @@ static int feed(struct training *t, int64_t step)
 static int end(struct training *t, int64_t step)
 {
     struct course *c = t->user;
-    const struct video_shape *s = turn_of(c, step)->shape;
+    const struct video_shape *s = selection_of(c, step)->shape;
 
     t->part = s->name[0] ? s->name : NULL;
     return training_end(t, s->training, step, 0);
 }
 
-/* The place before the first step that did not end: the data of one, whose turn was taken, may have
- * failed. */
+/* The place before the first step that did not end: the data of one, whose clips were selected, may
+ * have failed. */
 static int notes(struct training *t)
 {
     const struct course *c = t->user;
-    const char *place = c->turns > t->ended ? c->place[t->ended % FLIGHT] : NULL;
+    const char *place = c->selected > t->ended ? c->place[t->ended % FLIGHT] : NULL;
 
-    if (c->run->data.shapes.buckets.n && video_note_place(&c->run->turns, c->run->context, place))
+    if (c->run->data.shapes.buckets.n && video_note_place(&c->run->order, c->run->context, place))
         return -1;
     return c->ahead.loader ? loader_note_bad(c->ahead.loader, t->context) : 0;
 }
@@ -216,7 +217,7 @@ int stdit_open_steps(void *run, struct training *t)
         t->ahead = 0; /* the device encodes videos */
     t->reads = o->video_dir != NULL;
     t->saves = is_ours;
-    t->turn = take_turn;
+    t->select = select_clips;
     t->feed = feed;
     t->program = program;
     t->end = end;

@@ -12,9 +12,9 @@
 #include "../../examples/video/aspect.c"
 #include "../../examples/video/bucket_epoch.c"
 #include "../../examples/video/buckets.c"
-#include "../../examples/video/turns.c"
+#include "../../examples/video/step_order.c"
 
-const char say_program[] = "test_stdit_turns";
+const char say_program[] = "test_video_order";
 
 enum { ROWS = 400, SHAPES = 1024, EPOCHS_TRIED = 60, BEHIND = 7, RANKS = 3 };
 
@@ -41,7 +41,7 @@ static void add_shape(void *user, const struct bucket *b)
 
 static void read_table(struct buckets *b, const char *text)
 {
-    char path[] = "/tmp/test_stdit_turns-XXXXXX";
+    char path[] = "/tmp/test_video_order-XXXXXX";
     int fd = mkstemp(path);
 
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
@@ -72,141 +72,141 @@ static void data_close(struct data *data)
 }
 
 /* Counts the rows of a step. */
-static void take(const struct video_turns *t, const struct video_turn *turn, int *seen)
+static void take(const struct video_order *t, const struct video_selection *selection, int *seen)
 {
-    for (int64_t i = 0; i < turn->shape->batch * t->ranks; i++)
-        seen[turn->row[i]]++;
+    for (int64_t i = 0; i < selection->shape->batch * t->ranks; i++)
+        seen[selection->row[i]]++;
 }
 
 /* All steps of the current epoch of t; returns the number of their samples. */
-static int64_t run_epoch(struct video_turns *t, int *seen)
+static int64_t run_epoch(struct video_order *t, int *seen)
 {
     int64_t epoch = t->epoch, samples = 0;
-    struct video_turn turn;
+    struct video_selection selection;
 
     for (;;) {
-        assert_int_equal(video_turns_next(t, 0, &turn), 0);
+        assert_int_equal(video_order_next(t, 0, &selection), 0);
         if (t->epoch != epoch)
             return samples;
-        assert_non_null(turn.shape);
-        take(t, &turn, seen);
-        samples += turn.shape->batch * t->ranks;
+        assert_non_null(selection.shape);
+        take(t, &selection, seen);
+        samples += selection.shape->batch * t->ranks;
     }
 }
 
-static int64_t whole_batches(const struct video_turns *t)
+static int64_t whole_batches(const struct video_order *t)
 {
     int64_t n = 0;
 
-    for (int i = 0; i < t->order.n; i++)
-        n += t->order.list[i].n;
+    for (int i = 0; i < t->bucket.n; i++)
+        n += t->bucket.list[i].n;
     return n;
 }
 
 static void test_epoch(void **state)
 {
-    struct video_turns t;
+    struct video_order t;
     struct data data;
     int seen[ROWS] = {0};
 
     (void)state;
     data_open(&data);
-    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, 1), 0);
+    assert_int_equal(video_order_open(&t, &data.d, 1, 5, 1), 0);
     int64_t all = whole_batches(&t);
     assert_true(all > ROWS / 2);
     assert_int_equal(run_epoch(&t, seen), all);
     for (int i = 0; i < ROWS; i++)
         assert_true(seen[i] <= 1);
-    video_turns_close(&t);
+    video_order_close(&t);
     data_close(&data);
 }
 
 /* Some steps by some ranks, then the rest of the epoch by one. */
 static void test_other_ranks(void **state)
 {
-    struct video_turns t, rest;
-    struct video_turn turn;
+    struct video_order t, rest;
+    struct video_selection selection;
     struct data data;
     int seen[ROWS] = {0};
     int64_t taken = 0;
 
     (void)state;
     data_open(&data);
-    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, RANKS), 0);
+    assert_int_equal(video_order_open(&t, &data.d, 1, 5, RANKS), 0);
     int64_t all = whole_batches(&t);
     for (int i = 0; i < BEHIND; i++) {
-        assert_int_equal(video_turns_next(&t, i, &turn), 0);
-        assert_int_equal(turn.before, taken);
-        take(&t, &turn, seen);
-        taken += turn.shape->batch * RANKS;
+        assert_int_equal(video_order_next(&t, i, &selection), 0);
+        assert_int_equal(selection.before, taken);
+        take(&t, &selection, seen);
+        taken += selection.shape->batch * RANKS;
     }
-    assert_int_equal(video_turns_open(&rest, &data.d, 1, 5, 1), 0);
-    assert_int_equal(video_turns_go(&rest, video_turns_place(&t)), 0);
+    assert_int_equal(video_order_open(&rest, &data.d, 1, 5, 1), 0);
+    assert_int_equal(video_order_go(&rest, video_order_place(&t)), 0);
     assert_int_equal(rest.before, taken);
     assert_int_equal(taken + run_epoch(&rest, seen), all);
     for (int i = 0; i < ROWS; i++)
         assert_true(seen[i] <= 1);
-    video_turns_close(&rest);
-    video_turns_close(&t);
+    video_order_close(&rest);
+    video_order_close(&t);
     data_close(&data);
 }
 
 /* The same steps again from a position, into the next epoch. */
 static void test_goes_on(void **state)
 {
-    struct video_turns t, again;
-    struct video_turn a, b;
+    struct video_order t, again;
+    struct video_selection a, b;
     struct data data;
 
     (void)state;
     data_open(&data);
-    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, 2), 0);
+    assert_int_equal(video_order_open(&t, &data.d, 1, 5, 2), 0);
     while (t.epoch < 1)
-        assert_int_equal(video_turns_next(&t, 0, &a), 0);
-    assert_int_equal(video_turns_open(&again, &data.d, 1, 5, 2), 0);
-    assert_int_equal(video_turns_go(&again, video_turns_place(&t)), 0);
+        assert_int_equal(video_order_next(&t, 0, &a), 0);
+    assert_int_equal(video_order_open(&again, &data.d, 1, 5, 2), 0);
+    assert_int_equal(video_order_go(&again, video_order_place(&t)), 0);
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(video_turns_next(&t, i, &a), 0);
-        assert_int_equal(video_turns_next(&again, i, &b), 0);
+        assert_int_equal(video_order_next(&t, i, &a), 0);
+        assert_int_equal(video_order_next(&again, i, &b), 0);
         assert_true(a.shape == b.shape && a.before == b.before);
         assert_memory_equal(a.row, b.row, (size_t)a.shape->batch * 2 * sizeof *a.row);
     }
-    video_turns_close(&again);
-    video_turns_close(&t);
+    video_order_close(&again);
+    video_order_close(&t);
     data_close(&data);
 }
 
 static void test_bad_places(void **state)
 {
     static const char *const bad[] = {"", "x", "-1 3", "0", "0 0 1 x", "0 0 999999"};
-    struct video_turns t;
+    struct video_order t;
     struct data data;
     char text[4096];
 
     (void)state;
     data_open(&data);
-    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, 1), 0);
+    assert_int_equal(video_order_open(&t, &data.d, 1, 5, 1), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(video_turns_go(&t, bad[i]), -1);
-    assert_int_equal(video_turns_go(&t, "0 0"), -1); /* no lists */
-    snprintf(text, sizeof text, "%s 0", video_turns_place(&t));
-    assert_int_equal(video_turns_go(&t, text), -1); /* one too many */
-    video_turns_close(&t);
+        assert_int_equal(video_order_go(&t, bad[i]), -1);
+    assert_int_equal(video_order_go(&t, "0 0"), -1); /* no lists */
+    snprintf(text, sizeof text, "%s 0", video_order_place(&t));
+    assert_int_equal(video_order_go(&t, text), -1); /* one too many */
+    video_order_close(&t);
     data_close(&data);
 }
 
 /* More ranks than any bucket has batches. */
 static void test_too_many_ranks(void **state)
 {
-    struct video_turns t;
-    struct video_turn turn;
+    struct video_order t;
+    struct video_selection selection;
     struct data data;
 
     (void)state;
     data_open(&data);
-    assert_int_equal(video_turns_open(&t, &data.d, 1, 5, ROWS), 0);
-    assert_int_equal(video_turns_next(&t, 0, &turn), -1);
-    video_turns_close(&t);
+    assert_int_equal(video_order_open(&t, &data.d, 1, 5, ROWS), 0);
+    assert_int_equal(video_order_next(&t, 0, &selection), -1);
+    video_order_close(&t);
     data_close(&data);
 }
 
