@@ -71,8 +71,10 @@ static int add_target(void *run, char *target)
         n++;
     }
     return n ? 0
-             : say_fail("--lora-targets %s: no layer of %s with a matrix is called so", target,
-                        r->model);
+             : say_fail("--lora-targets %s: no layer of %s with a matrix is called so%s%s%s",
+                        target, r->model, r->names->archive ? "; ckpt import " : "",
+                        r->names->archive ? r->model : "",
+                        r->names->archive ? " --report lists them" : "");
 }
 
 static int each_target(const struct adapter_run *r, int (*visit)(void *run, char *name))

@@ -38,6 +38,7 @@ struct adapter_twin {
 /* How the files of a family call adapters. */
 struct adapter_names {
     const char *prefix;   /* of the parameters that are adapters: "transformer." */
+    bool archive;         /* the model is one that ckpt import reads */
     const char *blocks;   /* begins the layers that --lora-targets names; NULL: all layers */
     const char *part;     /* --lora-targets leaves out "attn1." of a layer in a block; NULL: none */
     const char *without;  /* begins the layers that have no adapter; NULL: none */

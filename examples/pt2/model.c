@@ -18,7 +18,7 @@ static bool ends_in(const char *name, const char *end)
 /* ---- adapters and codes ---------------------------------------------------------------------- */
 
 /* Files of adapters have the names that PEFT gives them in the model that was exported. */
-static const struct adapter_names names = {.prefix = "base_model.model."};
+static const struct adapter_names names = {.prefix = "base_model.model.", .archive = true};
 
 static int add_adapters(struct pt2_run *r)
 {
