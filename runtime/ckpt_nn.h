@@ -336,8 +336,8 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckp
  */
 
 /*
- * Fake quantization (Jacob et al. 2018): (q - zero) scale with q = x / scale + zero, rounded to
- * nearest even and clamped to low ... high; x / scale is x times the fp32 number 1 / scale. scale
+ * Fake quantization (Jacob et al. 2018): (q - zero) scale with q = x / scale, rounded to nearest
+ * even, plus zero, clamped to low ... high; x / scale is x times the fp32 number 1 / scale. scale
  * and zero (CKPT_NONE: 0) are fp32 and broadcast to x.  The gradient of x passes where q was not
  * clamped (a straight-through estimate); those of scale and zero are of the same formula (Esser et
  * al. 2020).  The numbers of PyTorch's fake_quantize_per_tensor_affine and _per_channel_affine and,
