@@ -198,7 +198,7 @@ static void decompose_attention_dx(const struct ckpt_grad *g, const ckpt_tensor 
                                    ckpt_tensor *out)
 {
     const int first = ops_count(g->tape);
-    ckpt_tensor y = attention_decomposed(g->tape, g->attr, in[ATTENTION_Q], in[ATTENTION_K],
+    ckpt_tensor y = attention_decomposed(g->tape, g->attr, 0.f, in[ATTENTION_Q], in[ATTENTION_K],
                                          in[ATTENTION_V], extras_of(g, in));
     ops_pull(g->tape, first, y, in[ATTENTION_D_O], 3, in, out);
 }
@@ -218,7 +218,7 @@ static void decompose_attention_dbias(const struct ckpt_grad *g, const ckpt_tens
     extra[ATTENTION_BIAS] = ckpt_add(t, extra[ATTENTION_BIAS], ops_zeros_like(t, g->out[0]));
     const int first = ops_count(t);
     ckpt_tensor y =
-        attention_decomposed(t, g->attr, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
+        attention_decomposed(t, g->attr, 0.f, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
     ops_pull(t, first, y, in[ATTENTION_D_O], 1, &extra[ATTENTION_BIAS], out);
 }
 
@@ -305,6 +305,25 @@ static struct attention_attr attr_of(const struct ckpt_attention_spec *spec,
     return a;
 }
 
+/* Operands as of the op, with all extras. */
+static ckpt_tensor record_capped(ckpt_tape *t, const struct attention_attr *attr, float cap,
+                                 const ckpt_tensor *in)
+{
+    const struct ckpt_desc q = ckpt_desc_of(t, in[ATTENTION_Q]),
+                           k = ckpt_desc_of(t, in[ATTENTION_K]),
+                           v = ckpt_desc_of(t, in[ATTENTION_V]);
+    bool good = q.ndim >= 3 && k.ndim == q.ndim && desc_same_shape(&k, &v) &&
+                q.shape[q.ndim - 2] % max_i64(1, k.shape[q.ndim - 2]) == 0;
+    for (int i = 0; good && i < q.ndim; i++)
+        good = i == q.ndim - 3 || i == q.ndim - 2 || q.shape[i] == k.shape[i];
+    if (!good) {
+        ops_refuse(t, 3, in, "q must be [..., L, H, D], k and v [..., M, KV, D], KV dividing H");
+        return CKPT_NONE;
+    }
+    return attention_decomposed(t, attr, cap, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V],
+                                in + ATTENTION_PLAIN);
+}
+
 ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                            ckpt_tensor bias, const struct ckpt_attention_spec *spec)
 {
@@ -314,11 +333,12 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
         ckpt_tape_fail(t, CKPT_EINVAL, "attention: %s", error_get());
         return CKPT_NONE;
     }
-    if (whole.window < 0 || (whole.window && !whole.causal) || !isfinite(whole.scale)) {
+    if (whole.window < 0 || (whole.window && !whole.causal) || !isfinite(whole.scale) ||
+        !(whole.cap >= 0.f && isfinite(whole.cap))) {
         ckpt_tape_fail(t, CKPT_EINVAL,
-                       "attention: window %lld, scale %g: a window must be positive and needs "
-                       "causal, a scale must be finite",
-                       (long long)whole.window, (double)whole.scale);
+                       "attention: window %lld, scale %g, cap %g: a window must be positive and "
+                       "needs causal, a scale must be finite, a cap positive",
+                       (long long)whole.window, (double)whole.scale, (double)whole.cap);
         return CKPT_NONE;
     }
     if (bias.id && whole.bias.id) {
@@ -330,6 +350,8 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
     const struct attention_attr attr = attr_of(&whole, &of_q, &of_k);
     ckpt_tensor in[] = {q, k, v, bias, whole.first, whole.lengths}, out[2] = {CKPT_NONE, CKPT_NONE};
     const bool plain = !bias.id && !whole.first.id && !whole.lengths.id;
+    if (whole.cap > 0.f)
+        return record_capped(t, &attr, whole.cap, in);
     ckpt_record(t, &op_attention, plain ? ATTENTION_PLAIN : ATTENTION_PLAIN + ATTENTION_EXTRAS, in,
                 2, out, &attr, sizeof attr);
     return out[0];

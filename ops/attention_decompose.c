@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention decomposed into matrix products, softmax and expressions, for second gradients
- * (decompose.h).  The scores of all sequences are tensors: [..., H, L, M], or for packed text
+ * (decompose.h) and for capped scores, which have no kernel.  The scores of all sequences are tensors: [..., H, L, M], or for packed text
  * [B, H, L, R].
  */
 #include "attention_decompose.h"
@@ -85,10 +85,12 @@ static ckpt_tensor probabilities(ckpt_tape *t, ckpt_tensor scores, ckpt_tensor s
     return ckpt_where(t, seen, ckpt_softmax(t, scores, last), ops_scalar(t, 0.f));
 }
 
-ckpt_tensor attention_decomposed(ckpt_tape *t, const struct attention_attr *a, ckpt_tensor q,
-                                 ckpt_tensor k, ckpt_tensor v, const ckpt_tensor *extra)
+ckpt_tensor attention_decomposed(ckpt_tape *t, const struct attention_attr *a, float cap,
+                                 ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                                 const ckpt_tensor *extra)
 {
     const struct ckpt_desc of_q = ckpt_desc_of(t, q), of_k = ckpt_desc_of(t, k);
+    const struct ckpt_desc of_v = ckpt_desc_of(t, v);
     if (of_q.ndim < 3 || of_k.ndim < 3)
         return CKPT_NONE;
     const struct sizes s = sizes_of(&of_q, &of_k);
@@ -100,14 +102,16 @@ ckpt_tensor attention_decomposed(ckpt_tape *t, const struct attention_attr *a, c
     d.shape[d.ndim - 1] = s.keys;
     ckpt_tensor scores = ckpt_matmul(t, heads_first(t, q, &s, s.queries, s.shared),
                                      heads_first(t, k, &s, s.keys, 1), false, true);
-    scores = ckpt_reshape(t, ckpt_affine(t, scores, a->scale, 0.f), d.ndim, d.shape);
+    scores = ckpt_affine(t, ckpt_cast(t, scores, CKPT_F32), a->scale, 0.f);
+    scores = ckpt_reshape(t, ops_soft_cap(t, scores, cap), d.ndim, d.shape);
     ckpt_tensor seen = visible(t, a, &s, extra ? extra[ATTENTION_FIRST] : CKPT_NONE,
                                extra ? extra[ATTENTION_LENGTHS] : CKPT_NONE, d.ndim);
     if (bias.id) {
         scores = ckpt_add(t, scores, bias);
         seen = both(t, seen, ckpt_gt(t, scores, ops_scalar(t, HIDDEN)));
     }
-    ckpt_tensor p = ckpt_reshape(t, probabilities(t, scores, seen), 5, parts);
+    ckpt_tensor p = ckpt_cast(t, probabilities(t, scores, seen), of_v.dtype);
+    p = ckpt_reshape(t, p, 5, parts);
     ckpt_tensor y = ckpt_matmul(t, p, heads_first(t, v, &s, s.keys, 1), false, false);
     y = ckpt_permute(t, y, (int[]){0, 3, 1, 2, 4});
     return ckpt_reshape(t, y, of_q.ndim, of_q.shape);

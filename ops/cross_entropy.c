@@ -210,12 +210,13 @@ static bool read_spec(ckpt_tape *t, const struct ckpt_cross_entropy_spec *spec,
         return ckpt_tape_fail(t, CKPT_EINVAL, "cross_entropy: %s", error_get()), false;
     if (!(whole->label_smoothing >= 0.f && whole->label_smoothing <= 1.f) ||
         !(whole->z_loss >= 0.f && isfinite(whole->z_loss)) || whole->reduction < CKPT_REDUCE_MEAN ||
-        whole->reduction > CKPT_REDUCE_NONE || whole->chunk < 0) {
+        whole->reduction > CKPT_REDUCE_NONE || whole->chunk < 0 ||
+        !(whole->cap >= 0.f && isfinite(whole->cap))) {
         ckpt_tape_fail(t, CKPT_EINVAL,
                        "cross_entropy: label_smoothing %g must be in [0, 1], z_loss %g finite and "
-                       "0 or more, reduction %d one of three, chunk %lld 0 or more",
+                       "0 or more, reduction %d one of three, chunk %lld and cap %g 0 or more",
                        (double)whole->label_smoothing, (double)whole->z_loss, whole->reduction,
-                       (long long)whole->chunk);
+                       (long long)whole->chunk, (double)whole->cap);
         return false;
     }
     return true;
@@ -271,7 +272,9 @@ ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
                                const struct ckpt_cross_entropy_spec *spec)
 {
     struct ckpt_cross_entropy_spec whole;
-    return read_spec(t, spec, &whole) ? record_whole(t, x, label, &whole, 0) : CKPT_NONE;
+    if (!read_spec(t, spec, &whole))
+        return CKPT_NONE;
+    return record_whole(t, ops_soft_cap(t, x, whole.cap), label, &whole, 0);
 }
 
 /* ---- fused with a linear layer --------------------------------------------------------------- */
@@ -294,13 +297,13 @@ static int parts_of(int64_t rows, int64_t max_rows)
 }
 
 /* The logits, in full precision: the last layer of a model is never computed in 8 bits. */
-static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
+static ckpt_tensor logits_of(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, float cap)
 {
     const bool before = t->full_precision;
     ckpt_full_precision(t, true);
     ckpt_tensor y = ckpt_linear(t, x, w, b);
     ckpt_full_precision(t, before);
-    return y;
+    return ops_soft_cap(t, y, cap);
 }
 
 /* Rows of logits that are multiples of 16 bytes: products of others take several times as long
@@ -315,7 +318,7 @@ static int64_t align_classes(ckpt_tape *t, ckpt_tensor *w, ckpt_tensor *b,
 {
     const struct ckpt_desc d = ckpt_desc_of(t, *w);
     const int64_t classes = d.ndim == 2 ? d.shape[0] : 0, more = -classes & (ALIGNED - 1);
-    if (d.dtype != CKPT_BF16 || !more || classes < FEW_CLASSES || spec->weight.id ||
+    if (d.dtype != CKPT_BF16 || !more || spec->cap > 0 || classes < FEW_CLASSES || spec->weight.id ||
         spec->label_smoothing > 0 || find_adapter(t, *w))
         return 0;
     const ckpt_tensor bias = b->id ? *b : ops_fill(t, 0.f, d.dtype, 1, &classes);
@@ -351,7 +354,7 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     const int n = rows > 0 ? parts_of(rows, chunk) : 1;
     const int64_t few = align_classes(t, &w, &b, &whole);
     if (n == 1 || whole.reduction == CKPT_REDUCE_NONE)
-        return record_whole(t, logits_of(t, x, w, b), label, &whole, few);
+        return record_whole(t, logits_of(t, x, w, b, whole.cap), label, &whole, few);
     const int32_t first = t->n_ops, start = tape_number(t);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
@@ -362,7 +365,7 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     for (int i = 0; i < n; i++) {
         tape_set_number(t, number);
         sums[i] =
-            record_rows(t, logits_of(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM, few);
+            record_rows(t, logits_of(t, xs[i], w, b, whole.cap), labels[i], &whole, CKPT_REDUCE_SUM, few);
         next = i ? next : tape_number(t); /* the first chunk may record a parameter, too */
     }
     for (int i = 0; i < n; i++) {

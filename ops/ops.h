@@ -95,6 +95,9 @@ struct ckpt_desc column_sum_desc(const struct ckpt_desc *x);
  * written then, as it must for one long sum. */
 ckpt_tensor ops_total(ckpt_tape *t, ckpt_tensor x, double scale);
 
+/* cap tanh(x / cap) for each element; x itself if cap is 0. */
+ckpt_tensor ops_soft_cap(ckpt_tape *t, ckpt_tensor x, float cap);
+
 /* sum / count for single values; sum, which is 0 then, if count is 0. */
 ckpt_tensor ops_over_count(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor count);
 

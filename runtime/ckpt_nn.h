@@ -214,17 +214,21 @@ struct ckpt_nn_mlp_spec {
     bool bias;                                   /* of all projections */
     const char *gate_name, *up_name, *down_name; /* appended to NAME and a dot */
     const struct ckpt_init *down_weight;         /* initial values; NULL: like the others */
+    /* With gate_up_name, for a gated one, one projection computes gate and up, concatenated;
+     * gate_name and up_name are ignored. */
+    const char *gate_up_name;
 };
 
 #define CKPT_NN_MLP_INIT                                                                           \
     {                                                                                              \
         sizeof(struct ckpt_nn_mlp_spec), 0, 0, CKPT_NN_GELU_TANH, false, true, "gate_proj",        \
-            "up_proj", "down_proj", NULL                                                           \
+            "up_proj", "down_proj", NULL, NULL                                                     \
     }
 
-/* down(activation(up(x))), or gated. */
+/* down(activation(up(x))), or gated.  gate is CKPT_NONE if not gated, and where the projection `up`
+ * has the rows of both, twice as many as `down` has columns. */
 struct ckpt_nn_mlp {
-    struct ckpt_nn_linear gate, up, down; /* gate: CKPT_NONE if not gated */
+    struct ckpt_nn_linear gate, up, down;
     enum ckpt_nn_activation activation;
 };
 

@@ -198,15 +198,13 @@ struct ckpt_attention_spec {
     ckpt_tensor first;   /* i32 [..., L], the axes of q except the last two, or CKPT_NONE */
     ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
     ckpt_tensor
-        bias; /* used if the bias argument of the call is CKPT_NONE, so that modules can pass it */
+        bias;  /* used if the bias argument of the call is CKPT_NONE, so that modules can pass it */
+    float cap; /* of scores, see ckpt_attention(); 0: none */
 };
 
 #define CKPT_ATTENTION_INIT                                                                        \
     {                                                                                              \
-        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0}, {0, 0},                         \
-        {                                                                                          \
-            0, 0                                                                                   \
-        }                                                                                          \
+        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0}, {0, 0}, {0, 0}, 0.f             \
     }
 
 /*
@@ -217,6 +215,10 @@ struct ckpt_attention_spec {
  * tensor that broadcasts to [..., H, L, M]; -INFINITY hides a key.  It has a gradient. spec NULL:
  * every query sees every key.  The result has the shape and memory order of q.  A query that sees a
  * single key gets its value; with M = 1 dq and dk are exactly 0.
+ *
+ * With a cap c a score s = scale q k^T becomes c tanh(s / c) before the bias (Gemma Team 2024).
+ * There is no kernel for that: it is recorded as products and a softmax, so that the scores of all
+ * queries and keys are tensors, which plans may recompute or offload.
  */
 CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                     ckpt_tensor bias, const struct ckpt_attention_spec *spec);
@@ -311,11 +313,12 @@ struct ckpt_cross_entropy_spec {
     int reduction;         /* enum ckpt_reduction */
     ckpt_tensor weight;    /* of the classes, fp32 [V], no gradient; or CKPT_NONE: all 1 */
     int64_t chunk;         /* ckpt_linear_cross_entropy: rows per chunk; 0: up to 2^29 logits */
+    float cap;             /* c: x becomes c tanh(x / c) before all else; 0: it stays */
 };
 
 #define CKPT_CROSS_ENTROPY_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct ckpt_cross_entropy_spec), -100, 0.f, 0.f, 0, {0, 0}, 0                       \
+        sizeof(struct ckpt_cross_entropy_spec), -100, 0.f, 0.f, 0, {0, 0}, 0, 0.f                  \
     }
 
 /*

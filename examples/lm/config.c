@@ -5,14 +5,13 @@
 #include <string.h>
 #include "../common/json_make.h"
 #include "../common/say.h"
-#include "../common/settings.h"
 #include "ckpt_tools.h"
-#include "config.h"
+#include "config_json.h"
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
 /* Rates of dropout are not used: these programs train without. */
-static const struct json_keys common_keys[] = {
+const struct json_keys lm_common_keys[] = {
     JSON_READ("model_type vocab_size initializer_range bos_token_id eos_token_id pad_token_id"),
     JSON_UNUSED(SETTINGS_NOTES),
     JSON_UNUSED(SETTINGS_GENERATION),
@@ -23,7 +22,7 @@ static const struct json_keys common_keys[] = {
     JSON_END};
 
 static const struct json_keys gpt2_keys[] = {
-    JSON_MORE(common_keys),
+    JSON_MORE(lm_common_keys),
     JSON_READ("n_positions n_ctx n_embd n_layer n_head n_inner layer_norm_epsilon"),
     JSON_UNUSED("resid_pdrop embd_pdrop attn_pdrop reorder_and_upcast_attn summary_type "
                 "summary_use_proj summary_activation summary_proj_to_labels "
@@ -33,41 +32,10 @@ static const struct json_keys gpt2_keys[] = {
     JSON_ONLY("scale_attn_by_inverse_layer_idx", "false"),
     JSON_END};
 
-static const struct json_keys rope_keys[] = {
-    JSON_READ("rope_theta factor low_freq_factor high_freq_factor "
-              "original_max_position_embeddings"),
-    JSON_ONLY("rope_type type", "default|llama3"), JSON_ONLY("partial_rotary_factor", "1"),
-    JSON_END};
-
-static const struct json_keys rotary_keys[] = {
-    JSON_MORE(common_keys),
-    JSON_READ("max_position_embeddings hidden_size num_hidden_layers num_attention_heads "
-              "num_key_value_heads head_dim intermediate_size rms_norm_eps tie_word_embeddings "
-              "rope_theta"),
-    JSON_READ_INSIDE("rope_scaling rope_parameters", rope_keys),
-    JSON_UNUSED("attention_dropout pretraining_tp"),
-    JSON_ONLY("hidden_act", "silu|swish"),
-    JSON_ONLY("partial_rotary_factor", "1"),
-    JSON_ONLY("layer_types", "full_attention"),
-    JSON_ONLY("use_sliding_window mlp_bias rope_interleaved use_mrope", "false"),
-    JSON_END};
-
-static const struct json_keys llama_keys[] = {
-    JSON_MORE(rotary_keys), JSON_UNUSED("is_llama_config"), JSON_ONLY("attention_bias", "false"),
-    JSON_ONLY("sliding_window", ""), JSON_END};
-
-static const struct json_keys mistral_keys[] = {JSON_MORE(rotary_keys), JSON_READ("sliding_window"),
-                                                JSON_ONLY("attention_bias", "false"), JSON_END};
-
-/* The window and the layers that have it are of no use where no window is used. */
-static const struct json_keys qwen2_keys[] = {JSON_MORE(rotary_keys),
-                                              JSON_UNUSED("sliding_window max_window_layers"),
-                                              JSON_ONLY("attention_bias", "true"), JSON_END};
-
 /* Rates of dropout and the pooler of another model are not used. */
 static const struct json_keys bert_keys[] = {
     JSON_ONLY("is_decoder", "false"),
-    JSON_MORE(common_keys),
+    JSON_MORE(lm_common_keys),
     JSON_READ("max_position_embeddings hidden_size num_hidden_layers num_attention_heads "
               "intermediate_size layer_norm_eps"),
     JSON_UNUSED(
@@ -150,84 +118,25 @@ static void read_bert(struct settings *s, struct lm_config *c)
     settings_allow(s, bert_keys);
 }
 
-/* The key is "rope_scaling", or "rope_parameters" in files of newer versions. */
-static void read_rope(struct settings *s, struct lm_config *c)
-{
-    const json_t *r = settings_find(s, "rope_scaling") ? settings_find(s, "rope_scaling")
-                                                       : settings_find(s, "rope_parameters");
-    const char *type = json_string_value(json_object_get(r, "rope_type"));
-
-    if (!type)
-        type = json_string_value(json_object_get(r, "type"));
-    c->theta = settings_real(s, s->root, "rope_theta", settings_real(s, r, "rope_theta", 10000));
-    if (!type || !strcmp(type, "default"))
-        return;
-    c->scaling.factor = settings_real(s, r, "factor", 8);
-    c->scaling.low = settings_real(s, r, "low_freq_factor", 1);
-    c->scaling.high = settings_real(s, r, "high_freq_factor", 4);
-    double length = settings_real(s, r, "original_max_position_embeddings", (double)c->positions);
-    if (length > 1 << 24)
-        settings_refuse(s, "original_max_position_embeddings", "is above %d", 1 << 24);
-    else
-        c->scaling.length = (int64_t)length;
-}
-
-/* Mistral is Llama with a window of attention: as far as the window reaches they are the same. */
-static bool is_mistral(const struct settings *s)
-{
-    const char *type = json_string_value(settings_find(s, "model_type"));
-
-    return type && !strcmp(type, "mistral");
-}
-
-/* Without the key the class has a window of 4096; null: none. */
-static void read_window(struct settings *s, struct lm_config *c)
-{
-    bool none = json_is_null(json_object_get(s->root, "sliding_window"));
-    int64_t window = none ? c->positions : settings_int(s, "sliding_window", 4096);
-
-    if (window < c->positions)
-        say_note("%s: \"sliding_window\": texts can have %lld of %lld tokens here", s->path,
-                 (long long)window, (long long)c->positions);
-    c->positions = window < c->positions ? window : c->positions;
-}
-
-static void read_llama(struct settings *s, struct lm_config *c)
-{
-    c->positions = settings_int(s, "max_position_embeddings", -1);
-    c->width = settings_int(s, "hidden_size", -1);
-    c->layers = settings_layers(s, "num_hidden_layers", -1);
-    c->heads = settings_int(s, "num_attention_heads", -1);
-    c->kv_heads = settings_int(s, "num_key_value_heads", c->heads);
-    c->head = settings_int(s, "head_dim", c->heads > 0 ? c->width / c->heads : 0);
-    c->mlp = settings_int(s, "intermediate_size", -1);
-    c->eps = settings_real(s, s->root, "rms_norm_eps", 1e-6);
-    c->tied = settings_flag(s, "tie_word_embeddings", false);
-    settings_allow(s, is_mistral(s)           ? mistral_keys
-                      : c->family == LM_LLAMA ? llama_keys
-                                              : qwen2_keys);
-    read_rope(s, c);
-    if (is_mistral(s))
-        read_window(s, c);
-}
-
 static int find_family(const struct settings *s, enum lm_family *family)
 {
     const char *type = json_string_value(settings_find(s, "model_type"));
-
-    if (is_mistral(s)) {
-        *family = LM_LLAMA;
-        return 0;
-    }
+    char all[256] = "";
 
     for (int i = 0; i < LM_FAMILIES; i++) {
         if (type && !strcmp(type, lm_traits_of((enum lm_family)i)->type)) {
             *family = (enum lm_family)i;
             return 0;
         }
+        size_t at = strlen(all);
+        snprintf(all + at, sizeof all - at, "%s%s",
+                 i == LM_FAMILIES - 1 ? " and "
+                 : i                  ? ", "
+                                      : "",
+                 lm_traits_of((enum lm_family)i)->type);
     }
-    return say_fail("%s: \"model_type\" is %s%s%s; known are gpt2, llama, mistral, qwen2 and bert",
-                    s->path, type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
+    return say_fail("%s: \"model_type\" is %s%s%s; known are %s", s->path, type ? "\"" : "",
+                    type ? type : "missing", type ? "\"" : "", all);
 }
 
 static int read_root(struct settings *s, struct lm_config *c)
@@ -240,7 +149,9 @@ static int read_root(struct settings *s, struct lm_config *c)
     c->begin = get_token(s, "bos_token_id");
     c->pad = get_token(s, "pad_token_id");
     lm_ids_read(s, "eos_token_id", &c->end);
-    (c->family == LM_GPT2 ? read_gpt2 : c->family == LM_BERT ? read_bert : read_llama)(s, c);
+    (c->family == LM_GPT2   ? read_gpt2
+     : c->family == LM_BERT ? read_bert
+                            : lm_rotary_read)(s, c);
     return s->failed ? -1 : lm_config_check(c, s->path);
 }
 
@@ -255,119 +166,91 @@ int lm_config_read(struct lm_config *c, const char *path)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* The object, and whether memory was too short for a part of it. */
-struct writing {
-    json_t *root;
-    bool failed;
-};
-
-/* Takes the value. */
-static void set(struct writing *o, const char *key, json_t *value)
+void lm_write_value(struct lm_writing *o, const char *key, json_t *value)
 {
     json_make_set(o->root, key, value, &o->failed);
 }
 
-static void set_int(struct writing *o, const char *key, int64_t value)
+void lm_write_int(struct lm_writing *o, const char *key, int64_t value)
 {
-    set(o, key, json_integer(value));
+    lm_write_value(o, key, json_integer(value));
+}
+
+void lm_write_real(struct lm_writing *o, const char *key, double value)
+{
+    lm_write_value(o, key, json_real(value));
+}
+
+void lm_write_text(struct lm_writing *o, const char *key, const char *value)
+{
+    lm_write_value(o, key, json_string(value));
 }
 
 /* null where there is none: a missing key would have a class's own default. */
-static void set_token(struct writing *o, const char *key, int64_t id)
+static void set_token(struct lm_writing *o, const char *key, int64_t id)
 {
-    set(o, key, id < 0 ? json_null() : json_integer(id));
+    lm_write_value(o, key, id < 0 ? json_null() : json_integer(id));
 }
 
 /* One token as itself, several as a list. */
-static void write_ends(struct writing *o, const struct lm_ids *ends)
+static void write_ends(struct lm_writing *o, const struct lm_ids *ends)
 {
     json_t *list = ends->n > 1 ? json_array() : NULL;
 
     for (int i = 0; i < ends->n && list; i++)
         o->failed |= json_array_append_new(list, json_integer(ends->id[i])) != 0;
     if (ends->n > 1)
-        set(o, "eos_token_id", list);
+        lm_write_value(o, "eos_token_id", list);
     else
         set_token(o, "eos_token_id", ends->n ? ends->id[0] : -1);
 }
 
-static void set_text(struct writing *o, const char *key, const char *value)
+static void write_gpt2(const struct lm_config *c, struct lm_writing *o)
 {
-    set(o, key, json_string(value));
-}
-
-static void write_gpt2(const struct lm_config *c, struct writing *o)
-{
-    set(o, "architectures", json_pack("[s]", "GPT2LMHeadModel"));
-    set_int(o, "n_positions", c->positions);
-    set_int(o, "n_embd", c->width);
-    set_int(o, "n_layer", c->layers);
-    set_int(o, "n_head", c->heads);
-    set_int(o, "n_inner", c->mlp);
-    set_text(o, "activation_function", "gelu_new");
-    set(o, "layer_norm_epsilon", json_real(c->eps));
+    lm_write_int(o, "n_positions", c->positions);
+    lm_write_int(o, "n_embd", c->width);
+    lm_write_int(o, "n_layer", c->layers);
+    lm_write_int(o, "n_head", c->heads);
+    lm_write_int(o, "n_inner", c->mlp);
+    lm_write_text(o, "activation_function", "gelu_new");
+    lm_write_real(o, "layer_norm_epsilon", c->eps);
     for (int i = 0; i < 3; i++) /* this program uses no dropout */
-        set(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i], json_real(0));
+        lm_write_value(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i], json_real(0));
 }
 
-static void write_rope(const struct lm_config *c, struct writing *o)
+static void write_bert(const struct lm_config *c, struct lm_writing *o)
 {
-    const struct lm_rope_scaling *r = &c->scaling;
-
-    set(o, "rope_theta", json_real(c->theta));
-    if (r->factor > 0)
-        set(o, "rope_scaling",
-            json_pack("{ss,sf,sf,sf,sI}", "rope_type", "llama3", "factor", r->factor,
-                      "low_freq_factor", r->low, "high_freq_factor", r->high,
-                      "original_max_position_embeddings", (json_int_t)r->length));
-}
-
-static void write_llama(const struct lm_config *c, struct writing *o)
-{
-    set(o, "architectures",
-        json_pack("[s]", c->family == LM_LLAMA ? "LlamaForCausalLM" : "Qwen2ForCausalLM"));
-    set_int(o, "max_position_embeddings", c->positions);
-    set_int(o, "hidden_size", c->width);
-    set_int(o, "num_hidden_layers", c->layers);
-    set_int(o, "num_attention_heads", c->heads);
-    set_int(o, "num_key_value_heads", c->kv_heads);
-    set_int(o, "head_dim", c->head);
-    set_int(o, "intermediate_size", c->mlp);
-    set_text(o, "hidden_act", "silu");
-    set(o, "rms_norm_eps", json_real(c->eps));
-    write_rope(c, o);
-}
-
-static void write_bert(const struct lm_config *c, struct writing *o)
-{
-    set(o, "architectures", json_pack("[s]", c->pairs ? "BertForPreTraining" : "BertForMaskedLM"));
-    set_int(o, "max_position_embeddings", c->positions);
-    set_int(o, "hidden_size", c->width);
-    set_int(o, "num_hidden_layers", c->layers);
-    set_int(o, "num_attention_heads", c->heads);
-    set_int(o, "intermediate_size", c->mlp);
-    set_int(o, "type_vocab_size", 2);
-    set_text(o, "hidden_act", "gelu");
-    set_text(o, "position_embedding_type", "absolute");
-    set(o, "layer_norm_eps", json_real(c->eps));
-    set(o, "hidden_dropout_prob", json_real(0)); /* this program uses no dropout */
-    set(o, "attention_probs_dropout_prob", json_real(0));
+    lm_write_int(o, "max_position_embeddings", c->positions);
+    lm_write_int(o, "hidden_size", c->width);
+    lm_write_int(o, "num_hidden_layers", c->layers);
+    lm_write_int(o, "num_attention_heads", c->heads);
+    lm_write_int(o, "intermediate_size", c->mlp);
+    lm_write_int(o, "type_vocab_size", 2);
+    lm_write_text(o, "hidden_act", "gelu");
+    lm_write_text(o, "position_embedding_type", "absolute");
+    lm_write_real(o, "layer_norm_eps", c->eps);
+    lm_write_real(o, "hidden_dropout_prob", 0); /* this program uses no dropout */
+    lm_write_real(o, "attention_probs_dropout_prob", 0);
 }
 
 int lm_config_write(const struct lm_config *c, const char *path)
 {
     struct ckpt_replacement *file;
-    struct writing w = {.root = json_object()}, *o = &w;
+    struct lm_writing w = {.root = json_object()}, *o = &w;
 
-    set_text(o, "model_type", lm_traits(c)->type);
-    set_int(o, "vocab_size", c->vocabulary);
-    set(o, "tie_word_embeddings", json_boolean(c->tied));
-    set(o, "initializer_range", json_real(c->spread));
-    set_text(o, "torch_dtype", "float32");
+    lm_write_text(o, "model_type", lm_traits(c)->type);
+    lm_write_value(o, "architectures",
+                   json_pack("[s]", c->pairs ? "BertForPreTraining" : lm_traits(c)->architecture));
+    lm_write_int(o, "vocab_size", c->vocabulary);
+    lm_write_value(o, "tie_word_embeddings", json_boolean(c->tied));
+    lm_write_real(o, "initializer_range", c->spread);
+    lm_write_text(o, "torch_dtype", "float32");
     set_token(o, "bos_token_id", c->begin);
     set_token(o, "pad_token_id", c->pad);
     write_ends(o, &c->end);
-    (c->family == LM_GPT2 ? write_gpt2 : c->family == LM_BERT ? write_bert : write_llama)(c, o);
+    (c->family == LM_GPT2   ? write_gpt2
+     : c->family == LM_BERT ? write_bert
+                            : lm_rotary_write)(c, o);
     int rc = w.failed ? say_fail("%s: no memory to write it", path) : 0;
     if (!rc && ckpt_replace_open(&file, path))
         rc = say_fail("%s", ckpt_error(NULL));

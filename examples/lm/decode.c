@@ -9,11 +9,6 @@
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)
-{
-    return table.id ? ckpt_rope(t, x, table, axis) : x;
-}
-
 /* Writes the keys (value 0) or values (1) of a layer to its cache, for each sample from its
  * position `place` on. */
 static ckpt_tensor keep(const struct lm_decoder *d, ckpt_tape *t, int layer, int value,
@@ -33,68 +28,73 @@ static ckpt_tensor last_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor last)
     return ckpt_index_select(t, rows, 0, row);
 }
 
+/* What a program knows of the texts: where the new tokens are. */
+struct recording {
+    const struct lm_decoder *decoder;
+    ckpt_tensor place; /* i32 [B] */
+};
+
+static ckpt_tensor attend_whole(void *user, ckpt_tape *t, int i, ckpt_tensor q, ckpt_tensor k,
+                                ckpt_tensor v, const struct ckpt_attention_spec *seen)
+{
+    const struct recording *r = user;
+
+    keep(r->decoder, t, i, 0, k, r->place);
+    keep(r->decoder, t, i, 1, v, r->place);
+    return ckpt_attention(t, q, k, v, CKPT_NONE, seen);
+}
+
+/* q [B, heads, head], k and v [B, kv_heads, head]: one position of each sample. */
+static ckpt_tensor attend_next(void *user, ckpt_tape *t, int i, ckpt_tensor q, ckpt_tensor k,
+                               ckpt_tensor v, const struct ckpt_attention_spec *seen)
+{
+    const struct recording *r = user;
+
+    k = keep(r->decoder, t, i, 0, ckpt_unsqueeze(t, k, 1), r->place);
+    v = keep(r->decoder, t, i, 1, ckpt_unsqueeze(t, v, 1), r->place);
+    return ckpt_squeeze(t, ckpt_attention(t, ckpt_unsqueeze(t, q, 1), k, v, CKPT_NONE, seen), 1);
+}
+
 /* Processes the whole text buffer.  Positions after the end of the text are computed, too, but are
  * not used. */
 static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct lm_decoder *d = user;
-    ckpt_tensor text = ckpt_input(t, "text", CKPT_I32, 2, (int64_t[]){batch, d->length});
+    struct recording r = {.decoder = user};
+    const struct lm *m = r.decoder->model;
+    const int64_t length = r.decoder->length;
+    ckpt_tensor text = ckpt_input(t, "text", CKPT_I32, 2, (int64_t[]){batch, length});
     ckpt_tensor last = ckpt_input(t, "last", CKPT_I32, 1, &batch);
-    struct ckpt_attention_spec causal = CKPT_ATTENTION_INIT;
-    const struct lm *m = d->model;
-    ckpt_tensor table = lm_rope(m, t, d->length), x = lm_embed(m, t, text), q, k, v;
-    ckpt_tensor begin = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, last, CKPT_F32), 0, 0), CKPT_I32);
+    struct lm_pass pass = lm_pass(m, t, length);
+    ckpt_tensor x = lm_embed(m, t, text);
 
-    causal.causal = true;
-    for (int i = 0; i < m->config.layers; i++) {
-        const struct ckpt_nn_transformer_layer *b = &m->block[i];
-        ckpt_label(t, "layers.%d", i);
-        ckpt_nn_attention_heads(t, &b->attention, ckpt_nn_apply_norm(t, &b->norm1, x), CKPT_NONE,
-                                &q, &k, &v);
-        q = turn(t, q, table, 1);
-        k = turn(t, k, table, 1);
-        keep(d, t, i, 0, k, begin);
-        keep(d, t, i, 1, v, begin);
-        x = ckpt_nn_attention_out(t, &b->attention, ckpt_attention(t, q, k, v, CKPT_NONE, &causal),
-                                  x);
-        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
-    }
-    x = ckpt_nn_apply_norm(t, &m->norm, x);
+    r.place = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, last, CKPT_F32), 0, 0), CKPT_I32);
+    pass.attend = attend_whole;
+    pass.user = &r;
+    for (int i = 0; i < m->config.layers; i++)
+        x = lm_block(m, t, i, x, &pass);
+    x = lm_norm(m, t, &m->norm, x);
     ckpt_output(t, "scores", lm_scores(m, t, last_rows(t, x, last)));
     return x;
 }
 
 static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct lm_decoder *d = user;
-    const struct lm *m = d->model;
-    const struct lm_config *g = &m->config;
-    int64_t one_kv[] = {batch, 1, g->kv_heads, g->head}, one_q[] = {batch, 1, g->heads, g->head};
+    struct recording r = {.decoder = user};
+    const struct lm *m = r.decoder->model;
     ckpt_tensor token = ckpt_input(t, "token", CKPT_I32, 1, &batch);
-    ckpt_tensor place = ckpt_input(t, "place", CKPT_I32, 1, &batch), q, k, v;
-    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
-    ckpt_tensor table = lm_rope(m, t, d->length);
+    ckpt_tensor place = r.place = ckpt_input(t, "place", CKPT_I32, 1, &batch);
+    struct lm_pass pass = lm_pass(m, t, r.decoder->length);
     ckpt_tensor x = lm_embed_at(m, t, token, place);
 
-    if (table.id)
-        table = ckpt_index_select(t, table, 0, place);
-    spec.lengths = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, place, CKPT_F32), 1, 1), CKPT_I32);
-    for (int i = 0; i < g->layers; i++) {
-        const struct ckpt_nn_transformer_layer *b = &m->block[i];
-        ckpt_label(t, "layers.%d", i);
-        ckpt_nn_attention_heads(t, &b->attention, ckpt_nn_apply_norm(t, &b->norm1, x), CKPT_NONE,
-                                &q, &k, &v);
-        q = ckpt_reshape(t, turn(t, q, table, 0), 4, one_q); /* [B, heads, head]: one position */
-        k = ckpt_reshape(t, turn(t, k, table, 0), 4, one_kv);
-        v = ckpt_reshape(t, v, 4, one_kv);
-        k = keep(d, t, i, 0, k, place);
-        v = keep(d, t, i, 1, v, place);
-        ckpt_tensor a = ckpt_attention(t, q, k, v, CKPT_NONE, &spec);
-        a = ckpt_reshape(t, a, 3, (int64_t[]){batch, g->heads, g->head});
-        x = ckpt_nn_attention_out(t, &b->attention, a, x);
-        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
-    }
-    x = ckpt_nn_apply_norm(t, &m->norm, x);
+    for (int i = 0; i < 2; i++)
+        if (pass.table[i].id)
+            pass.table[i] = ckpt_index_select(t, pass.table[i], 0, place);
+    pass.seen.lengths = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, place, CKPT_F32), 1, 1), CKPT_I32);
+    pass.attend = attend_next;
+    pass.user = &r;
+    for (int i = 0; i < m->config.layers; i++)
+        x = lm_block(m, t, i, x, &pass);
+    x = lm_norm(m, t, &m->norm, x);
     ckpt_output(t, "scores", lm_scores(m, t, x));
     return x;
 }

@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-2, Llama 3 and Qwen 2.5, which continue texts, and BERT, which fills in masked tokens: models
- * whose parameters have Hugging Face's names. */
+/* Models of the families of config.h, which continue texts, and BERT, which fills in masked tokens.
+ * Their parameters have Hugging Face's names. */
 #ifndef LM_MODEL_H
 #define LM_MODEL_H
 
 #include "ckpt.h"
 #include "config.h"
 
+/* One layer.  Norms that the family does not have are CKPT_NONE: enum lm_norms says where the others
+ * are. */
+struct lm_block {
+    struct ckpt_nn_norm norm1, after1; /* before and behind attention */
+    struct ckpt_nn_norm norm2, after2; /* before and behind the MLP */
+    struct ckpt_nn_norm q_norm, k_norm;
+    struct ckpt_nn_attention attention;
+    struct ckpt_nn_mlp mlp;
+};
+
 struct lm {
     struct lm_config config;
     enum ckpt_dtype dtype;
     struct ckpt_nn_embedding tokens, places; /* places: GPT-2's learned positions */
-    struct ckpt_nn_transformer_layer *block; /* [config.layers] */
+    struct lm_block *block;                  /* [config.layers] */
     struct ckpt_nn_norm norm;                /* the last one before the head */
     ckpt_tensor head; /* [vocabulary, width]: its own tensor, or the embedding's where tied */
     /* of BERT alone */
@@ -70,10 +80,38 @@ double lm_token_flops(const struct lm_config *c, int64_t length, int64_t targets
 ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens);
 ckpt_tensor lm_embed_at(const struct lm *m, ckpt_tape *t, ckpt_tensor token, ckpt_tensor place);
 
-/* The table for ckpt_rope, or CKPT_NONE where positions are learned. */
-ckpt_tensor lm_rope(const struct lm *m, ckpt_tape *t, int64_t length);
+/* Fills in the cosines and sines [length, turned / 2, 2] of config.rope[which], for texts of that
+ * length. */
+void lm_rope_table(const struct lm_config *c, int which, int64_t length, float *table);
 
-/* Fills in the cosines and sines [length, head / 2, 2] of the rotary embedding. */
-void lm_rope_table(const struct lm_config *c, int64_t length, float *table);
+/* ---- layers (block.c) ------------------------------------------------------------------------ */
+
+/* What all layers of a program share. */
+struct lm_pass {
+    ckpt_tensor table[2]; /* for ckpt_rope, [1]: of layers with a window; CKPT_NONE: not rotary */
+    struct ckpt_attention_spec seen; /* without what a layer adds: scale, cap and window */
+    /* Attention of layer i; NULL: ckpt_attention.  q [..., heads, head], k and v [..., kv_heads,
+     * head], turned. */
+    ckpt_tensor (*attend)(void *user, ckpt_tape *t, int i, ckpt_tensor q, ckpt_tensor k,
+                          ckpt_tensor v, const struct ckpt_attention_spec *seen);
+    void *user;
+};
+
+/* A pass over samples of `length` tokens, with the tables of the rotary embedding. */
+struct lm_pass lm_pass(const struct lm *m, ckpt_tape *t, int64_t length);
+
+/* Makes the parameters of layer i; residual: first values of GPT-2's projections back to the
+ * residual stream. */
+void lm_block_create(struct lm *m, const struct ckpt_nn *nn, const struct ckpt_init *residual,
+                     int i);
+
+/* Records layer i on x [..., width]. */
+ckpt_tensor lm_block(const struct lm *m, ckpt_tape *t, int i, ckpt_tensor x,
+                     const struct lm_pass *pass);
+
+/* Makes the RMS norm NAME.weight, and applies a norm of any kind; x itself without a weight. */
+struct ckpt_nn_norm lm_rms_norm(const struct lm *m, const struct ckpt_nn *nn, int64_t width,
+                                const char *name);
+ckpt_tensor lm_norm(const struct lm *m, ckpt_tape *t, const struct ckpt_nn_norm *n, ckpt_tensor x);
 
 #endif

@@ -2,6 +2,7 @@
 /* The element-wise functions of ckpt_ops.h as expressions. */
 #include <math.h>
 #include "expr/expr.h"
+#include "ops.h"
 #include "tape/tape.h"
 
 /* One node, with constants p and q. */
@@ -181,6 +182,17 @@ ckpt_tensor ckpt_mish(ckpt_tape *t, ckpt_tensor x)
     expr_init(&e, "mish", 1);
     int gate = expr_unary(&e, EXPR_TANH, expr_unary(&e, EXPR_SOFTPLUS, 0));
     expr_finish(&e, expr_binary(&e, EXPR_MUL, 0, gate), NULL);
+    return expr_record(t, &e, &x);
+}
+
+ckpt_tensor ops_soft_cap(ckpt_tape *t, ckpt_tensor x, float cap)
+{
+    struct expr e;
+    if (cap == 0.f)
+        return x;
+    expr_init(&e, "soft_cap", 1);
+    int share = expr_unary(&e, EXPR_TANH, expr_node(&e, EXPR_SCALE, 0, 0, 0, 1.f / cap, 0.f));
+    expr_finish(&e, expr_node(&e, EXPR_SCALE, share, 0, 0, cap, 0.f), NULL);
     return expr_record(t, &e, &x);
 }
 

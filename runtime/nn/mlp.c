@@ -14,9 +14,13 @@ struct ckpt_nn_mlp nn_mlp(struct nn_maker *m, const struct ckpt_nn_mlp_spec *spe
     if (s.down_weight)
         down.nn.weight = s.down_weight;
     mlp.activation = s.activation;
-    if (s.gated)
+    if (s.gate_up_name && !s.gated)
+        nn_refuse(m, "one projection of gate and up is for a gated MLP");
+    if (s.gate_up_name)
+        up = nn_part(m, s.gate_up_name);
+    else if (s.gated)
         mlp.gate = nn_linear(&gate, s.width, s.inner, s.bias);
-    mlp.up = nn_linear(&up, s.width, s.inner, s.bias);
+    mlp.up = nn_linear(&up, s.width, s.gate_up_name ? 2 * s.inner : s.inner, s.bias);
     mlp.down = nn_linear(&down, s.inner, s.width, s.bias);
     return mlp;
 }
@@ -44,10 +48,23 @@ static ckpt_tensor activate(ckpt_tape *t, enum ckpt_nn_activation kind, ckpt_ten
     return CKPT_NONE;
 }
 
+/* Whether the projection up has the rows of gate and up. */
+static bool is_both(ckpt_tape *t, const struct ckpt_nn_mlp *m)
+{
+    const struct ckpt_desc up = ckpt_desc_of(t, m->up.weight),
+                           down = ckpt_desc_of(t, m->down.weight);
+
+    return up.ndim == 2 && down.ndim == 2 && up.shape[0] == 2 * down.shape[1];
+}
+
 static ckpt_tensor hidden(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x)
 {
-    ckpt_tensor up = ckpt_nn_apply_linear(t, &m->up, x);
+    ckpt_tensor part[2] = {CKPT_NONE, CKPT_NONE}, up = ckpt_nn_apply_linear(t, &m->up, x);
 
+    if (is_both(t, m)) {
+        ckpt_split(t, up, ckpt_desc_of(t, up).ndim - 1, 2, part);
+        return ckpt_mul(t, activate(t, m->activation, part[0]), part[1]);
+    }
     if (!m->gate.weight.id)
         return activate(t, m->activation, up);
     return ckpt_mul(t, activate(t, m->activation, ckpt_nn_apply_linear(t, &m->gate, x)), up);
