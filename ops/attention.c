@@ -217,8 +217,8 @@ static void decompose_attention_dbias(const struct ckpt_grad *g, const ckpt_tens
     memcpy(extra, in + ATTENTION_DX_PLAIN, sizeof extra);
     extra[ATTENTION_BIAS] = ckpt_add(t, extra[ATTENTION_BIAS], ops_zeros_like(t, g->out[0]));
     const int first = ops_count(t);
-    ckpt_tensor y =
-        attention_decomposed(t, g->attr, 0.f, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V], extra);
+    ckpt_tensor y = attention_decomposed(t, g->attr, 0.f, in[ATTENTION_Q], in[ATTENTION_K],
+                                         in[ATTENTION_V], extra);
     ops_pull(t, first, y, in[ATTENTION_D_O], 1, &extra[ATTENTION_BIAS], out);
 }
 

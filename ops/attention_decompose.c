@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention decomposed into matrix products, softmax and expressions, for second gradients
- * (decompose.h) and for capped scores, which have no kernel.  The scores of all sequences are tensors: [..., H, L, M], or for packed text
- * [B, H, L, R].
+ * (decompose.h) and for capped scores, which have no kernel.  The scores of all sequences are
+ * tensors: [..., H, L, M], or for packed text [B, H, L, R].
  */
 #include "attention_decompose.h"
 #include "decompose.h"

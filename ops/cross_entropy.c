@@ -318,8 +318,8 @@ static int64_t align_classes(ckpt_tape *t, ckpt_tensor *w, ckpt_tensor *b,
 {
     const struct ckpt_desc d = ckpt_desc_of(t, *w);
     const int64_t classes = d.ndim == 2 ? d.shape[0] : 0, more = -classes & (ALIGNED - 1);
-    if (d.dtype != CKPT_BF16 || !more || spec->cap > 0 || classes < FEW_CLASSES || spec->weight.id ||
-        spec->label_smoothing > 0 || find_adapter(t, *w))
+    if (d.dtype != CKPT_BF16 || !more || spec->cap > 0 || classes < FEW_CLASSES ||
+        spec->weight.id || spec->label_smoothing > 0 || find_adapter(t, *w))
         return 0;
     const ckpt_tensor bias = b->id ? *b : ops_fill(t, 0.f, d.dtype, 1, &classes);
     *w = ckpt_pad(t, *w, 0, 0, more, CKPT_PAD_CONSTANT, 0.f);
@@ -364,8 +364,8 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     ckpt_tensor sum = CKPT_NONE, count = mean ? count_labels(t, label, &whole) : CKPT_NONE;
     for (int i = 0; i < n; i++) {
         tape_set_number(t, number);
-        sums[i] =
-            record_rows(t, logits_of(t, xs[i], w, b, whole.cap), labels[i], &whole, CKPT_REDUCE_SUM, few);
+        sums[i] = record_rows(t, logits_of(t, xs[i], w, b, whole.cap), labels[i], &whole,
+                              CKPT_REDUCE_SUM, few);
         next = i ? next : tape_number(t); /* the first chunk may record a parameter, too */
     }
     for (int i = 0; i < n; i++) {

@@ -197,9 +197,8 @@ struct ckpt_attention_spec {
     int64_t window;
     ckpt_tensor first;   /* i32 [..., L], the axes of q except the last two, or CKPT_NONE */
     ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
-    ckpt_tensor
-        bias;  /* used if the bias argument of the call is CKPT_NONE, so that modules can pass it */
-    float cap; /* of scores, see ckpt_attention(); 0: none */
+    ckpt_tensor bias;    /* where the call's own is CKPT_NONE, so that modules can pass it */
+    float cap;           /* of scores, see ckpt_attention(); 0: none */
 };
 
 #define CKPT_ATTENTION_INIT                                                                        \
@@ -216,9 +215,8 @@ struct ckpt_attention_spec {
  * every query sees every key.  The result has the shape and memory order of q.  A query that sees a
  * single key gets its value; with M = 1 dq and dk are exactly 0.
  *
- * With a cap c a score s = scale q k^T becomes c tanh(s / c) before the bias (Gemma Team 2024).
- * There is no kernel for that: it is recorded as products and a softmax, so that the scores of all
- * queries and keys are tensors, which plans may recompute or offload.
+ * With a cap c a score s = scale q k^T becomes c tanh(s / c) before the bias (Gemma Team 2024), by
+ * products and a softmax instead of a kernel: the scores are tensors, which plans may recompute.
  */
 CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                     ckpt_tensor bias, const struct ckpt_attention_spec *spec);

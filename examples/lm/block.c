@@ -291,8 +291,7 @@ ckpt_tensor lm_block(const struct lm *m, ckpt_tape *t, int i, ckpt_tensor x,
     const bool adds = norms == LM_NORMS_BEFORE || norms == LM_NORMS_LAST;
 
     ckpt_label(t, "layers.%d", i);
-    ckpt_tensor y =
-        attention(m, t, i, lm_norm(m, t, &b->norm1, x), pass, adds ? x : CKPT_NONE);
+    ckpt_tensor y = attention(m, t, i, lm_norm(m, t, &b->norm1, x), pass, adds ? x : CKPT_NONE);
     x = join(m, t, &b->after1, x, y);
     y = mlp(m, t, i, lm_norm(m, t, &b->norm2, x), adds ? x : CKPT_NONE);
     return join(m, t, &b->after2, x, y);

@@ -149,9 +149,7 @@ static int read_root(struct settings *s, struct lm_config *c)
     c->begin = get_token(s, "bos_token_id");
     c->pad = get_token(s, "pad_token_id");
     lm_ids_read(s, "eos_token_id", &c->end);
-    (c->family == LM_GPT2   ? read_gpt2
-     : c->family == LM_BERT ? read_bert
-                            : lm_rotary_read)(s, c);
+    (c->family == LM_GPT2 ? read_gpt2 : c->family == LM_BERT ? read_bert : lm_rotary_read)(s, c);
     return s->failed ? -1 : lm_config_check(c, s->path);
 }
 
@@ -166,30 +164,30 @@ int lm_config_read(struct lm_config *c, const char *path)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-void lm_write_value(struct lm_writing *o, const char *key, json_t *value)
+void lm_set_value(struct lm_writing *o, const char *key, json_t *value)
 {
     json_make_set(o->root, key, value, &o->failed);
 }
 
-void lm_write_int(struct lm_writing *o, const char *key, int64_t value)
+void lm_set_int(struct lm_writing *o, const char *key, int64_t value)
 {
-    lm_write_value(o, key, json_integer(value));
+    lm_set_value(o, key, json_integer(value));
 }
 
-void lm_write_real(struct lm_writing *o, const char *key, double value)
+void lm_set_real(struct lm_writing *o, const char *key, double value)
 {
-    lm_write_value(o, key, json_real(value));
+    lm_set_value(o, key, json_real(value));
 }
 
-void lm_write_text(struct lm_writing *o, const char *key, const char *value)
+void lm_set_text(struct lm_writing *o, const char *key, const char *value)
 {
-    lm_write_value(o, key, json_string(value));
+    lm_set_value(o, key, json_string(value));
 }
 
 /* null where there is none: a missing key would have a class's own default. */
 static void set_token(struct lm_writing *o, const char *key, int64_t id)
 {
-    lm_write_value(o, key, id < 0 ? json_null() : json_integer(id));
+    lm_set_value(o, key, id < 0 ? json_null() : json_integer(id));
 }
 
 /* One token as itself, several as a list. */
@@ -200,37 +198,38 @@ static void write_ends(struct lm_writing *o, const struct lm_ids *ends)
     for (int i = 0; i < ends->n && list; i++)
         o->failed |= json_array_append_new(list, json_integer(ends->id[i])) != 0;
     if (ends->n > 1)
-        lm_write_value(o, "eos_token_id", list);
+        lm_set_value(o, "eos_token_id", list);
     else
         set_token(o, "eos_token_id", ends->n ? ends->id[0] : -1);
 }
 
 static void write_gpt2(const struct lm_config *c, struct lm_writing *o)
 {
-    lm_write_int(o, "n_positions", c->positions);
-    lm_write_int(o, "n_embd", c->width);
-    lm_write_int(o, "n_layer", c->layers);
-    lm_write_int(o, "n_head", c->heads);
-    lm_write_int(o, "n_inner", c->mlp);
-    lm_write_text(o, "activation_function", "gelu_new");
-    lm_write_real(o, "layer_norm_epsilon", c->eps);
+    lm_set_int(o, "n_positions", c->positions);
+    lm_set_int(o, "n_embd", c->width);
+    lm_set_int(o, "n_layer", c->layers);
+    lm_set_int(o, "n_head", c->heads);
+    lm_set_int(o, "n_inner", c->mlp);
+    lm_set_text(o, "activation_function", "gelu_new");
+    lm_set_real(o, "layer_norm_epsilon", c->eps);
     for (int i = 0; i < 3; i++) /* this program uses no dropout */
-        lm_write_value(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i], json_real(0));
+        lm_set_value(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i],
+                     json_real(0));
 }
 
 static void write_bert(const struct lm_config *c, struct lm_writing *o)
 {
-    lm_write_int(o, "max_position_embeddings", c->positions);
-    lm_write_int(o, "hidden_size", c->width);
-    lm_write_int(o, "num_hidden_layers", c->layers);
-    lm_write_int(o, "num_attention_heads", c->heads);
-    lm_write_int(o, "intermediate_size", c->mlp);
-    lm_write_int(o, "type_vocab_size", 2);
-    lm_write_text(o, "hidden_act", "gelu");
-    lm_write_text(o, "position_embedding_type", "absolute");
-    lm_write_real(o, "layer_norm_eps", c->eps);
-    lm_write_real(o, "hidden_dropout_prob", 0); /* this program uses no dropout */
-    lm_write_real(o, "attention_probs_dropout_prob", 0);
+    lm_set_int(o, "max_position_embeddings", c->positions);
+    lm_set_int(o, "hidden_size", c->width);
+    lm_set_int(o, "num_hidden_layers", c->layers);
+    lm_set_int(o, "num_attention_heads", c->heads);
+    lm_set_int(o, "intermediate_size", c->mlp);
+    lm_set_int(o, "type_vocab_size", 2);
+    lm_set_text(o, "hidden_act", "gelu");
+    lm_set_text(o, "position_embedding_type", "absolute");
+    lm_set_real(o, "layer_norm_eps", c->eps);
+    lm_set_real(o, "hidden_dropout_prob", 0); /* this program uses no dropout */
+    lm_set_real(o, "attention_probs_dropout_prob", 0);
 }
 
 int lm_config_write(const struct lm_config *c, const char *path)
@@ -238,19 +237,17 @@ int lm_config_write(const struct lm_config *c, const char *path)
     struct ckpt_replacement *file;
     struct lm_writing w = {.root = json_object()}, *o = &w;
 
-    lm_write_text(o, "model_type", lm_traits(c)->type);
-    lm_write_value(o, "architectures",
-                   json_pack("[s]", c->pairs ? "BertForPreTraining" : lm_traits(c)->architecture));
-    lm_write_int(o, "vocab_size", c->vocabulary);
-    lm_write_value(o, "tie_word_embeddings", json_boolean(c->tied));
-    lm_write_real(o, "initializer_range", c->spread);
-    lm_write_text(o, "torch_dtype", "float32");
+    lm_set_text(o, "model_type", lm_traits(c)->type);
+    lm_set_value(o, "architectures",
+                 json_pack("[s]", c->pairs ? "BertForPreTraining" : lm_traits(c)->architecture));
+    lm_set_int(o, "vocab_size", c->vocabulary);
+    lm_set_value(o, "tie_word_embeddings", json_boolean(c->tied));
+    lm_set_real(o, "initializer_range", c->spread);
+    lm_set_text(o, "torch_dtype", "float32");
     set_token(o, "bos_token_id", c->begin);
     set_token(o, "pad_token_id", c->pad);
     write_ends(o, &c->end);
-    (c->family == LM_GPT2   ? write_gpt2
-     : c->family == LM_BERT ? write_bert
-                            : lm_rotary_write)(c, o);
+    (c->family == LM_GPT2 ? write_gpt2 : c->family == LM_BERT ? write_bert : lm_rotary_write)(c, o);
     int rc = w.failed ? say_fail("%s: no memory to write it", path) : 0;
     if (!rc && ckpt_replace_open(&file, path))
         rc = say_fail("%s", ckpt_error(NULL));

@@ -69,11 +69,11 @@ struct lm_traits {
     bool grouped;   /* it has a number of heads of keys of its own, so that the file must name it */
     enum lm_windows windows;
     int64_t window, period;
-    int64_t head_width;         /* 0: width / heads */
+    int64_t head_width; /* 0: width / heads */
     double eps;
-    double theta, local_theta;  /* local: of layers with a window; 0: as the others */
-    double scalar;              /* scores of attention are divided by its root; 0: head width */
-    double cap, last_cap;       /* as struct lm_config */
+    double theta, local_theta; /* local: of layers with a window; 0: as the others */
+    double scalar;             /* scores of attention are divided by its root; 0: head width */
+    double cap, last_cap;      /* as struct lm_config */
     /* published settings of training */
     int64_t length, warmup;
     double lr, weight_decay, beta2;
@@ -115,20 +115,20 @@ struct lm_config {
     enum lm_family family;
     int64_t vocabulary, positions;                     /* positions: longest sequence */
     int64_t width, layers, heads, kv_heads, head, mlp; /* head: width of one head */
-    bool tied;       /* the output head shares the embedding's weights */
-    bool pairs;      /* BERT: has a pooler, and a head that says whether two texts are neighbours */
-    double eps;      /* epsilon of the norms */
-    double spread;   /* standard deviation of the initial weights */
+    bool tied;     /* the output head shares the embedding's weights */
+    bool pairs;    /* BERT: has a pooler, and a head that says whether two texts are neighbours */
+    double eps;    /* epsilon of the norms */
+    double spread; /* standard deviation of the initial weights */
     int64_t begin, pad; /* token ids; -1: none */
     struct lm_ids end;
     /* of families with rotary positions */
     int activation; /* enum ckpt_nn_activation of the gated MLP */
     bool qkv_bias, out_bias, mlp_bias;
-    double scale;       /* of scores of attention; 0: 1 / sqrt(head) */
-    double cap;         /* scores s of attention become cap tanh(s / cap); 0: they stay */
-    double last_cap;    /* the same for scores of tokens */
-    int64_t window;     /* keys that a token sees in layers with LM_LAYER_WINDOW */
-    int64_t turned;     /* elements of a head with the rotary embedding, the first ones */
+    double scale;           /* of scores of attention; 0: 1 / sqrt(head) */
+    double cap;             /* scores s of attention become cap tanh(s / cap); 0: they stay */
+    double last_cap;        /* the same for scores of tokens */
+    int64_t window;         /* keys that a token sees in layers with LM_LAYER_WINDOW */
+    int64_t turned;         /* elements of a head with the rotary embedding, the first ones */
     struct lm_rope rope[2]; /* [1]: of layers with a window, if they have another */
     unsigned char layer[LM_MOST_LAYERS]; /* LM_LAYER_... flags, also of layers that are not there */
 };

@@ -16,10 +16,10 @@ struct lm_writing {
 };
 
 /* Takes the value. */
-void lm_write_value(struct lm_writing *o, const char *key, json_t *value);
-void lm_write_int(struct lm_writing *o, const char *key, int64_t value);
-void lm_write_real(struct lm_writing *o, const char *key, double value);
-void lm_write_text(struct lm_writing *o, const char *key, const char *value);
+void lm_set_value(struct lm_writing *o, const char *key, json_t *value);
+void lm_set_int(struct lm_writing *o, const char *key, int64_t value);
+void lm_set_real(struct lm_writing *o, const char *key, double value);
+void lm_set_text(struct lm_writing *o, const char *key, const char *value);
 
 /* ---- families with rotary positions (config_rotary.c) ---------------------------------------- */
 

@@ -60,8 +60,9 @@ static void read_types(struct settings *s, struct lm_config *c)
         c->layer[i] &= (unsigned char)~LM_LAYER_WINDOW;
         c->layer[i] |= window ? LM_LAYER_WINDOW : 0;
         if (window && !c->window)
-            settings_refuse(s, "layer_types", "has layers with a window, and \"sliding_window\" "
-                                              "is none");
+            settings_refuse(s, "layer_types",
+                            "has layers with a window, and \"sliding_window\" "
+                            "is none");
     }
 }
 
@@ -89,11 +90,11 @@ static void write_types(const struct lm_config *c, struct lm_writing *o)
     json_t *types = json_array();
 
     for (int64_t i = 0; i < c->layers; i++)
-        json_make_append(types,
-                         json_string(c->layer[i] & LM_LAYER_WINDOW ? "sliding_attention"
-                                                                   : "full_attention"),
-                         &o->failed);
-    lm_write_value(o, "layer_types", types);
+        json_make_append(
+            types,
+            json_string(c->layer[i] & LM_LAYER_WINDOW ? "sliding_attention" : "full_attention"),
+            &o->failed);
+    lm_set_value(o, "layer_types", types);
 }
 
 static void write_unturned(const struct lm_config *c, struct lm_writing *o)
@@ -102,7 +103,7 @@ static void write_unturned(const struct lm_config *c, struct lm_writing *o)
 
     for (int64_t i = 0; i < c->layers; i++)
         json_make_append(turned, json_integer(!(c->layer[i] & LM_LAYER_UNTURNED)), &o->failed);
-    lm_write_value(o, "no_rope_layers", turned);
+    lm_set_value(o, "no_rope_layers", turned);
 }
 
 /* The first layer that has the flag (or has it not); the number of layers if there is none. */
@@ -122,17 +123,17 @@ void lm_layers_write(const struct lm_config *c, struct lm_writing *o)
 
     if (windows == LM_WINDOWS_NONE)
         return;
-    lm_write_value(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
+    lm_set_value(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
     if (windows == LM_WINDOWS_ALL)
         return;
     write_types(c, o);
     if (windows == LM_WINDOWS_PERIOD) {
-        lm_write_int(o, "sliding_window_pattern", first_layer(c, false) + 1);
+        lm_set_int(o, "sliding_window_pattern", first_layer(c, false) + 1);
         return;
     }
-    lm_write_value(o, "use_sliding_window", json_boolean(c->window > 0));
+    lm_set_value(o, "use_sliding_window", json_boolean(c->window > 0));
     if (windows == LM_WINDOWS_FROM)
-        lm_write_int(o, "max_window_layers", first_layer(c, true));
+        lm_set_int(o, "max_window_layers", first_layer(c, true));
     else
         write_unturned(c, o);
 }

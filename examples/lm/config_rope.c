@@ -54,8 +54,8 @@ static void read_factors(struct settings *s, const json_t *r, const char *key, i
     size_t i;
 
     if (pairs > LM_ROPE_PAIRS || json_array_size(list) != (size_t)pairs) {
-        settings_refuse(s, key, "has %zu factors, and a head has %lld pairs",
-                        json_array_size(list), (long long)pairs);
+        settings_refuse(s, key, "has %zu factors, and a head has %lld pairs", json_array_size(list),
+                        (long long)pairs);
         return;
     }
     json_array_foreach(list, i, x)
@@ -89,16 +89,14 @@ static void read_yarn(struct settings *s, const json_t *r, struct lm_rope *to)
     to->low = settings_real(s, r, "beta_slow", 1);
     to->high = settings_real(s, r, "beta_fast", 32);
     to->truncate = !json_is_false(truncate);
-    to->attention = one > 0 && all > 0
-                        ? yarn_mscale(to->factor, one) / yarn_mscale(to->factor, all)
-                        : yarn_mscale(to->factor, 1);
+    to->attention = one > 0 && all > 0 ? yarn_mscale(to->factor, one) / yarn_mscale(to->factor, all)
+                                       : yarn_mscale(to->factor, 1);
     to->attention = settings_real(s, r, "attention_factor", to->attention);
 }
 
 static void read_long(struct settings *s, const json_t *r, int64_t pairs, struct lm_rope *to)
 {
-    double attention =
-        to->factor > 1 ? sqrt(1 + log(to->factor) / log((double)to->length)) : 1;
+    double attention = to->factor > 1 ? sqrt(1 + log(to->factor) / log((double)to->length)) : 1;
 
     read_factors(s, r, "short_factor", pairs, to->each[0]);
     read_factors(s, r, "long_factor", pairs, to->each[1]);
@@ -144,16 +142,18 @@ void lm_rope_read(struct settings *s, struct lm_config *c)
     else if (c->turned < c->head && !f->fused)
         settings_refuse(s, "partial_rotary_factor", "is not supported in %s: give 1", f->title);
     if ((full || local) && f->local_theta <= 0)
-        settings_refuse(s, "rope_parameters", "has a rotary embedding for each type of layers; "
-                                              "%s has one for all",
+        settings_refuse(s, "rope_parameters",
+                        "has a rotary embedding for each type of layers; "
+                        "%s has one for all",
                         f->title);
     read_one(s, c, all, settings_real(s, s->root, "rope_theta", f->theta), &c->rope[0]);
     if (f->local_theta > 0)
         read_one(s, c, json_object_get(r, "sliding_attention"),
                  settings_real(s, s->root, "rope_local_base_freq", f->local_theta), &c->rope[1]);
     if (c->rope[1].kind != LM_ROPE_DEFAULT)
-        settings_refuse(s, "rope_parameters", "scales the rotary embedding of layers with a "
-                                              "window, which is not supported");
+        settings_refuse(s, "rope_parameters",
+                        "scales the rotary embedding of layers with a "
+                        "window, which is not supported");
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -165,30 +165,30 @@ static void write_factors(struct lm_writing *o, const char *key, const double *f
 
     for (int64_t i = 0; i < pairs; i++)
         json_make_append(list, json_real(factor[i]), &o->failed);
-    lm_write_value(o, key, list);
+    lm_set_value(o, key, list);
 }
 
 static void write_scaling(const struct lm_config *c, struct lm_writing *o)
 {
     const struct lm_rope *r = &c->rope[0];
 
-    lm_write_text(o, "rope_type", kinds[r->kind]);
-    lm_write_real(o, "factor", r->factor);
+    lm_set_text(o, "rope_type", kinds[r->kind]);
+    lm_set_real(o, "factor", r->factor);
     if (r->kind == LM_ROPE_LLAMA3) {
-        lm_write_real(o, "low_freq_factor", r->low);
-        lm_write_real(o, "high_freq_factor", r->high);
+        lm_set_real(o, "low_freq_factor", r->low);
+        lm_set_real(o, "high_freq_factor", r->high);
     } else if (r->kind == LM_ROPE_YARN) {
-        lm_write_real(o, "beta_slow", r->low);
-        lm_write_real(o, "beta_fast", r->high);
-        lm_write_value(o, "truncate", json_boolean(r->truncate));
+        lm_set_real(o, "beta_slow", r->low);
+        lm_set_real(o, "beta_fast", r->high);
+        lm_set_value(o, "truncate", json_boolean(r->truncate));
     } else if (r->kind == LM_ROPE_LONG) {
         write_factors(o, "short_factor", r->each[0], c->turned / 2);
         write_factors(o, "long_factor", r->each[1], c->turned / 2);
     }
     if (r->kind == LM_ROPE_YARN || r->kind == LM_ROPE_LONG)
-        lm_write_real(o, "attention_factor", r->attention);
+        lm_set_real(o, "attention_factor", r->attention);
     if (r->kind != LM_ROPE_LINEAR)
-        lm_write_int(o, "original_max_position_embeddings", r->length);
+        lm_set_int(o, "original_max_position_embeddings", r->length);
 }
 
 void lm_rope_write(const struct lm_config *c, struct lm_writing *o)
@@ -196,18 +196,18 @@ void lm_rope_write(const struct lm_config *c, struct lm_writing *o)
     const struct lm_rope *r = &c->rope[0];
     struct lm_writing scaling = {.root = json_object()};
 
-    lm_write_real(o, "rope_theta", r->theta);
+    lm_set_real(o, "rope_theta", r->theta);
     if (c->rope[1].theta > 0)
-        lm_write_real(o, "rope_local_base_freq", c->rope[1].theta);
+        lm_set_real(o, "rope_local_base_freq", c->rope[1].theta);
     if (c->turned < c->head)
-        lm_write_real(o, "partial_rotary_factor", (double)c->turned / (double)c->head);
+        lm_set_real(o, "partial_rotary_factor", (double)c->turned / (double)c->head);
     if (r->kind == LM_ROPE_LONG) /* the class of Phi-3 has it beside the others */
-        lm_write_int(o, "original_max_position_embeddings", r->length);
+        lm_set_int(o, "original_max_position_embeddings", r->length);
     if (r->kind == LM_ROPE_DEFAULT) {
         json_decref(scaling.root);
         return;
     }
     write_scaling(c, &scaling);
     o->failed |= scaling.failed;
-    lm_write_value(o, "rope_scaling", scaling.root);
+    lm_set_value(o, "rope_scaling", scaling.root);
 }

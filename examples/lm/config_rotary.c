@@ -27,25 +27,35 @@ static const struct json_keys rotary_keys[] = {
     JSON_READ("sliding_window use_sliding_window"),                                                \
         JSON_ONLY("layer_types", "full_attention|sliding_attention")
 
-static const struct json_keys llama_keys[] = {
-    JSON_MORE(rotary_keys), JSON_UNUSED("is_llama_config"), SILU_FAMILY, NO_WINDOWS,
-    JSON_READ("attention_bias mlp_bias"), JSON_END};
+static const struct json_keys llama_keys[] = {JSON_MORE(rotary_keys),
+                                              JSON_UNUSED("is_llama_config"),
+                                              SILU_FAMILY,
+                                              NO_WINDOWS,
+                                              JSON_READ("attention_bias mlp_bias"),
+                                              JSON_END};
 
-static const struct json_keys mistral_keys[] = {JSON_MORE(rotary_keys), SILU_FAMILY,
+static const struct json_keys mistral_keys[] = {JSON_MORE(rotary_keys),
+                                                SILU_FAMILY,
                                                 JSON_READ("sliding_window"),
                                                 JSON_ONLY("layer_types", "full_attention|"
                                                                          "sliding_attention"),
                                                 JSON_ONLY("attention_bias mlp_bias", "false"),
                                                 JSON_END};
 
-static const struct json_keys qwen2_keys[] = {JSON_MORE(rotary_keys), SILU_FAMILY, WINDOWS,
+static const struct json_keys qwen2_keys[] = {JSON_MORE(rotary_keys),
+                                              SILU_FAMILY,
+                                              WINDOWS,
                                               JSON_READ("max_window_layers"),
                                               JSON_ONLY("attention_bias", "true"),
-                                              JSON_ONLY("mlp_bias", "false"), JSON_END};
+                                              JSON_ONLY("mlp_bias", "false"),
+                                              JSON_END};
 
-static const struct json_keys qwen3_keys[] = {JSON_MORE(rotary_keys), SILU_FAMILY, WINDOWS,
+static const struct json_keys qwen3_keys[] = {JSON_MORE(rotary_keys),
+                                              SILU_FAMILY,
+                                              WINDOWS,
                                               JSON_READ("max_window_layers attention_bias"),
-                                              JSON_ONLY("mlp_bias", "false"), JSON_END};
+                                              JSON_ONLY("mlp_bias", "false"),
+                                              JSON_END};
 
 /* "hidden_act" is a relic of Gemma 1, and the classes read "hidden_activation". */
 static const struct json_keys gemma_keys[] = {
@@ -58,28 +68,33 @@ static const struct json_keys gemma_keys[] = {
     JSON_ONLY("use_bidirectional_attention mlp_bias", "false"),
     JSON_END};
 
-static const struct json_keys phi3_keys[] = {JSON_MORE(rotary_keys), SILU_FAMILY,
-                                             JSON_READ("sliding_window "
-                                                       "original_max_position_embeddings"),
-                                             JSON_UNUSED("resid_pdrop embd_pdrop"),
-                                             JSON_ONLY("layer_types", "full_attention|"
-                                                                      "sliding_attention"),
-                                             JSON_ONLY("attention_bias mlp_bias lm_head_bias",
-                                                       "false"),
-                                             JSON_END};
+static const struct json_keys phi3_keys[] = {
+    JSON_MORE(rotary_keys),
+    SILU_FAMILY,
+    JSON_READ("sliding_window "
+              "original_max_position_embeddings"),
+    JSON_UNUSED("resid_pdrop embd_pdrop"),
+    JSON_ONLY("layer_types", "full_attention|"
+                             "sliding_attention"),
+    JSON_ONLY("attention_bias mlp_bias lm_head_bias", "false"),
+    JSON_END};
 
-static const struct json_keys olmo2_keys[] = {JSON_MORE(rotary_keys), SILU_FAMILY, NO_WINDOWS,
-                                              JSON_READ("attention_bias"),
-                                              JSON_ONLY("mlp_bias", "false"), JSON_END};
+static const struct json_keys olmo2_keys[] = {
+    JSON_MORE(rotary_keys),         SILU_FAMILY, NO_WINDOWS, JSON_READ("attention_bias"),
+    JSON_ONLY("mlp_bias", "false"), JSON_END};
 
 static const struct json_keys smollm3_keys[] = {
-    JSON_MORE(rotary_keys), SILU_FAMILY, WINDOWS, JSON_UNUSED("max_window_layers"),
-    JSON_READ("attention_bias mlp_bias no_rope_layers no_rope_layer_interval"), JSON_END};
+    JSON_MORE(rotary_keys),
+    SILU_FAMILY,
+    WINDOWS,
+    JSON_UNUSED("max_window_layers"),
+    JSON_READ("attention_bias mlp_bias no_rope_layers no_rope_layer_interval"),
+    JSON_END};
 
 static const struct json_keys *const keys[LM_FAMILIES] = {
-    [LM_LLAMA] = llama_keys,   [LM_QWEN2] = qwen2_keys,    [LM_MISTRAL] = mistral_keys,
-    [LM_QWEN3] = qwen3_keys,   [LM_GEMMA2] = gemma_keys,   [LM_GEMMA3] = gemma_keys,
-    [LM_PHI3] = phi3_keys,     [LM_OLMO2] = olmo2_keys,    [LM_SMOLLM3] = smollm3_keys,
+    [LM_LLAMA] = llama_keys, [LM_QWEN2] = qwen2_keys,  [LM_MISTRAL] = mistral_keys,
+    [LM_QWEN3] = qwen3_keys, [LM_GEMMA2] = gemma_keys, [LM_GEMMA3] = gemma_keys,
+    [LM_PHI3] = phi3_keys,   [LM_OLMO2] = olmo2_keys,  [LM_SMOLLM3] = smollm3_keys,
 };
 
 /* ---- activations --------------------------------------------------------------------------- */
@@ -146,8 +161,10 @@ static void read_sizes(struct settings *s, struct lm_config *c)
     c->layers = settings_layers(s, "num_hidden_layers", -1);
     c->heads = settings_int(s, "num_attention_heads", -1);
     c->kv_heads = read_kv_heads(s, c);
-    c->head =
-        settings_int(s, "head_dim", f->head_width ? f->head_width : c->heads > 0 ? c->width / c->heads : 0);
+    c->head = settings_int(s, "head_dim",
+                           f->head_width  ? f->head_width
+                           : c->heads > 0 ? c->width / c->heads
+                                          : 0);
     c->mlp = settings_int(s, "intermediate_size", -1);
     c->eps = settings_real(s, s->root, "rms_norm_eps", f->eps);
     c->tied = settings_flag(s, "tie_word_embeddings", f->tied);
@@ -182,31 +199,31 @@ static void write_gemma(const struct lm_config *c, struct lm_writing *o)
 
     /* a whole number, as the class has it, where it is one but for rounding */
     if (fabs(scalar - round(scalar)) < 1e-9 * scalar)
-        lm_write_int(o, "query_pre_attn_scalar", (int64_t)round(scalar));
+        lm_set_int(o, "query_pre_attn_scalar", (int64_t)round(scalar));
     else
-        lm_write_real(o, "query_pre_attn_scalar", scalar);
-    lm_write_value(o, "attn_logit_softcapping", c->cap > 0 ? json_real(c->cap) : json_null());
-    lm_write_value(o, "final_logit_softcapping",
-                   c->last_cap > 0 ? json_real(c->last_cap) : json_null());
+        lm_set_real(o, "query_pre_attn_scalar", scalar);
+    lm_set_value(o, "attn_logit_softcapping", c->cap > 0 ? json_real(c->cap) : json_null());
+    lm_set_value(o, "final_logit_softcapping",
+                 c->last_cap > 0 ? json_real(c->last_cap) : json_null());
 }
 
 void lm_rotary_write(const struct lm_config *c, struct lm_writing *o)
 {
     const struct lm_traits *f = lm_traits(c);
 
-    lm_write_int(o, "max_position_embeddings", c->positions);
-    lm_write_int(o, "hidden_size", c->width);
-    lm_write_int(o, "num_hidden_layers", c->layers);
-    lm_write_int(o, "num_attention_heads", c->heads);
-    lm_write_int(o, "num_key_value_heads", c->kv_heads);
-    lm_write_int(o, "head_dim", c->head);
-    lm_write_int(o, "intermediate_size", c->mlp);
-    lm_write_text(o, activation_key(c), activation_name(c));
-    lm_write_real(o, "rms_norm_eps", c->eps);
+    lm_set_int(o, "max_position_embeddings", c->positions);
+    lm_set_int(o, "hidden_size", c->width);
+    lm_set_int(o, "num_hidden_layers", c->layers);
+    lm_set_int(o, "num_attention_heads", c->heads);
+    lm_set_int(o, "num_key_value_heads", c->kv_heads);
+    lm_set_int(o, "head_dim", c->head);
+    lm_set_int(o, "intermediate_size", c->mlp);
+    lm_set_text(o, activation_key(c), activation_name(c));
+    lm_set_real(o, "rms_norm_eps", c->eps);
     if (!f->qkv_bias)
-        lm_write_value(o, "attention_bias", json_boolean(c->qkv_bias));
+        lm_set_value(o, "attention_bias", json_boolean(c->qkv_bias));
     if (c->mlp_bias)
-        lm_write_value(o, "mlp_bias", json_true());
+        lm_set_value(o, "mlp_bias", json_true());
     if (f->scalar > 0)
         write_gemma(c, o);
     lm_layers_write(c, o);

@@ -21,7 +21,7 @@ static const struct adapter_names bert_adapters = {
 #define PHI3_LAYERS  "qkv_proj,o_proj,gate_up_proj,down_proj"
 
 /* clang-format off */
-/* The names of Llama in files, and the recipe of llm.c, which those without one of their own have. */
+/* The names of Llama in files, and the recipe of llm.c. */
 #define LLAMA                                                                                      \
     .rotary = true, .embedding = "model.embed_tokens.weight", .head = "lm_head.weight",            \
     .adapters = &llama_adapters, RECIPE
@@ -111,8 +111,8 @@ struct preset {
     int64_t vocabulary, positions, width, layers, heads, kv_heads, head, mlp;
     bool tied;
     double eps, theta;
-    double factor;  /* of the scaling of Llama 3.1, or of Gemma 3's, which is linear; 0: none */
-    int64_t window; /* 0: none */
+    double factor;      /* of the scaling of Llama 3.1, or of Gemma 3's, which is linear; 0: none */
+    int64_t window;     /* 0: none */
     int64_t begin, end; /* token ids; -1: none */
 };
 
@@ -131,7 +131,7 @@ static const struct preset presets[] = {
     {"tiny-bert", LM_BERT, 260, 256, 128, 4, 4, 4, 32, 512, true, 1e-12, 0, 0, 0, -1, -1},
 #define GPT2(name, width, layers, heads)                                                           \
     {                                                                                              \
-        name, LM_GPT2, 50257, 1024, width, layers, heads, heads, 64, 4 * width, true, 1e-5, 0, 0, \
+        name, LM_GPT2, 50257, 1024, width, layers, heads, heads, 64, 4 * width, true, 1e-5, 0, 0,  \
             0, 50256, 50256                                                                        \
     }
     GPT2("gpt2-124M", 768, 12, 12),
@@ -142,7 +142,7 @@ static const struct preset presets[] = {
     {"bert-large", LM_BERT, 30522, 512, 1024, 24, 16, 16, 64, 4096, true, 1e-12, 0, 0, 0, -1, -1},
 #define LLAMA3(name, width, layers, heads, head, mlp, tied, factor)                                \
     {                                                                                              \
-        name, LM_LLAMA, 128256, 131072, width, layers, heads, 8, head, mlp, tied, 1e-5, 5e5,      \
+        name, LM_LLAMA, 128256, 131072, width, layers, heads, 8, head, mlp, tied, 1e-5, 5e5,       \
             factor, 0, 128000, 128001                                                              \
     }
     LLAMA3("llama3.2-1B", 2048, 16, 32, 64, 8192, true, 32),
@@ -150,7 +150,7 @@ static const struct preset presets[] = {
     LLAMA3("llama3.1-8B", 4096, 32, 32, 128, 14336, false, 8),
 #define QWEN2(name, vocabulary, positions, width, layers, heads, kv, head, mlp, tied, eps)         \
     {                                                                                              \
-        name, LM_QWEN2, vocabulary, positions, width, layers, heads, kv, head, mlp, tied, eps,    \
+        name, LM_QWEN2, vocabulary, positions, width, layers, heads, kv, head, mlp, tied, eps,     \
             1e6, 0, 0, 151643, 151643                                                              \
     }
     QWEN2("qwen2.5-0.5B", 151936, 32768, 896, 24, 14, 2, 64, 4864, true, 1e-6),
@@ -161,7 +161,7 @@ static const struct preset presets[] = {
     QWEN2("qwen2.5-32B", 152064, 131072, 5120, 64, 40, 8, 128, 27648, false, 1e-5),
 #define QWEN3(name, width, layers, heads, mlp, tied)                                               \
     {                                                                                              \
-        name, LM_QWEN3, 151936, 40960, width, layers, heads, 8, 128, mlp, tied, 1e-6, 1e6, 0, 0,  \
+        name, LM_QWEN3, 151936, 40960, width, layers, heads, 8, 128, mlp, tied, 1e-6, 1e6, 0, 0,   \
             151643, 151645                                                                         \
     }
     QWEN3("qwen3-0.6B", 1024, 28, 16, 3072, true),

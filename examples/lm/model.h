@@ -7,8 +7,8 @@
 #include "ckpt.h"
 #include "config.h"
 
-/* One layer.  Norms that the family does not have are CKPT_NONE: enum lm_norms says where the others
- * are. */
+/* One layer.  Norms that the family does not have are CKPT_NONE: enum lm_norms says where the
+ * others are. */
 struct lm_block {
     struct ckpt_nn_norm norm1, after1; /* before and behind attention */
     struct ckpt_nn_norm norm2, after2; /* before and behind the MLP */
