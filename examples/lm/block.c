@@ -201,11 +201,11 @@ static ckpt_tensor join(const struct lm *m, ckpt_tape *t, const struct ckpt_nn_n
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* The rotary embedding of heads [..., T, heads, head]: of the first config.turned elements. */
+/* The rotary embedding of heads [..., T, heads, head]: of the first lm_turned elements. */
 static ckpt_tensor turn(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor table)
 {
     const int last = ckpt_desc_of(t, x).ndim - 1;
-    const int64_t head = m->config.head, turned = m->config.turned;
+    const int64_t head = m->config.head, turned = lm_turned(&m->config);
 
     if (!table.id)
         return x;

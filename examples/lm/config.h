@@ -99,6 +99,7 @@ struct lm_rope {
     double attention; /* cosines and sines are multiplied by it */
     bool truncate;    /* yarn: the ends of the ramp are whole numbers */
     int64_t length;   /* context length of the original training */
+    int64_t pairs;                 /* longrope: number of factors */
     double each[2][LM_ROPE_PAIRS]; /* longrope: factors of texts up to `length`, of longer ones */
 };
 
@@ -128,7 +129,7 @@ struct lm_config {
     double cap;             /* scores s of attention become cap tanh(s / cap); 0: they stay */
     double last_cap;        /* the same for scores of tokens */
     int64_t window;         /* keys that a token sees in layers with LM_LAYER_WINDOW */
-    int64_t turned;         /* elements of a head with the rotary embedding, the first ones */
+    double share;           /* of the elements of a head that have the rotary embedding: lm_turned */
     struct lm_rope rope[2]; /* [1]: of layers with a window, if they have another */
     unsigned char layer[LM_MOST_LAYERS]; /* LM_LAYER_... flags, also of layers that are not there */
 };
@@ -149,6 +150,9 @@ int lm_config_write(const struct lm_config *c, const char *path);
 /* Checks that the sizes are consistent.  Returns 0, or -1 after an error message that starts with
  * `where`. */
 int lm_config_check(const struct lm_config *c, const char *where);
+
+/* The elements of a head with the rotary embedding: the first ones. */
+int64_t lm_turned(const struct lm_config *c);
 
 /* Marks the layers that have c->window by the rule of the family: those from layer `from` on, all
  * but each `period`-th. */

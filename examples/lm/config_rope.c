@@ -98,6 +98,7 @@ static void read_long(struct settings *s, const json_t *r, int64_t pairs, struct
 {
     double attention = to->factor > 1 ? sqrt(1 + log(to->factor) / log((double)to->length)) : 1;
 
+    to->pairs = pairs;
     read_factors(s, r, "short_factor", pairs, to->each[0]);
     read_factors(s, r, "long_factor", pairs, to->each[1]);
     to->attention = settings_real(s, r, "attention_factor", attention);
@@ -121,7 +122,7 @@ static void read_one(struct settings *s, const struct lm_config *c, const json_t
     if (to->kind == LM_ROPE_YARN)
         read_yarn(s, r, to);
     if (to->kind == LM_ROPE_LONG)
-        read_long(s, r, c->turned / 2, to);
+        read_long(s, r, lm_turned(c) / 2, to);
 }
 
 void lm_rope_read(struct settings *s, struct lm_config *c)
@@ -132,15 +133,11 @@ void lm_rope_read(struct settings *s, struct lm_config *c)
     const bool full = json_object_get(r, "full_attention") != NULL,
                local = json_object_get(r, "sliding_attention") != NULL;
     const json_t *all = full ? json_object_get(r, "full_attention") : scaling ? scaling : r;
-    double share = settings_real(s, all, "partial_rotary_factor",
-                                 settings_real(s, s->root, "partial_rotary_factor", 1));
 
-    c->turned = (int64_t)((double)c->head * share);
-    if (share > 1 || c->turned < 2 || c->turned % 2)
-        settings_refuse(s, "partial_rotary_factor", "gives %lld of %lld elements of a head",
-                        (long long)c->turned, (long long)c->head);
-    else if (c->turned < c->head && !f->fused)
-        settings_refuse(s, "partial_rotary_factor", "is not supported in %s: give 1", f->title);
+    c->share = settings_real(s, all, "partial_rotary_factor",
+                             settings_real(s, s->root, "partial_rotary_factor", 1));
+    if (c->share > 1)
+        settings_refuse(s, "partial_rotary_factor", "is above 1");
     if ((full || local) && f->local_theta <= 0)
         settings_refuse(s, "rope_parameters",
                         "has a rotary embedding for each type of layers; "
@@ -182,8 +179,8 @@ static void write_scaling(const struct lm_config *c, struct lm_writing *o)
         lm_set_real(o, "beta_fast", r->high);
         lm_set_value(o, "truncate", json_boolean(r->truncate));
     } else if (r->kind == LM_ROPE_LONG) {
-        write_factors(o, "short_factor", r->each[0], c->turned / 2);
-        write_factors(o, "long_factor", r->each[1], c->turned / 2);
+        write_factors(o, "short_factor", r->each[0], r->pairs);
+        write_factors(o, "long_factor", r->each[1], r->pairs);
     }
     if (r->kind == LM_ROPE_YARN || r->kind == LM_ROPE_LONG)
         lm_set_real(o, "attention_factor", r->attention);
@@ -199,8 +196,8 @@ void lm_rope_write(const struct lm_config *c, struct lm_writing *o)
     lm_set_real(o, "rope_theta", r->theta);
     if (c->rope[1].theta > 0)
         lm_set_real(o, "rope_local_base_freq", c->rope[1].theta);
-    if (c->turned < c->head)
-        lm_set_real(o, "partial_rotary_factor", (double)c->turned / (double)c->head);
+    if (c->share < 1)
+        lm_set_real(o, "partial_rotary_factor", c->share);
     if (r->kind == LM_ROPE_LONG) /* the class of Phi-3 has it beside the others */
         lm_set_int(o, "original_max_position_embeddings", r->length);
     if (r->kind == LM_ROPE_DEFAULT) {

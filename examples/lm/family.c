@@ -198,7 +198,7 @@ static const struct preset presets[] = {
 
 static void set_rope(struct lm_config *c, const struct preset *p)
 {
-    c->turned = p->head;
+    c->share = 1;
     c->rope[0] = (struct lm_rope){.theta = p->theta, .attention = 1};
     c->rope[1] = (struct lm_rope){.theta = families[p->family].local_theta, .attention = 1};
     if (p->factor > 0 && p->family == LM_GEMMA3) {
@@ -265,6 +265,30 @@ int lm_config_preset(struct lm_config *c, const char *name)
 
 /* ---- checks -------------------------------------------------------------------------------- */
 
+int64_t lm_turned(const struct lm_config *c)
+{
+    return (int64_t)((double)c->head * c->share);
+}
+
+/* Of the rotary embedding. */
+static int check_rope(const struct lm_config *c, const char *where)
+{
+    const struct lm_rope *r = &c->rope[0];
+    int64_t turned = lm_turned(c);
+
+    if (turned < 2 || turned % 2)
+        return say_fail("%s: heads of width %lld: rotary embedding of %lld elements needs an even "
+                        "width",
+                        where, (long long)c->head, (long long)turned);
+    if (turned < c->head && !lm_traits(c)->fused)
+        return say_fail("%s: \"partial_rotary_factor\" %g is not supported in %s", where, c->share,
+                        lm_traits(c)->title);
+    if (r->kind == LM_ROPE_LONG && r->pairs != turned / 2)
+        return say_fail("%s: longrope has %lld factors, and a head has %lld pairs", where,
+                        (long long)r->pairs, (long long)turned / 2);
+    return 0;
+}
+
 int lm_config_check(const struct lm_config *c, const char *where)
 {
     if (c->heads < 1 || c->kv_heads < 1 || c->heads % c->kv_heads)
@@ -273,8 +297,5 @@ int lm_config_check(const struct lm_config *c, const char *where)
     if (c->head < 1 || (!lm_traits(c)->rotary && c->width % c->heads))
         return say_fail("%s: width %lld does not divide into %lld heads", where,
                         (long long)c->width, (long long)c->heads);
-    if (lm_traits(c)->rotary && c->head % 2)
-        return say_fail("%s: heads of width %lld: rotary embedding needs an even width", where,
-                        (long long)c->head);
-    return 0;
+    return lm_traits(c)->rotary ? check_rope(c, where) : 0;
 }

@@ -127,7 +127,7 @@ ckpt_tensor lm_embed_at(const struct lm *m, ckpt_tape *t, ckpt_tensor token, ckp
 
 static ckpt_tensor rope_table(const struct lm *m, ckpt_tape *t, int which, int64_t length)
 {
-    int64_t half = m->config.turned / 2;
+    int64_t half = lm_turned(&m->config) / 2;
     float *table = malloc((size_t)(length * half * 2) * sizeof *table);
 
     if (!table) {

@@ -80,7 +80,7 @@ double lm_token_flops(const struct lm_config *c, int64_t length, int64_t targets
 ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens);
 ckpt_tensor lm_embed_at(const struct lm *m, ckpt_tape *t, ckpt_tensor token, ckpt_tensor place);
 
-/* Fills in the cosines and sines [length, turned / 2, 2] of config.rope[which], for texts of that
+/* Fills in the cosines and sines [length, lm_turned / 2, 2] of config.rope[which], for texts of that
  * length. */
 void lm_rope_table(const struct lm_config *c, int which, int64_t length, float *table);
 

@@ -61,10 +61,10 @@ static double frequency(const struct lm_rope *s, int64_t pair, int64_t width, in
 void lm_rope_table(const struct lm_config *c, int which, int64_t length, float *table)
 {
     const struct lm_rope *s = &c->rope[which];
-    int64_t half = c->turned / 2;
+    int64_t turned = lm_turned(c), half = turned / 2;
 
     for (int64_t i = 0; i < half; i++) {
-        double f = frequency(s, i, c->turned, length);
+        double f = frequency(s, i, turned, length);
         for (int64_t p = 0; p < length; p++) {
             table[2 * (p * half + i)] = (float)(s->attention * cos((double)p * f));
             table[2 * (p * half + i) + 1] = (float)(s->attention * sin((double)p * f));
