@@ -25,9 +25,9 @@ int conversations_each(const char *path, const char *text, int64_t bytes, conver
 
 /*
  * The messages of an object in one form, a new array of {"role", "content", ...}: of "messages",
- * "conversations" (ShareGPT), "instruction" with "input" and "output", "prompt" with "completion" or
- * "response", or of an array of messages itself.  Roles and their order are checked.  tools becomes
- * its "tools", borrowed, or NULL.  NULL after an error message.
+ * "conversations" (ShareGPT), "instruction" with "input" and "output", "prompt" with "completion"
+ * or "response", or of an array of messages itself.  Roles and their order are checked.  tools
+ * becomes its "tools", borrowed, or NULL.  NULL after an error message.
  */
 json_t *conversation_messages(const char *where, const json_t *object, const json_t **tools);
 
@@ -56,9 +56,9 @@ int chat_open(struct chat *c, const struct tokenizer *t, const char *path);
 void chat_close(struct chat *c);
 
 /*
- * The tokens of messages from conversation_messages().  Turns of the assistant before message number
- * `from` are not trained on: 0: all are.  tools may be NULL.  Returns 0, or -1 after an error message
- * that begins with where; close `to` after 0.
+ * The tokens of messages from conversation_messages().  Turns of the assistant before message
+ * number `from` are not trained on: 0: all are.  tools may be NULL.  Returns 0, or -1 after an
+ * error message that begins with where; close `to` after 0.
  *
  * Trained is what {% generation %} encloses, if the template has it.  Otherwise it is what a turn
  * adds to the text of the messages before it with a generation prompt.  Where the text of a turn

@@ -25,7 +25,7 @@ struct rendered_span {
 };
 
 struct rendered {
-    char *text; /* malloc'ed */
+    char *text;  /* malloc'ed */
     bool *given; /* of each byte: from the conversation, not from the template */
     int64_t n;
     struct rendered_span *span; /* what was between generation and endgeneration */
@@ -33,9 +33,9 @@ struct rendered {
 };
 
 /*
- * Renders with two objects of variables: `own` are the program's, as bos_token, and their text counts
- * as the template's; `given` are a conversation's.  where: of the conversation, for messages.
- * Returns 0, or -1 after an error message; close `to` after 0.
+ * Renders with two objects of variables: `own` are the program's, as bos_token, and their text
+ * counts as the template's; `given` are a conversation's.  where: of the conversation, for
+ * messages. Returns 0, or -1 after an error message; close `to` after 0.
  */
 int template_render(const struct template *t, const char *where, const json_t *own,
                     const json_t *given, struct rendered *to);

@@ -38,14 +38,25 @@ void added_sort(struct added_list *list)
     }
 }
 
+static bool is_plain(const struct added *a, const bool *plain)
+{
+    bool found = false;
+
+    for (int32_t i = 0; i < a->bytes && plain && a->special && !found; i++)
+        found = plain[i];
+    return found;
+}
+
 /* The longest token at the start of the text, or NULL. */
-static const struct added *token_at(const struct added_list *list, const char *text, int64_t bytes)
+static const struct added *token_at(const struct added_list *list, const char *text, int64_t bytes,
+                                    const bool *plain)
 {
     int b = (unsigned char)*text;
 
     for (int i = list->first[b]; i < list->first[b + 1]; i++)
         if (list->token[i].bytes <= bytes &&
-            !memcmp(text, list->token[i].text, (size_t)list->token[i].bytes))
+            !memcmp(text, list->token[i].text, (size_t)list->token[i].bytes) &&
+            !is_plain(&list->token[i], plain))
             return &list->token[i];
     return NULL;
 }
@@ -85,14 +96,14 @@ static void strip(const struct added *a, const char *text, int64_t done, int64_t
         *end = utf8_skip_spaces(text, *end, bytes);
 }
 
-int added_each(const struct added_list *list, const char *text, int64_t bytes,
+int added_each(const struct added_list *list, const char *text, int64_t bytes, const bool *plain,
                int (*take)(void *user, const char *text, int64_t bytes, int32_t id), void *user)
 {
     int64_t done = 0;
     int rc = 0;
 
     for (int64_t at = 0; list->n && at < bytes && !rc; at++) {
-        const struct added *a = token_at(list, text + at, bytes - at);
+        const struct added *a = token_at(list, text + at, bytes - at, plain ? plain + at : NULL);
         if (!a)
             continue;
         int64_t begin = at, end = at + a->bytes;

@@ -232,7 +232,8 @@ int parts_put_added(struct tokenizer_parts *p, const char *path, int64_t id, con
                       (int32_t)id,
                       flag(token, "single_word", false),
                       flag(token, "lstrip", false),
-                      flag(token, "rstrip", false)};
+                      flag(token, "rstrip", false),
+                      flag(token, "special", false)};
     return *content ? append(normalized ? &p->added_normalized : &p->added, path, a) : 0;
 }
 

@@ -59,7 +59,7 @@ int pattern_read(struct pattern **p, const char *path, const json_t *pattern);
 struct added {
     char *text; /* to look for; normalized in the list of normalized tokens */
     int32_t bytes, id;
-    bool single_word, strips_left, strips_right;
+    bool single_word, strips_left, strips_right, special;
 };
 
 /* Sorted by first byte, then the longest first; those with a first byte b are first[b] ..
@@ -71,8 +71,9 @@ struct added_list {
 
 void added_sort(struct added_list *list);
 void added_close(struct added_list *list);
-/* Calls take for each added token (id >= 0) and each other text (id -1), in order, never empty. */
-int added_each(const struct added_list *list, const char *text, int64_t bytes,
+/* Calls take for each added token (id >= 0) and each other text (id -1), in order, never empty.
+ * plain: of each byte, whether it can be in no special token; NULL: each can. */
+int added_each(const struct added_list *list, const char *text, int64_t bytes, const bool *plain,
                int (*take)(void *user, const char *text, int64_t bytes, int32_t id), void *user);
 
 /* ---- normalizers (normalize.c) ----------------------------------------------------------------

@@ -104,6 +104,24 @@ bool tokenizer_continues(const struct tokenizer *t, int32_t token)
     return *prefix && name && !strncmp(name, prefix, strlen(prefix));
 }
 
+bool tokenizer_is_special(const struct tokenizer *t, int32_t token)
+{
+    for (int l = 0; l < 2 && !t->bytes; l++) {
+        const struct added_list *list = l ? &t->is->added_normalized : &t->is->added;
+        for (int i = 0; i < list->n; i++)
+            if (list->token[i].id == token)
+                return list->token[i].special;
+    }
+    return false;
+}
+
+const char *tokenizer_config_text(const struct tokenizer *t, const char *key)
+{
+    const json_t *token = t->bytes ? NULL : json_object_get(t->is->config, key);
+
+    return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+}
+
 int32_t tokenizer_find(const struct tokenizer *t, const char *name)
 {
     for (int32_t i = 0; !t->bytes && i < t->n; i++)
@@ -117,8 +135,11 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *name)
 struct encoding {
     const struct tokenizer_parts *is;
     const char *path, *text; /* the whole text */
+    const bool *plain;       /* of each byte of the text, or NULL */
     bool first;              /* what is encoded now begins where the whole text does */
     struct ids ids;
+    struct tokenizer_cut *cut; /* those that are not found yet, in order */
+    int64_t cuts;
 };
 
 static int take_piece(void *user, const char *piece, int64_t bytes)
@@ -153,12 +174,80 @@ static int take_text(void *user, const char *text, int64_t bytes, int32_t id)
     if (id >= 0)
         return take_normalized(e, text, bytes, id);
     if (!e->is->normalizer)
-        return added_each(&e->is->added_normalized, text, bytes, take_normalized, e);
+        return added_each(&e->is->added_normalized, text, bytes, NULL, take_normalized, e);
     int rc = normalizer_run(e->is->normalizer, e->path, text, bytes, &normalized);
     if (!rc && normalized.n)
-        rc = added_each(&e->is->added_normalized, normalized.bytes, normalized.n, take_normalized,
-                        e);
+        rc = added_each(&e->is->added_normalized, normalized.bytes, normalized.n, NULL,
+                        take_normalized, e);
     free(normalized.bytes);
+    return rc;
+}
+
+/* ---- cuts: where tokens lie in the text ------------------------------------------------------ */
+
+/* The bytes that text has once its tokens are text again: U+2581 of pieces is a blank. */
+static int64_t decoded_bytes(const struct tokenizer_parts *p, const char *text, int64_t bytes)
+{
+    int64_t n = bytes;
+
+    for (int64_t i = 0; i + 3 <= bytes && !splitter_has_bytes(p->splitter); i++)
+        n -= memcmp(text + i, "\xe2\x96\x81", 3) ? 0 : 2;
+    return n;
+}
+
+/* The same for text that is normalized before; -1 after an error message. */
+static int64_t normal_bytes(const struct encoding *e, const char *text, int64_t bytes)
+{
+    struct text normalized = {NULL, 0, 0};
+
+    if (!e->is->normalizer)
+        return decoded_bytes(e->is, text, bytes);
+    int rc = normalizer_run(e->is->normalizer, e->path, text, bytes, &normalized);
+    int64_t n = rc ? -1 : decoded_bytes(e->is, normalized.bytes, normalized.n);
+    free(normalized.bytes);
+    return n;
+}
+
+/* Finds a cut in the text of the tokens from `first` on, which begins at `text`. */
+static int find_cut(const struct encoding *e, const char *text, int64_t bytes, int64_t first,
+                    struct tokenizer_cut *cut)
+{
+    const int64_t part = normal_bytes(e, text, cut->at - (text - e->text)),
+                  whole = normal_bytes(e, text, bytes);
+    int64_t all = 0, at;
+
+    for (int64_t i = first; i < e->ids.n; i++)
+        all += e->is->text[e->ids.id[i]] ? e->is->bytes[e->ids.id[i]] : 0;
+    at = whole - all; /* -1: the splitter has put a blank before the text */
+    if (part < 0 || whole < 0)
+        return -1;
+    if (at != 0 && at != -1)
+        return say_fail("%s: the tokenizer changes this text, so that the tokens of a turn cannot "
+                        "be found in it",
+                        e->path);
+    cut->begin = cut->end = first;
+    for (int64_t i = first; i < e->ids.n && at < part; i++) {
+        at += e->is->bytes[e->ids.id[i]];
+        cut->end++;
+        cut->begin += at <= part;
+    }
+    return 0;
+}
+
+/* Takes a part of the text, and finds the cuts before its end. */
+static int take_part(void *user, const char *text, int64_t bytes, int32_t id)
+{
+    struct encoding *e = user;
+    const int64_t first = e->ids.n, begin = text - e->text;
+    int rc = take_text(user, text, bytes, id);
+
+    for (; !rc && e->cuts && e->cut->at < begin + bytes; e->cut++, e->cuts--) {
+        e->cut->begin = e->cut->end = first;
+        if (e->cut->at > begin && id >= 0)
+            e->cut->end = e->ids.n;
+        else if (e->cut->at > begin)
+            rc = find_cut(e, text, bytes, first, e->cut);
+    }
     return rc;
 }
 
@@ -181,34 +270,76 @@ static int check_text(const char *path, const char *text, int64_t bytes)
     return 0;
 }
 
+/* The tokens without those before and behind. */
+static int encode_text(struct encoding *e, int64_t bytes)
+{
+    return check_text(e->path, e->text, bytes) ||
+                   added_each(&e->is->added, e->text, bytes, e->plain, take_part, e)
+               ? -1
+               : 0;
+}
+
 static int encode(struct encoding *e, int64_t bytes)
 {
-    if (check_text(e->path, e->text, bytes))
-        return -1;
     if (add_ids(&e->ids, &e->is->before))
         return say_fail("%s: no memory for its tokens", e->path);
-    if (added_each(&e->is->added, e->text, bytes, take_text, e))
+    if (encode_text(e, bytes))
         return -1;
     return add_ids(&e->ids, &e->is->behind) ? say_fail("%s: no memory for its tokens", e->path) : 0;
+}
+
+static int encode_bytes(struct encoding *e, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i++)
+        if (ids_add(&e->ids, (unsigned char)e->text[i]))
+            return say_fail("%s: no memory for its tokens", e->path);
+    return 0;
+}
+
+/* The tokens with room for one more. */
+static int32_t *fitted(struct encoding *e, int rc, int64_t *n)
+{
+    int32_t *ids = rc ? NULL : realloc(e->ids.id, (size_t)(e->ids.n + 1) * sizeof *ids);
+
+    if (!rc && !ids)
+        say_fail("%s: no memory for its tokens", e->path);
+    if (!ids)
+        free(e->ids.id);
+    *n = e->ids.n;
+    return ids;
 }
 
 int32_t *tokenizer_encode(void *user, const char *path, const char *text, int64_t bytes, int64_t *n)
 {
     const struct tokenizer *t = user;
     struct encoding e = {.is = t->is, .path = path, .text = text};
-    int rc = 0;
+    int rc = t->bytes ? encode_bytes(&e, bytes) : encode(&e, bytes);
 
-    for (int64_t i = 0; i < bytes && t->bytes && !rc; i++)
-        rc = ids_add(&e.ids, (unsigned char)text[i]);
-    if (rc)
-        say_fail("%s: no memory for its tokens", path);
-    if (!t->bytes)
-        rc = encode(&e, bytes);
-    *n = e.ids.n;
-    int32_t *fitted = rc ? NULL : realloc(e.ids.id, (size_t)(e.ids.n + 1) * sizeof *fitted);
-    if (!rc && !fitted)
-        say_fail("%s: no memory for its tokens", path);
-    if (!fitted)
-        free(e.ids.id);
-    return fitted;
+    return fitted(&e, rc, n);
+}
+
+/* Normalized text has no places that say which of its bytes are plain. */
+static int check_special(const struct encoding *e)
+{
+    const struct added_list *list = &e->is->added_normalized;
+
+    for (int i = 0; i < list->n && e->is->normalizer; i++)
+        if (list->token[i].special)
+            return say_fail("%s: the special token %s is looked for in normalized text, which is "
+                            "not supported for parts of a text",
+                            e->path, list->token[i].text);
+    return 0;
+}
+
+int32_t *tokenizer_encode_parts(const struct tokenizer *t, const char *path, const char *text,
+                                int64_t bytes, const bool *plain, struct tokenizer_cut *cut,
+                                int64_t cuts, int64_t *n)
+{
+    struct encoding e = {
+        .is = t->is, .path = path, .text = text, .plain = plain, .cut = cut, .cuts = cuts};
+    int rc = t->bytes ? encode_bytes(&e, bytes) : check_special(&e) || encode_text(&e, bytes);
+
+    for (; e.cuts && !rc; e.cut++, e.cuts--)
+        e.cut->begin = e.cut->end = t->bytes ? e.cut->at : e.ids.n;
+    return fitted(&e, rc, n);
 }

@@ -36,6 +36,27 @@ int32_t *tokenizer_encode(void *user, const char *path, const char *text, int64_
                           int64_t *n);
 int64_t tokenizer_before(const struct tokenizer *t);
 
+/* A place in a text: how many tokens end there or before, and how many begin before it.  These
+ * differ where a token lies on both sides. */
+struct tokenizer_cut {
+    int64_t at, begin, end;
+};
+
+/*
+ * The tokens of a text alone, as tokenizer_encode without those before and behind.  plain: of each
+ * byte, whether it can be in no special token; NULL: each can.  Fills in the cuts, whose places
+ * ascend.
+ */
+int32_t *tokenizer_encode_parts(const struct tokenizer *t, const char *path, const char *text,
+                                int64_t bytes, const bool *plain, struct tokenizer_cut *cut,
+                                int64_t cuts, int64_t *n);
+
+/* Whether the number is that of a special token. */
+bool tokenizer_is_special(const struct tokenizer *t, int32_t token);
+
+/* The text of "bos_token" or another key of tokenizer_config.json; NULL: it has none. */
+const char *tokenizer_config_text(const struct tokenizer *t, const char *key);
+
 /* The text of a token, and its bytes; 0 bytes for an unknown token. */
 const char *tokenizer_decode(const struct tokenizer *t, int32_t token, int32_t *bytes);
 
