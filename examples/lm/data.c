@@ -202,9 +202,37 @@ static int check_documents(const struct lm_run *r, const struct dataset *d)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+static int open_conversations(struct lm_run *r, struct dataset *d, const char *pattern,
+                              bool shuffled, struct chat_counts *counts)
+{
+    const struct lm_options *o = &r->options;
+    const struct chat_opening how = {.chat = &r->chat,
+                                     .too_long = o->too_long,
+                                     .packs = o->pack,
+                                     .shuffled = shuffled,
+                                     .length = o->length,
+                                     .limit = o->config.vocabulary,
+                                     .seed = (uint64_t)o->library.seed};
+
+    if (lm_traits(&o->config)->masked)
+        return say_fail("%s: BERT fills in masked tokens, and learns no conversations", pattern);
+    if (!r->chat.template && (lm_options_check_bytes(o) || lm_chat_open(r)))
+        return -1;
+    return chat_data_open(d, pattern, &how, counts);
+}
+
 static int open_files(struct lm_run *r, struct dataset *d, const char *pattern, bool shuffled)
 {
     const struct lm_options *o = &r->options;
+    struct chat_counts counts;
+
+    if (chat_is_data(pattern))
+        return open_conversations(r, d, pattern, shuffled,
+                                  d == &r->data ? &r->conversations : &counts);
+    if (o->pack)
+        return say_fail("--pack: %s has no conversations, whose files end with .jsonl or .json; "
+                        "samples of other files fill their rows",
+                        pattern);
     const bool encodes = !r->tokenizer.bytes, masked = lm_traits(&o->config)->masked;
     struct tokens t;
 
@@ -237,12 +265,35 @@ static void set_widths(struct lm_run *r)
 
     w[LM_TOKENS] = o->length;
     w[LM_TARGETS] = lm_options_targets(o);
+    w[LM_STARTS] = o->pack ? o->length : 0;
     if (!lm_traits(&o->config)->masked)
         return;
     w[LM_PLACES] = w[LM_TARGETS];
     w[LM_SEGMENTS] = o->length;
     w[LM_LENGTHS] = r->data.padded || r->validation.padded;
     w[LM_PAIRS] = o->next_sentence;
+}
+
+/* What became of the conversations, in numbers. */
+static void describe_conversations(struct lm_run *r)
+{
+    const struct chat_counts *c = &r->conversations;
+    const double places = (double)r->data.rows * (double)r->data.length;
+    const int64_t filled = dataset_filled(&r->data);
+    const size_t n = strlen(r->title);
+
+    snprintf(r->title + n, sizeof r->title - n,
+             "; %lld conversations, %lld of %lld targets trained, %.1f %% of the rows filled",
+             (long long)c->conversations, (long long)c->trained, (long long)filled,
+             100 * (double)filled / places);
+    if (c->cut || c->dropped)
+        say_note("--too-long %s: of %lld conversations %lld are cut and %lld left out",
+                 c->cut ? "cut" : "drop", (long long)c->conversations, (long long)c->cut,
+                 (long long)c->dropped);
+    if (c->untrained)
+        say_note("%s: %lld of %lld turns of the assistant are not trained on, because the text of "
+                 "a turn is another one once others follow",
+                 r->options.data, (long long)c->untrained, (long long)c->turns);
 }
 
 int lm_data_open(void *run)
@@ -264,5 +315,7 @@ int lm_data_open(void *run)
     snprintf(r->title, sizeof r->title, "data: %s, %s tokens in %d file%s, %s samples of %lld",
              data, say_count(tokens, r->data.tokens.count), r->data.tokens.n,
              r->data.tokens.n > 1 ? "s" : "", say_count(rows, r->data.rows), (long long)o->length);
+    if (r->data.first_piece)
+        describe_conversations(r);
     return 0;
 }

@@ -63,7 +63,7 @@ int64_t dataset_row(const struct dataset *d, int64_t sample)
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 /* Tokens that are in memory are checked now, those in files when they are read. */
-static int check_vocabulary(const struct dataset *d)
+int dataset_check_vocabulary(const struct dataset *d)
 {
     for (int i = 0; i < d->tokens.n; i++) {
         const struct token_shard *s = &d->tokens.shard[i];
@@ -98,7 +98,7 @@ int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length,
 {
     *d = (struct dataset){
         .tokens = *tokens, .length = length, .limit = limit, .seed = seed, .shuffled = shuffled};
-    if (!check_vocabulary(d) && !(ends ? dataset_find_documents(d, ends) : count_rows(d)))
+    if (!dataset_check_vocabulary(d) && !(ends ? dataset_find_documents(d, ends) : count_rows(d)))
         return 0;
     dataset_close(d);
     return -1;
@@ -110,6 +110,7 @@ void dataset_close(struct dataset *d)
         tokens_close(&d->tokens);
     free(d->first_row);
     free(d->piece);
+    free(d->first_piece);
     *d = (struct dataset){.rows = 0};
 }
 

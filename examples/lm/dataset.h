@@ -5,7 +5,8 @@
 
 #include "tokens.h"
 
-/* A part of a document: n tokens of its shard from `begin` on. */
+/* A part of a document: n tokens of its shard from `begin` on.  A sample of a conversation: n
+ * tokens and the next one; `document` is its shard. */
 struct piece {
     int64_t begin;
     int32_t n, document;
@@ -26,7 +27,10 @@ struct dataset {
     uint64_t seed;
     bool shuffled;       /* false: rows are read in file order */
     struct piece *piece; /* the rows, where these are parts of documents, or NULL */
-    bool padded;         /* some pieces are shorter than `length` */
+    /* Rows of samples of their own lengths (samples.c): piece [first_piece[row],
+     * first_piece[row + 1]) are those of a row; NULL: rows of other kinds. */
+    int64_t *first_piece;
+    bool padded; /* some pieces are shorter than `length` */
 };
 
 struct document_ends;
@@ -54,6 +58,26 @@ int dataset_shard(const struct dataset *d, int64_t row);
 
 /* The row of a sample; sample >= 0. */
 int64_t dataset_row(const struct dataset *d, int64_t sample);
+
+/*
+ * Opens a dataset of n samples of the open `tokens`; it owns both.  packs: a row has as many
+ * samples as fit by best fit, the longest first, else one.  Returns 0, or -1 after an error
+ * message.
+ */
+int dataset_open_samples(struct dataset *d, const struct tokens *tokens, struct piece *sample,
+                         int64_t n, bool packs, int64_t length, int64_t limit, uint64_t seed,
+                         bool shuffled);
+
+/* For the openers of datasets: checks the tokens that are in memory. */
+int dataset_check_vocabulary(const struct dataset *d);
+
+/* Tokens in samples, of those that the rows have room for. */
+int64_t dataset_filled(const struct dataset *d);
+
+/* As dataset_read, of rows of samples.  starts, which may be NULL, receives where in its row the
+ * sample of each token begins; what is left of a row is samples of one token without targets. */
+int dataset_read_samples(struct dataset *d, int64_t first, int64_t n, int32_t *inputs,
+                         int32_t *targets, int32_t *starts);
 
 enum { DATASET_IGNORED = -100 }; /* target that the loss ignores */
 

@@ -65,7 +65,7 @@ static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor text = ckpt_input(t, "text", CKPT_I32, 2, (int64_t[]){batch, length});
     ckpt_tensor last = ckpt_input(t, "last", CKPT_I32, 1, &batch);
     struct lm_pass pass = lm_pass(m, t, length);
-    ckpt_tensor x = lm_embed(m, t, text);
+    ckpt_tensor x = lm_embed(m, t, text, CKPT_NONE);
 
     r.place = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, last, CKPT_F32), 0, 0), CKPT_I32);
     pass.attend = attend_whole;

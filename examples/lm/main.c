@@ -75,6 +75,7 @@ static int check_outputs(const void *run)
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
         {"--tokenizer", file_only(o->tokenizer), CKPT_PATH_INPUT, 0},
+        {"--chat-template", file_only(o->chat_template), CKPT_PATH_INPUT, 0},
         {"--adapter", adapter_input(&o->adapters), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
         {"--lora-rank", adapter_beside(o, config), CKPT_PATH_FILE, 0},
@@ -95,7 +96,9 @@ static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
     fact[0] = (struct ckpt_fact){"number of samples", &d->rows, sizeof d->rows};
     fact[1] = (struct ckpt_fact){"number of tokens", &d->tokens.count, sizeof d->tokens.count};
     fact[2] = (struct ckpt_fact){"number of samples of --val", &v->rows, sizeof v->rows};
-    return 3;
+    fact[3] = (struct ckpt_fact){"tokens of the conversations", &r->conversations.digest,
+                                 sizeof r->conversations.digest};
+    return 4;
 }
 
 static int compile(void *run, bool trains)

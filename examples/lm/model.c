@@ -105,7 +105,7 @@ static ckpt_tensor scale_embedding(const struct lm *m, ckpt_tape *t, ckpt_tensor
     return ckpt_affine(t, x, scale, 0);
 }
 
-ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens)
+ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor places)
 {
     int64_t length = ckpt_desc_of(t, tokens).shape[1];
     int64_t padding = lm_traits(&m->config)->masked ? m->config.pad : -1;
@@ -113,7 +113,9 @@ ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens)
 
     if (!m->places.weight.id)
         return scale_embedding(m, t, x);
-    ckpt_tensor places = ckpt_slice(t, m->places.weight, 0, 0, length);
+    if (places.id)
+        return ckpt_add(t, x, ckpt_nn_apply_embedding(t, &m->places, places));
+    places = ckpt_slice(t, m->places.weight, 0, 0, length);
     return ckpt_add(t, x, ckpt_reshape(t, places, 3, (int64_t[]){1, length, m->config.width}));
 }
 
@@ -164,27 +166,60 @@ static ckpt_tensor add_segments(const struct lm *m, ckpt_tape *t, ckpt_tensor x,
     return ckpt_nn_apply_norm(t, &m->first, x);
 }
 
+/* The number of the first token of each sample of a batch [B], as [B, 1] i32; exact up to 2^24. */
+static ckpt_tensor row_begins(ckpt_tape *t, int64_t batch, int64_t length)
+{
+    ckpt_tensor row = ckpt_iota(t, CKPT_I32, 2, (int64_t[]){batch, 1}, 0);
+
+    return ckpt_affine(t, row, (float)length, 0);
+}
+
+/*
+ * Rows of several samples: all rows are one sequence, in which a token sees its own sample, and
+ * positions begin again with each sample.  Returns the positions [B, T].
+ */
+static ckpt_tensor pack(ckpt_tape *t, ckpt_tensor starts, struct lm_pass *pass)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, starts);
+    ckpt_tensor first = ckpt_add(t, row_begins(t, d.shape[0], d.shape[1]), starts);
+    ckpt_tensor place = ckpt_iota(t, CKPT_I32, 2, (int64_t[]){1, d.shape[1]}, 1);
+
+    place = ckpt_sub(t, place, starts);
+    pass->seen.first = ckpt_reshape(t, first, 2, (int64_t[]){1, -1});
+    ckpt_tensor row = ckpt_reshape(t, place, 1, (int64_t[]){-1});
+    const bool same = pass->table[0].id == pass->table[1].id;
+    for (int k = 0; k < 2; k++)
+        if (pass->table[k].id)
+            pass->table[k] = k && same ? pass->table[0]
+                                       : ckpt_index_select(t, pass->table[k], 0, row);
+    return place;
+}
+
 ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_INPUTS])
 {
     ckpt_label(t, "embedding");
+    const ckpt_tensor starts = in[LM_STARTS];
     struct lm_pass pass = lm_pass(m, t, ckpt_desc_of(t, in[LM_TOKENS]).shape[1]);
-    ckpt_tensor x = lm_embed(m, t, in[LM_TOKENS]);
+    const ckpt_tensor places = starts.id ? pack(t, starts, &pass) : CKPT_NONE;
+    ckpt_tensor x = lm_embed(m, t, in[LM_TOKENS], places);
+    const struct ckpt_desc rows = ckpt_desc_of(t, x);
 
     pass.seen.lengths = in[LM_LENGTHS];
     if (lm_traits(&m->config)->masked)
         x = add_segments(m, t, x, in[LM_SEGMENTS]);
+    if (starts.id)
+        x = ckpt_reshape(t, x, 3, (int64_t[]){1, -1, rows.shape[2]});
     for (int i = 0; i < m->config.layers; i++)
         x = lm_block(m, t, i, x, &pass);
     ckpt_label(t, "head");
-    return x;
+    return starts.id ? ckpt_reshape(t, x, 3, rows.shape) : x;
 }
 
-/* Rows of [B, T, width] at places [B, K]; numbers of rows are exact up to 2^24. */
+/* Rows of [B, T, width] at places [B, K]. */
 static ckpt_tensor select_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor places)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
-    ckpt_tensor begin = ckpt_iota(t, CKPT_I32, 2, (int64_t[]){d.shape[0], 1}, 0);
-    ckpt_tensor row = ckpt_add(t, ckpt_affine(t, begin, (float)d.shape[1], 0), places);
+    ckpt_tensor row = ckpt_add(t, row_begins(t, d.shape[0], d.shape[1]), places);
 
     return ckpt_index_select(t, ckpt_reshape(t, x, 2, (int64_t[]){-1, d.shape[2]}), 0, row);
 }

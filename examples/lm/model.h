@@ -39,6 +39,7 @@ enum lm_input {
     LM_SEGMENTS, /* [B, T]: 0 or 1, the text of a token */
     LM_LENGTHS,  /* [B]: tokens of a sample; the rest of it is padding */
     LM_PAIRS,    /* [B]: 0: the two texts are neighbours, 1: they are not */
+    LM_STARTS,   /* [B, T]: where in its row the sample of a token begins, if rows have several */
     LM_INPUTS
 };
 
@@ -75,9 +76,10 @@ double lm_token_flops(const struct lm_config *c, int64_t length, int64_t targets
 
 /* ---- shared by the files of the model ------------------------------------------------------ */
 
-/* Embeddings of tokens i32 [B, T]: [B, T, width].  lm_embed_at: of one token per sample, i32 [B],
+/* Embeddings of tokens i32 [B, T]: [B, T, width]; places i32 [B, T] are their positions, CKPT_NONE:
+ * in order.  lm_embed_at: of one token per sample, i32 [B],
  * at positions i32 [B]: [B, width]. */
-ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens);
+ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor places);
 ckpt_tensor lm_embed_at(const struct lm *m, ckpt_tape *t, ckpt_tensor token, ckpt_tensor place);
 
 /* Fills in the cosines and sines [length, lm_turned / 2, 2] of config.rope[which], for texts of that

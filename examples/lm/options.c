@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "ckpt_ops.h"
 #include "ckpt_tools.h"
+#include "chat_data.h"
 #include "masked.h"
 #include "options.h"
 #include "../common/settings.h"
@@ -32,12 +33,20 @@ static const struct ckpt_option table[] = {
     GRAD_DTYPE_ROW,
     CKPT_OPTION_GROUP("Data"),
     ROW("data", STRING, data, "FILES",
-        "files of tokens (llm.c, LLMQ) or text, as a shell pattern; random: random tokens "
+        "files of tokens (llm.c, LLMQ), text, or conversations (.jsonl, .json), as a shell "
+        "pattern; "
+        "random: random tokens "
         "(default: the included text with the tiny preset, else random)"),
     ROW("val", STRING, validation, "FILES", "files for validation, as for --data (default: none)"),
     LM_TEXT_ROWS,
     RANGE("length", INT, length, "N", "tokens of a sample (default: the preset's)", 1, 1 << 24),
     ROW("in-order", FLAG, in_order, NULL, "take samples in the order of the files"),
+    CKPT_OPTION_GROUP("Conversations"),
+    LM_TEMPLATE_ROW,
+    ROW("pack", FLAG, pack, NULL,
+        "put several conversations into a row, without attention from one to another"),
+    ROW("too-long", STRING, too_long_name, "WHAT",
+        "conversations longer than --length: refuse, cut or drop (default refuse)"),
     CKPT_OPTION_GROUP("Masks of BERT"),
     RANGE("mask-share", FLOAT, mask_share, "X", "share of the tokens to predict (default 0.15)",
           1e-6, 1),
@@ -286,6 +295,19 @@ static int check_masks(struct lm_options *o)
     return 0;
 }
 
+/* Packed rows of a micro-step are one sequence, whose places are exact numbers in fp32. */
+static int check_pack(const struct lm_options *o)
+{
+    enum { MOST_TOKENS = 1 << 24 };
+
+    if (o->pack && lm_traits(&o->config)->masked)
+        return say_fail("--pack: BERT learns no conversations");
+    if (o->pack && lm_options_tokens(o, true) > MOST_TOKENS)
+        return say_fail("--pack: a micro-step has at most %d tokens; give --micro-batch N",
+                        MOST_TOKENS);
+    return 0;
+}
+
 int lm_options_adapters(struct lm_options *o)
 {
     struct adapter_options *a = &o->adapters;
@@ -316,7 +338,8 @@ static int check(struct lm_options *o)
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
-    if (check_masks(o) ||
+    o->too_long = chat_too_long(o->too_long_name);
+    if (o->too_long < 0 || check_pack(o) || check_masks(o) ||
         adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))
         return -1;
     if (o->validation_every && !o->validation)

@@ -20,6 +20,10 @@ struct lm_options {
     const char *data, *validation, *tokenizer;
     int64_t length;
     bool in_order;
+    /* conversations */
+    const char *chat_template, *too_long_name;
+    int too_long; /* enum chat_too_long */
+    bool pack;
     double mask_share; /* of the tokens of a masked model; 0: not given */
     bool whole_words, next_sentence;
     /* adapters */
@@ -47,7 +51,7 @@ struct lm_options {
         .model = "tiny", .adapters = {ADAPTER_DEFAULTS("model", "peft")},                          \
         .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = -1}, .validation_batches = 8,    \
         .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
-        .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT                                   \
+        .too_long_name = "refuse", .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT        \
     }
 
 /* Option rows of the model, for both programs. */
@@ -72,6 +76,10 @@ struct lm_options {
         "tokenizer.json, vocab.json next to a merges.txt, vocab.txt of BERT, or a directory with " \
         "them; bytes: one token per byte (default: the tokenizer next to --load or --model, else " \
         "bytes)")
+#define LM_TEMPLATE_ROW                                                                            \
+    ROW("chat-template", STRING, chat_template, "FILE",                                            \
+        "template of conversations: a chat_template.jinja, or a tokenizer_config.json with one "   \
+        "(default: the one beside the tokenizer)")
 #define LM_SAMPLE_ROWS                                                                             \
     ROW("prompt", STRING, prompt, "TEXT", "beginning of generated text (default: an empty line)"), \
         RANGE("samples", INT, samples, "N", "texts to generate together (default 1)", 1, 4096),    \

@@ -4,6 +4,7 @@
 #define LM_RUN_H
 
 #include "../common/training.h"
+#include "chat_data.h"
 #include "dataset.h"
 #include "decode.h"
 #include "masked.h"
@@ -24,6 +25,8 @@ struct lm_run {
     char title[512];                    /* describes the data */
     bool chosen;                        /* --loss-chunk auto chose the chunk */
     struct masking masking;             /* of a masked model */
+    struct chat chat;                   /* chat.template NULL: there are no conversations */
+    struct chat_counts conversations;   /* of the data */
     int64_t width[LM_INPUTS];           /* values of a sample; 0: the model has no such input */
     int32_t *in[LM_INPUTS];             /* of a batch: [batch][width]; NULL between uses */
     struct run_log log;
@@ -39,6 +42,10 @@ void lm_close(void *run);
 
 /* Opens the data that the options name.  Returns 0, or -1 after an error message. */
 int lm_data_open(void *run);
+
+/* Opens the chat template that the options name, or the model's.  Returns 0, or -1 after an error
+ * message. */
+int lm_chat_open(struct lm_run *r);
 
 /* The adapters of a run. */
 struct adapter_run lm_adapters(struct lm_run *r);

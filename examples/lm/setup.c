@@ -42,6 +42,21 @@ int lm_make_model(void *run)
     return o->adapters.file.n && !o->adapters.file.is_state && adapters_load(&adapters) ? -1 : 0;
 }
 
+int lm_chat_open(struct lm_run *r)
+{
+    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
+    const struct lm_options *o = &r->options;
+    char path[4096];
+
+    if (o->chat_template)
+        return chat_open(&r->chat, &r->tokenizer, o->chat_template);
+    for (int i = 0; i < 2; i++)
+        if (lm_options_companion(o, names[i], path))
+            return chat_open(&r->chat, &r->tokenizer, path);
+    return say_fail("conversations need the chat template of the model: there is none beside the "
+                    "tokenizer; give --chat-template FILE");
+}
+
 void lm_close(void *run)
 {
     struct lm_run *r = run;
@@ -49,6 +64,7 @@ void lm_close(void *run)
     lm_free(&r->model);
     dataset_close(&r->data);
     dataset_close(&r->validation);
+    chat_close(&r->chat);
     tokenizer_close(&r->tokenizer);
     adapter_file_close(&r->options.adapters.file);
 }

@@ -199,6 +199,7 @@ void tokens_close(struct tokens *t)
     for (int i = 0; i < t->n; i++) {
         free(t->shard[i].path);
         free(t->shard[i].held);
+        free(t->shard[i].held_trained);
     }
     if (t->shard && t->fd >= 0)
         close(t->fd);
@@ -259,7 +260,7 @@ static int read_mask(struct tokens *t, int shard, int64_t first, int64_t n, bool
     unsigned char *bits;
 
     for (int64_t i = 0; i < n; i++)
-        trained[i] = true;
+        trained[i] = !s->held_trained || s->held_trained[first + i];
     if (!s->mask_begin || !n)
         return 0;
     bits = malloc((size_t)bytes);

@@ -18,6 +18,7 @@ struct token_shard {
     int64_t vocabulary; /* tokens are below this; 0: not in the file */
     int width;          /* bytes per token: 1, 2 or 4 */
     int32_t *held;      /* tokens of text that a tokenizer encoded; or NULL */
+    bool *held_trained; /* of each of these, whether it is trained on; NULL: all are */
 };
 
 struct tokens {

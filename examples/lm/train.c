@@ -13,8 +13,8 @@
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-static const char *const input_names[LM_INPUTS] = {"tokens",   "targets", "places",
-                                                   "segments", "lengths", "pairs"};
+static const char *const input_names[LM_INPUTS] = {"tokens",  "targets", "places", "segments",
+                                                   "lengths", "pairs",   "starts"};
 
 /* Records the inputs that the model has. */
 static void record_inputs(const struct lm_run *r, ckpt_tape *t, int64_t batch,
@@ -152,8 +152,10 @@ static void fill_rest(const struct lm_run *r, int64_t n)
 static int feed(const struct lm_run *r, ckpt_program *p, struct dataset *d, int64_t first,
                 int64_t n)
 {
-    int rc = d->piece ? masked_read(d, &r->masking, first, n, r->in)
-                      : dataset_read(d, first, n, r->in[LM_TOKENS], r->in[LM_TARGETS]);
+    int rc = d->first_piece ? dataset_read_samples(d, first, n, r->in[LM_TOKENS], r->in[LM_TARGETS],
+                                                   r->in[LM_STARTS])
+             : d->piece     ? masked_read(d, &r->masking, first, n, r->in)
+                            : dataset_read(d, first, n, r->in[LM_TOKENS], r->in[LM_TARGETS]);
 
     if (rc)
         return -1;
