@@ -274,6 +274,17 @@ static void set_widths(struct lm_run *r)
     w[LM_PAIRS] = o->next_sentence;
 }
 
+/* Questions are turns of a conversation if the options or the data have a template. */
+static int open_eval(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    const struct eval_opening how = {&r->chat, &r->tokenizer, o->length, o->config.vocabulary};
+
+    if (o->chat_template && !r->chat.template && lm_chat_open(r))
+        return -1;
+    return lm_options_check_bytes(o) || eval_open(&r->eval, o->eval, &how) ? -1 : 0;
+}
+
 /* What became of the conversations, in numbers. */
 static void describe_conversations(struct lm_run *r)
 {
@@ -308,6 +319,8 @@ int lm_data_open(void *run)
         open_files(r, &r->data, data, !o->in_order))
         return -1;
     if (o->validation && open_files(r, &r->validation, o->validation, false))
+        return -1;
+    if (o->eval && open_eval(r))
         return -1;
     if (check_documents(r, &r->data) || check_documents(r, &r->validation))
         return -1;

@@ -76,6 +76,7 @@ static int check_outputs(const void *run)
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
         {"--tokenizer", file_only(o->tokenizer), CKPT_PATH_INPUT, 0},
         {"--chat-template", file_only(o->chat_template), CKPT_PATH_INPUT, 0},
+        {"--eval", file_only(o->eval), CKPT_PATH_INPUT, 0},
         {"--adapter", adapter_input(&o->adapters), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
         {"--lora-rank", adapter_beside(o, config), CKPT_PATH_FILE, 0},
@@ -130,11 +131,17 @@ static int finish(void *run, bool trained)
     struct lm_run *r = run;
     const struct lm_options *o = &r->options;
     double loss;
+    int64_t right;
 
     if (!trained && r->measuring) {
         if (lm_measure(r, &loss))
             return -1;
         printf("validation loss %.4f\n", loss);
+    }
+    if (!trained && r->eval.n) {
+        if (lm_answer(r, &right))
+            return -1;
+        printf("exact answers: %lld of %lld\n", (long long)right, (long long)r->eval.n);
     }
     if (o->adapters.merge && ckpt_save_params_merged(r->context, o->adapters.merge, NULL, NULL))
         return say_fail("%s", ckpt_error(r->context));

@@ -81,11 +81,16 @@ static const struct ckpt_option table[] = {
           "default: up to 2^29 scores)",
           1, OPTION_MOST),
     CKPT_OPTION_GROUP("Validation and samples"),
-    RANGE("val-every", INT, validation_every, "N",
-          "measure the loss of --val also every N steps (default: only at the end)", 1,
-          OPTION_MOST),
+    RANGE(
+        "val-every", INT, validation_every, "N",
+        "measure the loss of --val and the answers of --eval also every N steps (default: only at "
+        "the end)",
+        1, OPTION_MOST),
     RANGE("val-batches", INT, validation_batches, "N",
           "most batches of --val in each measurement (default 8)", 1, OPTION_MOST),
+    ROW("eval", STRING, eval, "FILE",
+        "questions with exact answers, objects with prompt or messages, and answer; the share that "
+        "is answered exactly is measured with the loss of --val (default: none)"),
     RANGE("sample-every", INT, sample_every, "N",
           "generate text every N steps and at the end (default: never)", 1, OPTION_MOST),
     LM_SAMPLE_ROWS,
@@ -289,9 +294,9 @@ static int check_masks(struct lm_options *o)
     if (lm_options_tokens(o, true) / lm_options_targets(o) > MOST_ROWS / o->length)
         return say_fail("--batch %lld: a micro-step has at most %d tokens; give --micro-batch N",
                         (long long)o->train.batch, MOST_ROWS);
-    if (o->sample_every)
-        return say_fail("--sample-every: BERT fills in masked tokens, and continues no text; leave "
-                        "it out");
+    if (o->sample_every || o->eval)
+        return say_fail("--%s: BERT fills in masked tokens, and continues no text; leave it out",
+                        o->eval ? "eval" : "sample-every");
     return 0;
 }
 
@@ -342,8 +347,8 @@ static int check(struct lm_options *o)
     if (o->too_long < 0 || check_pack(o) || check_masks(o) ||
         adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))
         return -1;
-    if (o->validation_every && !o->validation)
-        return say_fail("--val-every needs --val FILES");
+    if (o->validation_every && !o->validation && !o->eval)
+        return say_fail("--val-every needs --val FILES or --eval FILE");
     if (o->shard_size < 1)
         return say_fail("--shard-size: give bytes, as 5G");
     if (o->to_hf &&

@@ -24,6 +24,8 @@ struct lm_options {
     const char *chat_template, *too_long_name;
     int too_long; /* enum chat_too_long */
     bool pack;
+    const char *chat, *messages; /* a turn, or a file of turns, to continue */
+    const char *eval;
     double mask_share; /* of the tokens of a masked model; 0: not given */
     bool whole_words, next_sentence;
     /* adapters */

@@ -7,6 +7,7 @@
 #include "chat_data.h"
 #include "dataset.h"
 #include "decode.h"
+#include "eval.h"
 #include "masked.h"
 #include "model.h"
 #include "options.h"
@@ -27,6 +28,7 @@ struct lm_run {
     struct masking masking;             /* of a masked model */
     struct chat chat;                   /* chat.template NULL: there are no conversations */
     struct chat_counts conversations;   /* of the data */
+    struct eval eval;                   /* questions of --eval */
     int64_t width[LM_INPUTS];           /* values of a sample; 0: the model has no such input */
     int32_t *in[LM_INPUTS];             /* of a batch: [batch][width]; NULL between uses */
     struct run_log log;
@@ -60,6 +62,10 @@ int lm_compile(struct lm_run *r, bool trains);
 
 /* Computes the mean loss over the validation batches.  Returns 0, or -1 after an error message. */
 int lm_measure(struct lm_run *r, double *loss);
+
+/* Answers all questions of --eval, always with the most probable token.  *right: how many are
+ * right; -1: the run was asked to stop.  Returns 0, or -1 after an error message. */
+int lm_answer(struct lm_run *r, int64_t *right);
 
 /* Writes the prompt and the generated text of each sample to f.  Returns 0, or -1 after an error
  * message. */

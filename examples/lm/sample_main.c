@@ -16,7 +16,8 @@ static int go(struct lm_run *r)
         return say_fail("%s", ckpt_error(NULL));
     if (ckpt_ranks(r->context) > 1)
         return say_fail("--ranks: this program does not divide its texts among ranks");
-    if (tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) || lm_make_model(r) ||
+    if (tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ||
+        ((o->chat || o->messages) && lm_chat_open(r)) || lm_make_model(r) ||
         lm_decoder_make(&r->decoder, &r->model, r->context, o->samples, o->length) ||
         ckpt_gather_refusals(r->context, true) || lm_decoder_compile(&r->decoder) ||
         compiled_all(r->context))

@@ -11,7 +11,7 @@ static const char usage[] =
     "Generates text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n"
     "\nExamples:\n  lm-sample --load Qwen2.5-0.5B --prompt \"Once upon a time\"\n"
     "  lm-sample --load tuned --prompt \"Once\" --temperature 0 --sample-tokens "
-    "64 --vram 4G\n";
+    "64 --vram 4G\n  lm-sample --load Qwen2.5-0.5B-Instruct --chat \"Name three colours.\"\n";
 
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Model"),
@@ -26,6 +26,12 @@ static const struct ckpt_option table[] = {
     RANGE("length", INT, length, "N",
           "tokens of context (default 1024, or fewer if the model has fewer positions)", 2,
           1 << 24),
+    ROW("chat", STRING, chat, "TEXT",
+        "instead of --prompt, a turn of a user, which goes through the chat template of the model"),
+    ROW("messages", STRING, messages, "FILE",
+        "instead of --prompt, a JSON file with an array of messages, or an object with "
+        "\"messages\", to be answered"),
+    LM_TEMPLATE_ROW,
     LM_SAMPLE_ROWS,
     HELP_ROWS,
     {0},
@@ -37,6 +43,10 @@ static int check(struct lm_options *o)
         return say_fail("%s: BERT fills in masked tokens, and continues no text: give a model of "
                         "another family",
                         o->model);
+    if (o->chat && o->messages)
+        return say_fail("--chat and --messages exclude each other");
+    if (o->chat_template && !o->chat && !o->messages)
+        return say_fail("--chat-template needs --chat TEXT or --messages FILE");
     if (!o->train.load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights, or a model directory of Hugging Face");
     if (dtype_select_for(&o->dtype, o->train.load))

@@ -42,6 +42,25 @@ int lm_make_model(void *run)
     return o->adapters.file.n && !o->adapters.file.is_state && adapters_load(&adapters) ? -1 : 0;
 }
 
+/* Generated text ends where a turn does. */
+static void add_end(struct lm_ids *ends, int32_t token)
+{
+    bool known = token < 0;
+
+    for (int i = 0; i < ends->n && !known; i++)
+        known = ends->id[i] == token;
+    if (!known && ends->n < (int)(sizeof ends->id / sizeof *ends->id))
+        ends->id[ends->n++] = token;
+}
+
+static int open_template(struct lm_run *r, const char *path)
+{
+    if (chat_open(&r->chat, &r->tokenizer, path))
+        return -1;
+    add_end(&r->options.ends, chat_end(&r->chat));
+    return 0;
+}
+
 int lm_chat_open(struct lm_run *r)
 {
     static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
@@ -49,10 +68,10 @@ int lm_chat_open(struct lm_run *r)
     char path[4096];
 
     if (o->chat_template)
-        return chat_open(&r->chat, &r->tokenizer, o->chat_template);
+        return open_template(r, o->chat_template);
     for (int i = 0; i < 2; i++)
         if (lm_options_companion(o, names[i], path))
-            return chat_open(&r->chat, &r->tokenizer, path);
+            return open_template(r, path);
     return say_fail("conversations need the chat template of the model: there is none beside the "
                     "tokenizer; give --chat-template FILE");
 }
@@ -64,6 +83,7 @@ void lm_close(void *run)
     lm_free(&r->model);
     dataset_close(&r->data);
     dataset_close(&r->validation);
+    eval_close(&r->eval);
     chat_close(&r->chat);
     tokenizer_close(&r->tokenizer);
     adapter_file_close(&r->options.adapters.file);

@@ -103,7 +103,7 @@ static int compile_loss(struct lm_run *r, ckpt_recorder recorder, const ckpt_opt
 int lm_compile(struct lm_run *r, bool trains)
 {
     const struct lm_options *o = &r->options;
-    bool writes = o->sample_every && !o->library.plan_only && trains;
+    bool writes = ((o->sample_every && trains) || o->eval) && !o->library.plan_only;
 
     if (writes && lm_decoder_make(&r->decoder, &r->model, r->context, o->samples,
                                   o->length > 1 ? o->length : 2))
@@ -246,19 +246,44 @@ int lm_measure(struct lm_run *r, double *loss)
     return rc;
 }
 
+/* The loss of --val; of conversations also the perplexity. */
+static void put_loss(struct lm_run *r, double loss)
+{
+    const bool turns = r->validation.first_piece != NULL;
+
+    printf("validation loss %.4f", loss);
+    if (turns)
+        printf(", perplexity %.4f", exp(loss));
+    log_float(&r->log, "validation_loss", loss);
+    if (turns)
+        log_float(&r->log, "validation_perplexity", exp(loss));
+}
+
+static void put_answers(struct lm_run *r, int64_t right)
+{
+    printf("%sexact answers %lld of %lld", r->measuring ? ", " : "", (long long)right,
+           (long long)r->eval.n);
+    log_float(&r->log, "exact_answers", (double)right / (double)r->eval.n);
+}
+
 static int report_validation(void *run, int64_t step)
 {
     struct lm_run *r = run;
-    double loss;
+    double loss = 0;
+    int64_t right = 0;
 
-    if (measure(r, &loss))
+    if ((r->measuring && measure(r, &loss)) || (r->eval.n && !isnan(loss) && lm_answer(r, &right)))
         return -1;
-    if (isnan(loss))
+    if (isnan(loss) || right < 0)
         return 0;
-    printf("step %lld: validation loss %.4f\n", (long long)step, loss);
-    fflush(stdout);
     log_line_begin(&r->log, "validation_step", step);
-    log_float(&r->log, "validation_loss", loss);
+    printf("step %lld: ", (long long)step);
+    if (r->measuring)
+        put_loss(r, loss);
+    if (r->eval.n)
+        put_answers(r, right);
+    printf("\n");
+    fflush(stdout);
     log_line_end(&r->log);
     return 0;
 }
@@ -304,7 +329,7 @@ int lm_open_steps(void *run, struct training *t)
 
     t->feed = feed_step;
     t->end = end;
-    if (r->measuring)
+    if (r->measuring || r->eval.n)
         t->look[0] = (struct training_look){report_validation, o->validation_every, true};
     t->look[1] = (struct training_look){report_text, o->sample_every, o->sample_every};
     t->write_directory = write_directory;

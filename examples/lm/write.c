@@ -2,6 +2,7 @@
 /* Text generation: a prompt, then one token at a time. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/json_keys.h"
 #include "../common/memory.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
@@ -22,8 +23,53 @@ static void begin_once(const struct lm_run *r, int32_t *tokens, int64_t *n)
     say_note("--prompt: begins with what the tokenizer puts before a text; it is put there once");
 }
 
-/* The tokens of the prompt.  An empty prompt becomes the start token, or token 0 without one. */
-static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
+/* The turns of --chat or --messages. */
+static json_t *read_turns(const struct lm_options *o)
+{
+    json_t *turns = o->chat ? json_pack("[{ss,ss}]", "role", "user", "content", o->chat)
+                            : json_keys_read(o->messages),
+           *inside = json_object_get(turns, "messages");
+    const char *name = o->chat ? "--chat" : o->messages;
+    json_t *messages = turns ? conversation_prompt(name, inside ? inside : turns) : NULL;
+
+    if (o->chat && !turns)
+        say_fail("--chat: not UTF-8, or no memory");
+    json_decref(turns);
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (!role || (strcmp(role, "assistant") && strcmp(role, "system")))
+        return messages;
+    say_fail("%s: the last turn is of %s, and not one to be answered", name, role);
+    json_decref(messages);
+    return NULL;
+}
+
+static int32_t *read_chat(const struct lm_run *r, int64_t *n)
+{
+    const struct lm_options *o = &r->options;
+    const char *name = o->chat ? "--chat" : o->messages;
+    json_t *messages = read_turns(o);
+    struct chat_ids ids = {.id = NULL};
+    int rc = messages ? chat_prompt(&r->chat, name, messages, &ids) : -1;
+
+    json_decref(messages);
+    free(ids.trained);
+    *n = ids.n;
+    if (!rc && ids.n >= r->decoder.length)
+        rc = say_fail("%s: %lld tokens, and --length %lld has no room for an answer", name,
+                      (long long)ids.n, (long long)r->decoder.length);
+    if (!rc)
+        return ids.id;
+    free(ids.id);
+    return NULL;
+}
+
+static bool is_chat(const struct lm_run *r)
+{
+    return r->options.chat || r->options.messages;
+}
+
+static int32_t *read_text(const struct lm_run *r, int64_t *n)
 {
     const char *text = r->options.prompt;
     int32_t *tokens =
@@ -31,6 +77,14 @@ static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
 
     if (tokens)
         begin_once(r, tokens, n);
+    return tokens;
+}
+
+/* The tokens of the prompt.  An empty prompt becomes the start token, or token 0 without one. */
+static int32_t *read_prompt(const struct lm_run *r, int64_t *n)
+{
+    int32_t *tokens = is_chat(r) ? read_chat(r, n) : read_text(r, n);
+
     if (tokens && !*n)
         tokens[(*n)++] = r->options.config.begin >= 0 ? (int32_t)r->options.config.begin : 0;
     for (int64_t i = 0; tokens && i < *n; i++) {
@@ -53,7 +107,8 @@ static bool is_end(const struct lm_options *o, int32_t token)
 }
 
 /* Samples the next token of every sequence; ended sequences repeat their last token. */
-static int choose(const struct lm_run *r, int64_t place, int32_t *token, bool *ended)
+static int choose(const struct lm_run *r, const struct lm_choice *how, int64_t place,
+                  int32_t *token, bool *ended)
 {
     const struct lm_options *o = &r->options;
     const struct lm_decoder *d = &r->decoder;
@@ -64,8 +119,8 @@ static int choose(const struct lm_run *r, int64_t place, int32_t *token, bool *e
         ckpt_fill_uniform((uint64_t)o->sample_seed, (uint64_t)(place * d->samples + s),
                           STREAM_CHOICE, &u, 1);
         float *scores = d->scores + s * n;
-        if (lm_penalize(&o->choice, scores, n, d->text + s * d->length, d->at) ||
-            (token[s] = lm_choose(&o->choice, scores, n, u)) < 0)
+        if (lm_penalize(how, scores, n, d->text + s * d->length, d->at) ||
+            (token[s] = lm_choose(how, scores, n, u)) < 0)
             return say_fail("no memory to choose a token");
         ended[s] |= is_end(o, token[s]);
     }
@@ -91,7 +146,8 @@ static bool all_ended(const bool *ended, int64_t n)
     return true;
 }
 
-static int write_all(struct lm_run *r, const int32_t *prompt, int64_t n, FILE **text, bool *ended)
+static int write_all(struct lm_run *r, const struct lm_choice *how, const int32_t *prompt,
+                     int64_t n, FILE **text, bool *ended)
 {
     struct lm_decoder *d = &r->decoder;
     int64_t kept = n < d->length ? n : d->length - 1;
@@ -101,7 +157,7 @@ static int write_all(struct lm_run *r, const int32_t *prompt, int64_t n, FILE **
 
     for (int64_t i = 0; i < r->options.sample_tokens && !rc && !all_ended(ended, d->samples); i++) {
         rc = i ? lm_decoder_next(d, token) : 0;
-        rc = rc ? rc : choose(r, i, token, ended);
+        rc = rc ? rc : choose(r, how, i, token, ended);
         if (!rc)
             append(r, token, ended, text);
         if (training_is_stopped(r->context))
@@ -125,35 +181,72 @@ static void print(FILE *f, const char *prompt, const char *text)
     free(shown);
 }
 
-int lm_write_text(struct lm_run *r, FILE *f)
+/* Makes a text for each sample: bytes[s], malloc'ed also after an error. */
+static int generate(struct lm_run *r, const struct lm_choice *how, const int32_t *prompt, int64_t n,
+                    char **bytes)
 {
-    int64_t samples = r->decoder.samples, n;
-    int32_t *prompt = read_prompt(r, &n);
+    const int64_t samples = r->decoder.samples;
     FILE **text = calloc((size_t)samples, sizeof *text);
-    char **bytes = calloc((size_t)samples, sizeof *bytes);
     size_t *size = calloc((size_t)samples, sizeof *size);
     bool *ended = calloc((size_t)samples, sizeof *ended);
-    bool whole = text && bytes && size && ended;
-    int rc = !prompt ? -1 : whole ? 0 : say_fail("no memory for text");
+    int rc = text && size && ended ? 0 : say_fail("no memory for text");
 
     for (int64_t s = 0; s < samples && !rc; s++) {
         text[s] = open_memstream(&bytes[s], &size[s]);
         rc = text[s] ? 0 : say_fail("no memory for text");
     }
-    rc = rc ? rc : write_all(r, prompt, n, text, ended);
-    for (int64_t s = 0; text && s < samples; s++) {
+    rc = rc ? rc : write_all(r, how, prompt, n, text, ended);
+    for (int64_t s = 0; text && s < samples; s++)
         if (text[s])
             fclose(text[s]);
-        if (!rc)
-            print(f, r->options.prompt, bytes[s]);
-        if (bytes)
-            free(bytes[s]);
-    }
-    free(prompt);
     free(text);
-    free(bytes);
     free(size);
     free(ended);
+    return rc;
+}
+
+static void free_texts(char **bytes, int64_t n)
+{
+    for (int64_t s = 0; bytes && s < n; s++)
+        free(bytes[s]);
+    free(bytes);
+}
+
+/* An answer of a chat stands alone. */
+int lm_write_text(struct lm_run *r, FILE *f)
+{
+    int64_t samples = r->decoder.samples, n;
+    int32_t *prompt = read_prompt(r, &n);
+    char **bytes = calloc((size_t)samples, sizeof *bytes);
+    int rc = !prompt ? -1 : bytes ? 0 : say_fail("no memory for text");
+
+    rc = rc ? rc : generate(r, &r->options.choice, prompt, n, bytes);
+    for (int64_t s = 0; s < samples && !rc; s++)
+        print(f, is_chat(r) ? "" : r->options.prompt, bytes[s]);
+    free_texts(bytes, samples);
+    free(prompt);
     fflush(f);
+    return rc;
+}
+
+int lm_answer(struct lm_run *r, int64_t *right)
+{
+    static const struct lm_choice greedy = {0, 0, 1, 1};
+    const int64_t samples = r->decoder.samples;
+    int rc = 0;
+
+    *right = 0;
+    for (int64_t i = 0; i < r->eval.n && !rc; i++) {
+        const struct eval_item *item = &r->eval.item[i];
+        char **bytes = calloc((size_t)samples, sizeof *bytes);
+        rc =
+            bytes ? generate(r, &greedy, item->id, item->n, bytes) : say_fail("no memory for text");
+        *right += !rc && eval_is_right(item, bytes[0]);
+        free_texts(bytes, samples);
+        if (training_is_stopped(r->context)) {
+            *right = -1;
+            break;
+        }
+    }
     return rc;
 }
