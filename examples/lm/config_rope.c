@@ -184,7 +184,7 @@ static void write_scaling(const struct lm_config *c, struct lm_writing *o)
     }
     if (r->kind == LM_ROPE_YARN || r->kind == LM_ROPE_LONG)
         lm_set_real(o, "attention_factor", r->attention);
-    if (r->kind != LM_ROPE_LINEAR)
+    if (r->kind != LM_ROPE_LINEAR && r->kind != LM_ROPE_DYNAMIC)
         lm_set_int(o, "original_max_position_embeddings", r->length);
 }
 

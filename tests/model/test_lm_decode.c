@@ -23,6 +23,8 @@ static void make_config(struct lm_config *c, const char *preset)
     c->heads = 4;
     c->kv_heads = c->family == LM_GPT2 ? 4 : 2;
     c->head = c->family == LM_GPT2 ? 6 : 8;
+    if (c->window)
+        c->window = 3;
     c->mlp = 40;
     c->layers = 2;
     c->spread = 0.4;
@@ -79,6 +81,14 @@ static void test_families(void **state)
     check_family("tiny-llama", CKPT_F32, 1e-4);
     check_family("tiny-qwen", CKPT_F32, 1e-4);
     check_family("tiny-qwen", CKPT_BF16, 0.3); /* of scores of 10 */
+    check_family("tiny-mistral", CKPT_F32, 1e-4);
+    check_family("tiny-qwen3", CKPT_F32, 1e-4);
+    check_family("tiny-gemma2", CKPT_F32, 1e-4);
+    check_family("tiny-gemma3", CKPT_F32, 1e-4);
+    check_family("tiny-phi", CKPT_F32, 1e-4);
+    check_family("tiny-olmo", CKPT_F32, 1e-4);
+    check_family("tiny-smollm3", CKPT_F32, 1e-4);
+    check_family("tiny-gemma3", CKPT_BF16, 0.3);
 }
 
 /* ---- choices ------------------------------------------------------------------------------- */
