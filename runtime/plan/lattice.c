@@ -29,14 +29,14 @@
 #include "plan/lattice.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "plan/lowest.h"
 #include "plan/search/comm_cost.h"
 
 /* Device grid budgets are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...  Host grid budgets are 8G, 12G,
  * 16G, 24G, ... and NVMe grid budgets 8G, 16G, ...  Searches with closer budgets give results in
- * any order.  In a program of more than MANY_OPS ops, whose searches take half a second each, host
- * grid budgets are 8G, 16G, 32G, ... */
-enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0, MANY_OPS = 10000 };
+ * any order.  In a program of more than MANY_OPS ops host grid budgets are 8G, 16G, 32G, ... */
+enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0 };
 
 /* A plan may take this part less of the tiers than its unplaced plan. */
 #define SPARE 8
@@ -48,9 +48,10 @@ enum kind { NVME_ALONE, HOST_ALONE, BOTH_TIERS, KINDS };
 struct grid_point {
     enum kind kind;
     int64_t device, host, nvme; /* budgets; reserved bytes and those of others included */
-    bool has_unplaced, searched;
+    bool has_unplaced;
     struct point unplaced; /* the start of the search; its bytes include those of others */
     struct plan *plan;     /* NULL if none was found; owned */
+    double searched;       /* without a plan: it would cost no less than this */
     double cost;           /* seconds; INFINITY: no plan, or it does not count */
 };
 
@@ -76,8 +77,7 @@ struct lattice {
 static struct budgets budgets_of(const struct lattice *l, const struct grid_point *c)
 {
     struct budgets b = {.device = c->device, .host = c->host, .nvme = c->nvme};
-    for (int i = 0; i < TIER_COUNT; i++)
-        b.tier_base[i] = l->base[i];
+    memcpy(b.tier_base, l->base, sizeof(l->base));
     return b;
 }
 
@@ -107,15 +107,16 @@ static int find_grid_point(struct lattice *l, const struct grid_point *at, struc
     return rc;
 }
 
-/* Makes the plan of a grid point, of at least floor seconds. */
-static int search_grid_point(struct lattice *l, struct grid_point *c, double floor)
+/* Makes the plan of a grid point, of at least floor seconds, if it may cost less than limit. */
+static int search_grid_point(struct lattice *l, struct grid_point *c, double floor, double limit)
 {
     struct budgets b = budgets_of(l, c);
     bool apart;
-    if (c->searched)
+    if (c->plan || c->searched >= limit)
         return 0;
-    int rc = offload_plan(l->x, &b, c->device - l->reserved, &c->unplaced, floor, &c->plan, &apart);
-    c->searched = !rc;
+    int rc = offload_plan(l->x, &b, c->device - l->reserved, &c->unplaced, floor, limit, &c->plan,
+                          &apart);
+    c->searched = rc ? 0 : limit;
     c->cost = c->plan ? c->plan->seconds * (apart ? l->apart : 1) : INFINITY;
     return rc;
 }
@@ -129,7 +130,7 @@ static int fastest_of_all(struct lattice *l, double *seconds)
     if (l->floor == 0) {
         rc = find_grid_point(l, &most, &c);
         if (!rc)
-            rc = search_grid_point(l, c, 0);
+            rc = search_grid_point(l, c, 0, INFINITY);
         if (rc)
             return rc;
         l->floor = fmin(l->frontier->p->seconds, c->plan ? c->plan->seconds : INFINITY);
@@ -154,7 +155,7 @@ static int consider(struct lattice *l, struct grid_point *c, double floor, struc
         !tiers_hold(w->b, c->unplaced.host - c->unplaced.host / SPARE,
                     c->unplaced.nvme - c->unplaced.nvme / SPARE))
         return 0;
-    int rc = search_grid_point(l, c, floor);
+    int rc = search_grid_point(l, c, floor, w->known);
     const struct plan *p = c->plan;
     if (rc || !p || c->cost >= w->known ||
         !tiers_hold(w->b, l->base[TIER_HOST] + p->host_bytes, l->base[TIER_NVME] + p->nvme_bytes))
@@ -183,7 +184,7 @@ static int search_column(struct lattice *l, struct grid_point at, double floor, 
         if (rc)
             break;
         const struct point unplaced = c->unplaced;
-        floor = fmax(floor, offload_floor(&unplaced));
+        floor = fmax(floor, offload_floor(l->x, &unplaced));
         *any |= unplaced.seconds < INFINITY;
         if (floor < w->known)
             rc = consider(l, c, floor, w);
@@ -220,14 +221,14 @@ static int search_columns(struct lattice *l, struct grid_point at, int64_t devic
                           int64_t next, double floor, bool first, struct wanted *w)
 {
     const int64_t host = w->b->host + w->b->host / SPARE;
-    bool any = first || (at.host > host && used > host);
+    bool any = first || (at.host > host && used > host), led = at.device != device;
     int rc = 0;
     at.device = device;
     if (!any)
         rc = search_column(l, at, floor, w, &any);
     if (at.host == NO_END)
         at.host = 2 * used;
-    while (!rc && any && floor < w->known && device != leader_of(l, device)) {
+    while (!rc && any && floor < w->known && led) {
         at.host = host_below(l, at.kind, at.host, 0);
         if (at.host <= next)
             break;
@@ -239,8 +240,9 @@ static int search_columns(struct lattice *l, struct grid_point at, int64_t devic
 }
 
 /* The columns of a staircase.  No point counts that is faster than the unplaced plan of the grid
- * budget's first grid point, which is made once a column may fit; nor, in a program of more than
- * MANY_OPS ops, one that is clearly faster than the first unplaced plan of the leader. */
+ * budget's first grid point, which is made once a column may fit.  In a program of more than
+ * MANY_OPS ops all columns are the grid budget's own, and none counts that is clearly faster than
+ * the first unplaced plan of the leader. */
 static int search_stairs(struct lattice *l, enum kind kind, int64_t device, struct wanted *w)
 {
     const int64_t base = l->base[TIER_HOST], host = w->b->host + w->b->host / SPARE;
@@ -250,29 +252,31 @@ static int search_stairs(struct lattice *l, enum kind kind, int64_t device, stru
                              .nvme = kind == HOST_ALONE ? l->base[TIER_NVME] : NO_END};
     struct grid_point at = own, *c;
     double floor = 0, first = 0;
-    bool made = false, huge = l->frontier->p->g->n_ops > MANY_OPS;
-    int rc = 0;
+    bool made = false, many = l->frontier->p->g->n_ops > MANY_OPS;
     at.device = leader_of(l, device);
-    for (int32_t k = 0; !rc; k++) {
+    int rc = many ? find_grid_point(l, &at, &c) : 0;
+    if (!rc && many) {
+        floor = first = offload_floor(l->x, &c->unplaced);
+        at.device = device;
+    }
+    for (int32_t k = 0; !rc && floor < w->known; k++) {
         rc = find_grid_point(l, &at, &c);
         if (rc)
             break;
         const struct point unplaced = c->unplaced;
         bool last = unplaced.seconds == INFINITY || unplaced.host <= base;
         int64_t next = last ? base : host_below(l, kind, unplaced.host, k);
-        floor = fmax(floor, offload_floor(&unplaced));
-        first = k == 0 && huge ? floor : first;
+        floor = fmax(floor, offload_floor(l->x, &unplaced));
         if ((at.host <= host || unplaced.host <= host) && !made &&
-            (floor < w->known || (k == 0 && !huge))) {
+            (floor < w->known || (k == 0 && !many))) {
             made = true;
             rc = search_column(l, own, first, w, &made);
             if (!rc)
                 rc = find_grid_point(l, &own, &c);
             floor = fmax(floor, !rc && c->unplaced.seconds < INFINITY ? c->unplaced.seconds : 0);
         }
-        if (rc || floor >= w->known)
-            break;
-        rc = search_columns(l, at, device, unplaced.host, next, floor, k == 0, w);
+        if (!rc && floor < w->known)
+            rc = search_columns(l, at, device, unplaced.host, next, floor, k == 0, w);
         if (last)
             break;
         at.host = next;
@@ -284,8 +288,7 @@ double lattice_bound(const struct lattice *l, const struct budgets *b)
 {
     struct budgets own = *b;
     own.device -= l->reserved;
-    for (int i = 0; i < TIER_COUNT; i++)
-        own.tier_base[i] = l->base[i];
+    memcpy(own.tier_base, l->base, sizeof(l->base));
     return bound_seconds(l->bound, &own);
 }
 
@@ -293,8 +296,7 @@ double lattice_bound(const struct lattice *l, const struct budgets *b)
 static double least_seconds(const struct lattice *l, const struct budgets *b)
 {
     struct budgets own = *b;
-    for (int i = 0; i < TIER_COUNT; i++)
-        own.tier_base[i] = l->base[i];
+    memcpy(own.tier_base, l->base, sizeof(l->base));
     return fmax(lattice_bound(l, b), offload_least(l->x, &own, b->device - l->reserved));
 }
 
@@ -424,8 +426,7 @@ int lattice_open(struct frontier *f, const struct machine *m, int64_t reserved,
         l->apart = OFFLOAD_APART;
     l->m.costs = NULL; /* ops have their prices */
     l->m.n_costs = 0;
-    for (int i = 0; i < TIER_COUNT; i++)
-        l->base[i] = b->tier_base[i];
+    memcpy(l->base, b->tier_base, sizeof(l->base));
     const struct option *all = &f->options.data[f->n - 1];
     int64_t bytes = reserved + f->p->persistent + all->load;
     l->most = first_above_all(bytes + bytes / 8);

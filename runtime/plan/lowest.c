@@ -19,6 +19,7 @@
 #include "plan/lowest.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "plan/plan_record.h"
 
 /* Sums of the tiers are 6 to 12 % apart, and grid budgets of the host 25 to 50 %. */
@@ -100,8 +101,7 @@ static int add_selection(struct lowest *l)
     const int64_t host = l->base[TIER_HOST], nvme = l->base[TIER_NVME];
     struct budgets b = {.device = INT64_MAX, .host = host, .nvme = nvme};
     struct selection s = {.n = 0};
-    for (int i = 0; i < TIER_COUNT; i++)
-        b.tier_base[i] = l->base[i];
+    memcpy(b.tier_base, l->base, sizeof(l->base));
     if (ARRAY_RESERVE(&l->list, l->n))
         return CKPT_ENOMEM;
     if (l->alive == 0) {
@@ -187,8 +187,7 @@ static int find_plan(struct lowest *l, struct selection *s, int i, bool serial,
     *p = NULL;
     if (i != HOST_ALONE && (b->nvme <= l->base[TIER_NVME] || t->host > b->host))
         return 0;
-    for (int k = 0; k < TIER_COUNT; k++)
-        own.tier_base[k] = l->base[k];
+    memcpy(own.tier_base, l->base, sizeof(l->base));
     own.nvme = i == HOST_ALONE ? l->base[TIER_NVME] : NO_END;
     if (!*made && (*seconds == 0 || *seconds < limit))
         rc = offload_fixed(l->x, &own, &s->few, serial, serial ? s->placed : NULL, limit, seconds,
@@ -294,8 +293,7 @@ int lowest_new(struct offloader *x, const int64_t base[TIER_COUNT], struct lowes
     if (!l)
         return CKPT_ENOMEM;
     l->x = x;
-    for (int i = 0; i < TIER_COUNT; i++)
-        l->base[i] = base[i];
+    memcpy(l->base, base, sizeof(l->base));
     return 0;
 }
 

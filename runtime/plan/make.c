@@ -16,9 +16,8 @@
 #include "plan/watch.h"
 
 /* Stop after this many consecutive options whose placed peak does not improve.  In a program of
- * more than HUGE ops stop after one, since its placement takes 0.3 s. */
+ * more than MANY_OPS ops stop after one, since its placement takes 0.3 s. */
 #define STUBBORN 2
-#define HUGE     10000
 /* In a program of at most SMALL ops the addresses of the option of least load are searched for with
  * LONG more work: up to 40 ms.  It may be the smallest budget. */
 #define SMALL 256
@@ -134,7 +133,7 @@ static int option_plan(struct frontier *f, struct option *o, struct plan **out)
 
 int smallest_faster(struct frontier *f, double seconds, struct option **best)
 {
-    int32_t failed = 0, most = f->p->g->n_ops > HUGE ? 1 : STUBBORN;
+    int32_t failed = 0, most = f->p->g->n_ops > MANY_OPS ? 1 : STUBBORN;
     *best = NULL;
     for (int32_t i = 0; i < f->n && failed < most; i++) {
         struct option *o = &f->options.data[i];

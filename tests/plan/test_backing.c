@@ -4,6 +4,7 @@
  * chosen by another program, several micro-steps; and the checker finds every fault of such
  * offloads.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +68,7 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
         struct plan *p;
         bool apart;
         assert_int_equal(offload_unplaced(x, &b, middle, &unplaced), 0);
-        assert_int_equal(offload_plan(x, &b, middle, &unplaced, 0, &p, &apart), 0);
+        assert_int_equal(offload_plan(x, &b, middle, &unplaced, 0, INFINITY, &p, &apart), 0);
         if (p)
             high = middle;
         else

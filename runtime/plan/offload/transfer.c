@@ -12,18 +12,11 @@ enum rank { RANK_STATES, RANK_WEIGHTS, RANK_ACTIVATIONS, RANK_OUTS, RANK_INS };
 
 static bool has_rank(const struct idle_gap *a, enum rank rank)
 {
-    switch (rank) {
-    case RANK_STATES:
+    if (rank == RANK_STATES)
         return a->state;
-    case RANK_WEIGHTS:
+    if (rank == RANK_WEIGHTS)
         return a->residence < 0 && !a->state;
-    case RANK_ACTIVATIONS:
-        return a->residence >= 0;
-    case RANK_OUTS:
-    case RANK_INS:
-        return true;
-    }
-    return false;
+    return rank != RANK_ACTIVATIONS || a->residence >= 0;
 }
 
 /* The longest gaps come first.  Parameter gaps around the end of the step are all

@@ -10,7 +10,6 @@
 
 #define MEDIUM 1000  /* ops: in a larger program more moves still find better schedules */
 #define LARGE  2000  /* ops: a larger program is left to the chain where that is right */
-#define HUGE   10000 /* ops: in a larger program few moves per op are left */
 #define LEAP   16    /* a leap: the next option of the frontier is slower by this part of a step */
 #define BOTTOM 4     /* without a leap the chain ends at this many times the smallest load */
 #define DEEP   32    /* leaps below this part of the largest load are ignored */
@@ -24,7 +23,7 @@ struct effort {
 static struct effort effort_for(const struct graph *g)
 {
     const int64_t million = 1000000, n = g->n_ops;
-    const int64_t moves = n > HUGE ? 3 * million : (n > MEDIUM ? 10 : 7) * million / 2;
+    const int64_t moves = n > MANY_OPS ? 3 * million : (n > MEDIUM ? 10 : 7) * million / 2;
     return (struct effort){min_i64(300 * n, million), min_i64(2000 * n, 9 * million),
                            min_i64(60000 * n, moves)};
 }
@@ -166,7 +165,7 @@ static int64_t most_for_anneal(const struct frontier *f)
 {
     if (f->p->g->n_ops <= LARGE || !f->chained)
         return INT64_MAX;
-    return f->p->g->n_ops > HUGE ? 0 : chain_end(f);
+    return f->p->g->n_ops > MANY_OPS ? 0 : chain_end(f);
 }
 
 static int search(struct frontier *f)

@@ -22,6 +22,8 @@
 #include "plan/plan_record.h"
 #include "plan/pool.h"
 
+#define MANY_OPS 10000 /* the searches of a larger program take half a second each */
+
 #define RETAIN_ALWAYS INT32_MAX
 #define RETAIN_NEVER  (-1)
 /* This number and all smaller ones stand for lists of spans: the first list, ... */
@@ -299,13 +301,14 @@ int offload_unplaced(struct offloader *x, const struct budgets *b, int64_t devic
  * fit below it. */
 double offload_least(struct offloader *x, const struct budgets *b, int64_t device);
 /* A lower bound of the seconds of plans made from an unplaced plan. */
-double offload_floor(const struct point *unplaced);
+double offload_floor(const struct offloader *x, const struct point *unplaced);
 /* Makes a plan with addresses from an unplaced plan within device bytes, of at least floor seconds;
- * *plan is NULL if none is found. Other programs may have fixed the addresses of copies that run
- * into the next step.  *apart is set if the plan uses other addresses; it is chosen only if it is
- * OFFLOAD_APART times as fast. */
+ * *plan is NULL if none is found, or none of fewer than limit seconds.  Other programs may have
+ * fixed the addresses of copies that run into the next step; then there is no limit.  *apart is set
+ * if the plan uses other addresses; it is chosen only if it is OFFLOAD_APART times as fast. */
 int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
-                 const struct point *unplaced, double floor, struct plan **plan, bool *apart);
+                 const struct point *unplaced, double floor, double limit, struct plan **plan,
+                 bool *apart);
 #define OFFLOAD_APART 1.02
 /* The end of the addresses that other programs have fixed for such copies; 0: none. */
 int64_t graph_crossings_end(const struct graph *g);
