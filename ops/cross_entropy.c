@@ -336,6 +336,18 @@ static int32_t ops_since(const ckpt_tape *t, int32_t first)
     return n;
 }
 
+/* A chunk has no axis of samples, by whose number dropout draws. */
+static void refuse_dropout(ckpt_tape *t, ckpt_tensor w)
+{
+    const struct param *p = find_adapter(t, w);
+    const int32_t a = p ? p->training.lora : 0;
+    if (a && t->trains && t->env.params->data[a].training.factor.dropout > 0.f)
+        ckpt_tape_fail(t, CKPT_EINVAL,
+                       "linear_cross_entropy: '%s' has an adapter with dropout (ckpt_lora), which "
+                       "this op has not",
+                       p->name);
+}
+
 /* Records one chunk after the other; a training step holds the logits of one chunk at a time
  * (loss_at_turn.c).  Later ops draw the random numbers that they draw after one chunk, since the
  * number of chunks depends on the micro-batch. */
@@ -353,6 +365,7 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     const int64_t chunk = whole.chunk ? whole.chunk : max_i64(1, LOGITS_AT_ONCE / classes);
     const int n = rows > 0 ? parts_of(rows, chunk) : 1;
     const int64_t few = align_classes(t, &w, &b, &whole);
+    refuse_dropout(t, w);
     if (n == 1 || whole.reduction == CKPT_REDUCE_NONE)
         return record_whole(t, logits_of(t, x, w, b, whole.cap), label, &whole, few);
     const int32_t first = t->n_ops, start = tape_number(t);

@@ -141,11 +141,13 @@ typedef bool (*ckpt_param_filter)(void *user, const char *name);
  * ckpt_save_params for the parameters that filter (NULL: all) selects: if one context holds several
  * models, each gets its own file.  All ranks must select the same.
  *
- * A file of adapters alone (ckpt_lora_only) has PEFT's settings in its metadata, under
- * "lora_adapter_metadata" with the prefix of the names, as diffusers reads them: r, lora_alpha,
- * rank_pattern, alpha_pattern, target_modules.  With the prefix "base_model.model." of PEFT's own
- * files the settings are also written to adapter_config.json beside the file: PEFT loads a
- * directory whose adapter_model.safetensors was written so.  ckpt_load_params reads tensors alone:
+ * A file of adapters alone (ckpt_lora_only), or with parameters of ckpt_lora_whole(), has PEFT's
+ * settings in its metadata, under "lora_adapter_metadata" with the prefix of the names, as
+ * diffusers reads them: r, lora_alpha, rank_pattern, alpha_pattern, target_modules, lora_dropout,
+ * use_dora, modules_to_save.  The note "lora-base" of ckpt_state_note(), about the weights below,
+ * is there, too.  With the prefix "base_model.model." of PEFT's own files the settings are also
+ * written to adapter_config.json beside the file: PEFT loads a directory whose
+ * adapter_model.safetensors was written so.  ckpt_load_params reads tensors alone:
  * the program gives ckpt_lora the rank and alpha that ckpt_file_note has of them.
  */
 CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,

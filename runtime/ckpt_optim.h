@@ -275,6 +275,16 @@ CKPT_API double ckpt_schedule(const struct ckpt_schedule *s, double lr, int64_t 
  * "h.0.qkv.weight" prefix "h.0.qkv.lora_A.weight" and "...lora_B.weight".  As in PEFT, A starts as
  * U(-1 / sqrt(in), 1 / sqrt(in)), B as 0.  In files the rows of B have the order of those of W
  * (ckpt_param_file_axes).  ckpt_embedding refuses such a parameter; other ops read W alone.
+ *
+ * dropout: in programs that train, the adapter reads ckpt_dropout(x) (the axis 0 of x is the
+ * micro-batch); other programs have none.  ckpt_linear_cross_entropy refuses it.
+ *
+ * dora: DoRA (Liu et al. 2024).  Row i of W + (alpha / rank) B A is scaled to the length m[i]:
+ * "...lora_magnitude_vector" [out], a parameter, in files in the order of W's rows.  Its own length
+ * is a constant for gradients, as in PEFT.  m starts as 1: call ckpt_lora_magnitudes() once W has
+ * its values.  Such a weight has one adapter.
+ *
+ * frozen: the adapter is not trained.  Several adapters of one weight, of other prefixes, add up.
  */
 struct ckpt_lora {
     size_t size;
@@ -282,30 +292,42 @@ struct ckpt_lora {
     int64_t rank;
     float alpha;
     const char *prefix;
+    float dropout; /* 0 to below 1 */
+    bool dora, frozen;
 };
 
 #define CKPT_LORA_INIT                                                                             \
     {                                                                                              \
-        sizeof(struct ckpt_lora), "*", 8, 16.f, "base_model.model."                                \
+        sizeof(struct ckpt_lora), "*", 8, 16.f, "base_model.model.", 0.f, false, false             \
     }
 
 /*
- * Adds adapters to the parameters made so far, and makes all of these except adapters untrained
- * buffers.  Call it before a program is compiled.  Returns the number of weights with adapters, or
- * CKPT_EINVAL if no weight matches or one already has an adapter; the context keeps the error, as
- * for ckpt_param().
+ * Adds adapters to the parameters made so far, and makes all of these except adapters and those of
+ * ckpt_lora_whole() untrained buffers.  Call it before a program is compiled.  Returns the number
+ * of weights with new adapters, or CKPT_EINVAL if no weight matches or one already has an adapter
+ * of that prefix; the context keeps the error, as for ckpt_param().
  */
 CKPT_API int ckpt_lora(ckpt *c, const struct ckpt_lora *settings);
+
+/* Before ckpt_lora(): the trained parameters that match the pattern stay trained beside adapters
+ * (PEFT: modules_to_save), and ckpt_lora() gives them none.  Returns their number, or CKPT_EINVAL:
+ * there is none. */
+CKPT_API int ckpt_lora_whole(ckpt *c, const char *pattern);
+
+/* Sets the magnitudes of all DoRA adapters to the lengths of the rows of W + (alpha / rank) B A, so
+ * that the model computes what it computes without them.  All ranks call it.  Returns 0 or a code:
+ * CKPT_EINVAL if a row is 0. */
+CKPT_API int ckpt_lora_magnitudes(ckpt *c);
 
 /* A filter for ckpt_save_params_filtered that selects adapters only, as PEFT reads them: the file
  * has their rank, alpha and layers, and adapter_config.json beside it. user is ignored. */
 CKPT_API bool ckpt_lora_only(void *user, const char *name);
 
 /*
- * Adds (alpha / rank) B A to every W with an adapter, in fp32 and rounded once to its dtype, and
- * sets B to 0: the model computes the same up to rounding, and its weights can be saved without
- * adapters.  Returns 0 or a code, with the sentence in the context: CKPT_EINVAL if a weight is
- * stored in codes (ckpt_quantize_frozen).
+ * Adds the adapters of every W to it, in fp32 and rounded once to its dtype, sets B to 0 and, of
+ * DoRA, the magnitude to the lengths of the new rows: the model computes the same up to rounding,
+ * and its weights can be saved without adapters.  Returns 0 or a code, with the sentence in the
+ * context: CKPT_EINVAL if a weight is stored in codes (ckpt_quantize_frozen).
  */
 CKPT_API int ckpt_lora_merge(ckpt *c);
 
@@ -314,7 +336,7 @@ CKPT_API int ckpt_lora_merge(ckpt *c);
 /*
  * Stores weights that are not trained in codes (QLoRA: Dettmers et al. 2023): parameters of two
  * axes whose name matches `pattern` (as for ckpt_optimizer_group), with a multiple of 64 elements,
- * 4096 or more, except adapters.  Other parameters do not change.
+ * 4096 or more, except adapters and those of ckpt_lora_whole().  Other parameters do not change.
  *
  *   "int8"  a byte an element, 1.03 with scales: w = q s / 127
  *   "nf4"   4 bits, 4.25 with scales: w = v[q] s, v the 16 quantiles of a normal distribution with

@@ -28,8 +28,7 @@ static struct adapter_layer *find_layer(struct adapter_file *l, const char *name
 static const char *kind_of(const char *name)
 {
     static const char *const kinds[][2] = {
-        {"dora_scale", "DoRA (use_dora)"},
-        {"lora_magnitude_vector", "DoRA (use_dora)"},
+        {"dora_scale", "DoRA as LyCORIS writes it"},
         {"hada_", "LoHa"},
         {"lokr_", "LoKr"},
         {"oft_", "OFT"},
@@ -38,7 +37,6 @@ static const char *kind_of(const char *name)
         {"lora_embedding", "an adapter of an embedding"},
         {"lora_B.bias", "an adapter with a bias (lora_bias)"},
         {".bias", "a trained bias (bias)"},
-        {"modules_to_save", "a layer trained as a whole (modules_to_save)"},
         {".diff", "a difference of weights"},
     };
 
@@ -52,6 +50,27 @@ static int refuse_tensor(const struct adapter_file *l, const char *name)
 {
     return say_fail("%s: '%s' is %s; this program applies LoRA adapters alone", l->path, name,
                     kind_of(name));
+}
+
+/* Appends a copy of a name to a list that has place for it. */
+static int keep_name(char **list, int *n, const char *name)
+{
+    list[*n] = strdup(name);
+    return list[*n] ? (*n)++, 0 : say_fail("no memory for adapters");
+}
+
+static int take_magnitude(struct adapter_file *l, const struct ckpt_file_entry *e,
+                          const struct adapter_part_name *name)
+{
+    struct adapter_layer *layer = find_layer(l, name->layer);
+
+    if (layer->m)
+        return say_fail("%s: '%s' and '%s' are two adapters of one layer; give a file of one",
+                        l->path, layer->m, e->name);
+    layer->m = strdup(e->name);
+    layer->rows = e->numel;
+    l->dora = true;
+    return layer->m ? 0 : say_fail("no memory for adapters");
 }
 
 static int take_alpha(struct adapter_file *l, ckpt_file *f, int i, const char *layer)
@@ -100,21 +119,33 @@ static int take_tensor(struct adapter_file *l, ckpt_file *f, int i)
     if (ckpt_file_entry(f, i, &e))
         return say_fail("%s", ckpt_error(NULL));
     const char *own = strncmp(e.name, STATE, strlen(STATE)) ? e.name : e.name + strlen(STATE);
-    if (l->is_state && own == e.name)
-        return 0;
+    const size_t prefix = strlen(l->names->prefix);
+    if (l->is_state && (own == e.name || strncmp(own, l->names->prefix, prefix)))
+        return 0; /* moments, and adapters that are not trained */
+    own += l->is_state ? prefix : 0;
     adapter_part_name(l->names, own, &name);
     if (name.part == LORA_OTHER)
-        return l->is_state ? 0 : refuse_tensor(l, e.name);
+        return l->is_state ? 0 : keep_name(l->whole, &l->n_whole, e.name);
     l->original = l->original || name.original;
+    if (name.part == LORA_MAGNITUDE)
+        return take_magnitude(l, &e, &name);
     return name.part == LORA_ALPHA ? take_alpha(l, f, i, name.layer) : take_factor(l, &e, &name);
 }
 
 static int check_layers(const struct adapter_file *l)
 {
-    for (int i = 0; i < l->n; i++)
-        if (!l->layer[i].a || !l->layer[i].b)
-            return say_fail("%s: layer '%s' has no %s", l->path, l->layer[i].name,
-                            l->layer[i].a ? "B (lora_B, up)" : "A (lora_A, down)");
+    for (int i = 0; i < l->n; i++) {
+        const struct adapter_layer *x = &l->layer[i];
+        const char *lacks = !x->a              ? "A (lora_A, down)"
+                            : !x->b            ? "B (lora_B, up)"
+                            : l->dora && !x->m ? "lora_magnitude_vector, which others have"
+                                               : NULL;
+        if (lacks)
+            return say_fail("%s: layer '%s' has no %s", l->path, x->name, lacks);
+        if (x->m && x->rows != x->out)
+            return say_fail("%s: '%s' has %lld values, and its layer %lld rows", l->path, x->m,
+                            (long long)x->rows, (long long)x->out);
+    }
     return 0;
 }
 
@@ -123,13 +154,27 @@ static int take_tensors(struct adapter_file *l, ckpt_file *f)
     int n = ckpt_file_count(f), rc = 0;
 
     l->layer = calloc((size_t)n, sizeof *l->layer);
-    if (!l->layer)
+    l->whole = calloc((size_t)n, sizeof *l->whole);
+    if (!l->layer || !l->whole)
         return say_fail("no memory for adapters");
     for (int i = 0; i < n && !rc; i++)
         rc = take_tensor(l, f, i);
     rc = rc ? rc : check_layers(l);
     l->rank = rc ? 0 : l->layer[0].rank;
     return rc;
+}
+
+/* Tensors that are no part of an adapter belong to a layer of modules_to_save. */
+static int check_whole(const struct adapter_file *l)
+{
+    for (int i = 0; i < l->n_whole; i++)
+        if (!adapter_is_whole(l, l->whole[i]))
+            return refuse_tensor(l, l->whole[i]);
+    return l->n_whole || !json_array_size(json_object_get(l->settings, "modules_to_save"))
+               ? 0
+               : say_fail("%s: %s: \"modules_to_save\" names layers, and none of their tensors is "
+                          "there",
+                          l->path, l->note);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -180,7 +225,7 @@ int adapter_file_open(struct adapter_file *l, const struct adapter_names *names,
     if (!rc)
         rc = take_tensors(l, f);
     if (!rc)
-        rc = adapter_settings(l, f) || adapter_scale(l) ? -1 : 0;
+        rc = adapter_settings(l, f) || check_whole(l) || adapter_scale(l) ? -1 : 0;
     ckpt_file_close(f);
     return rc;
 }
@@ -190,7 +235,11 @@ void adapter_file_close(struct adapter_file *l)
     for (int i = 0; i < l->n; i++) {
         free(l->layer[i].a);
         free(l->layer[i].b);
+        free(l->layer[i].m);
     }
+    for (int i = 0; i < l->n_whole; i++)
+        free(l->whole[i]);
+    free(l->whole);
     free(l->layer);
     json_decref(l->settings);
     *l = (struct adapter_file){.n = 0};

@@ -15,9 +15,10 @@ static const struct {
     const char *end;
     enum adapter_part part;
 } ends[] = {
-    {".lora_A.weight", LORA_A},  {".lora_B.weight", LORA_B},    {".lora_down.weight", LORA_A},
-    {".lora_up.weight", LORA_B}, {".lora.down.weight", LORA_A}, {".lora.up.weight", LORA_B},
-    {".alpha", LORA_ALPHA},
+    {".lora_A.weight", LORA_A},    {".lora_B.weight", LORA_B},
+    {".lora_down.weight", LORA_A}, {".lora_up.weight", LORA_B},
+    {".lora.down.weight", LORA_A}, {".lora.up.weight", LORA_B},
+    {".alpha", LORA_ALPHA},        {".lora_magnitude_vector", LORA_MAGNITUDE},
 };
 
 static bool copy(char *to, size_t size, const char *from, size_t n)
@@ -46,14 +47,23 @@ static bool has_end(const char *name, struct adapter_part_name *to)
 /* LAYER.lora_A.ADAPTER.weight: PEFT's names inside a model. */
 static bool has_adapter(const char *name, struct adapter_part_name *to)
 {
-    const char *a = strstr(name, ".lora_A."), *b = strstr(name, ".lora_B.");
-    const char *at = a ? a : b, *adapter = at ? at + strlen(".lora_A.") : "";
-    size_t n = strcspn(adapter, ".");
+    static const struct {
+        const char *inside;
+        enum adapter_part part;
+    } parts[] = {
+        {".lora_A.", LORA_A}, {".lora_B.", LORA_B}, {".lora_magnitude_vector.", LORA_MAGNITUDE}};
 
-    to->part = a ? LORA_A : LORA_B;
-    return at && !strcmp(adapter + n, ".weight") &&
-           copy(to->adapter, sizeof to->adapter, adapter, n) &&
-           copy(to->layer, sizeof to->layer, name, (size_t)(at - name));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const char *at = strstr(name, parts[i].inside);
+        const char *adapter = at ? at + strlen(parts[i].inside) : "";
+        size_t n = strcspn(adapter, ".");
+        to->part = parts[i].part;
+        if (at && !strcmp(adapter + n, ".weight") &&
+            copy(to->adapter, sizeof to->adapter, adapter, n) &&
+            copy(to->layer, sizeof to->layer, name, (size_t)(at - name)))
+            return true;
+    }
+    return false;
 }
 
 /* [...]layers.0.attention.dense.matrix_A.0 */
@@ -174,6 +184,6 @@ bool adapter_name(const struct adapter_names *n, enum adapter_format format, con
     if (format == LORA_PEFT)
         return snprintf(to, size, PEFT "%s", rest) < (int)size;
     adapter_part_name(n, rest, &part);
-    rest = n->blocks ? after(part.layer, n->blocks) : NULL;
+    rest = n->blocks && part.part != LORA_MAGNITUDE ? after(part.layer, n->blocks) : NULL;
     return rest && original_name(n, rest, part.part == LORA_A ? 'A' : 'B', to, size);
 }

@@ -18,7 +18,9 @@ enum adapter_format adapter_format(const struct adapter_options *o)
     return (enum adapter_format)i;
 }
 
-const char *adapter_config(const struct adapter_options *o, const char *save, char path[4096])
+/* The adapter_config.json beside a file, or NULL if --lora-format writes none. */
+static const char *adapter_config(const struct adapter_options *o, const char *save,
+                                  char path[4096])
 {
     const char *slash = save ? strrchr(save, '/') : NULL;
     int stem = slash ? (int)(slash + 1 - save) : 0;
@@ -27,6 +29,20 @@ const char *adapter_config(const struct adapter_options *o, const char *save, ch
                    snprintf(path, 4096, "%.*s" LORA_PEFT_CONFIG, stem, save) < 4096
                ? path
                : NULL;
+}
+
+/* Both files may have one directory. */
+struct ckpt_path adapter_beside(const struct adapter_options *o, const struct training_options *t,
+                                bool average, char path[4096])
+{
+    struct ckpt_path row = {average ? "--save-ema" : "--save", NULL, CKPT_PATH_FILE, 0};
+    char other[4096];
+
+    if (o->rank)
+        row.path = adapter_config(o, average ? t->save_ema : t->save, path);
+    if (row.path && average && adapter_config(o, t->save, other) && !strcmp(other, path))
+        row.path = NULL;
+    return row;
 }
 
 /* ---- those of a file ------------------------------------------------------------------------- */
@@ -108,12 +124,50 @@ static int set_alpha(const struct adapter_options *o, struct adapter_layer *x)
     return 0;
 }
 
+/* What a file says of the kind of its adapters. */
+static int check_kind(const struct adapter_options *o)
+{
+    const struct adapter_file *l = &o->file;
+
+    if (l->n && o->dora && !l->dora)
+        return say_fail("%s: these adapters are not of DoRA: leave --lora-dora out", l->path);
+    if (l->n && o->rooted && !l->is_state)
+        return say_fail("%s: the file has the scale of its adapters: leave --lora-rs out", l->path);
+    return 0;
+}
+
+/* Options that the command line leaves open. */
+static void take_kind(struct adapter_options *o)
+{
+    const struct adapter_file *l = &o->file;
+
+    o->dora = o->dora || (l->n && l->dora);
+    o->rooted = o->rooted || (l->n && l->rooted && o->alpha < 0);
+    if (o->dropout < 0)
+        o->dropout = l->n ? l->dropout : 0;
+    if (l->n && l->is_state && !o->targets && *l->targets)
+        o->targets = l->targets;
+    if (l->n && l->is_state && !o->also && *l->also)
+        o->also = l->also;
+}
+
 static int set_alphas(struct adapter_options *o)
 {
     for (int i = 0; i < o->file.n; i++)
         if (set_alpha(o, &o->file.layer[i]))
             return -1;
     return 0;
+}
+
+/* The alpha of rsLoRA becomes scale times rank. */
+static void root_alpha(struct adapter_options *o)
+{
+    if (!o->rooted || !o->rank)
+        return;
+    if (o->alpha < 0 && !o->file.n)
+        o->alpha = (double)o->rank;
+    if (o->alpha > 0)
+        o->alpha *= sqrt((double)o->rank);
 }
 
 int adapter_options_read(struct adapter_options *o, const struct adapter_names *names,
@@ -130,15 +184,15 @@ int adapter_options_read(struct adapter_options *o, const struct adapter_names *
                         l->path);
     if (rc > 0)
         l->n = 0;
-    if (check_rank(o) || set_alphas(o))
+    if (check_rank(o) || check_kind(o))
         return -1;
     if (l->n && !o->rank)
         o->rank = l->rank;
-    if (adapter_options_directories(o, t))
+    root_alpha(o);
+    if (set_alphas(o))
         return -1;
-    if (l->n && l->is_state && !o->targets && *l->targets)
-        o->targets = l->targets;
-    return 0;
+    take_kind(o);
+    return adapter_options_directories(o, t);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -147,9 +201,17 @@ int adapter_options_read(struct adapter_options *o, const struct adapter_names *
  * of these codes. */
 int adapter_options_check(const struct adapter_options *o, const char *plain)
 {
-    if (!o->rank && (o->alpha >= 0 || o->merge || o->targets))
-        return say_fail("--lora-alpha, --lora-targets and --lora-merge are for --lora-rank N or a "
-                        "file of adapters");
+    const char *given = o->alpha >= 0    ? "alpha"
+                        : o->targets     ? "targets"
+                        : o->merge       ? "merge"
+                        : o->also        ? "also"
+                        : o->dropout > 0 ? "dropout"
+                        : o->rooted      ? "rs"
+                        : o->dora        ? "dora"
+                                         : NULL;
+
+    if (!o->rank && given)
+        return say_fail("--lora-%s is for --lora-rank N or a file of adapters", given);
     if (o->alpha == 0)
         return say_fail("--lora-alpha 0: such adapters add nothing and learn nothing");
     return strcmp(o->frozen, plain) && strcmp(o->frozen, "int8") && strcmp(o->frozen, "nf4")

@@ -20,20 +20,21 @@
 
 enum { DEFAULT = 8 }; /* r and lora_alpha of LoraConfig */
 
-/* Which layers have adapters is in the tensors.  Dropout belongs to a run, as its learning rate. */
+/* Which layers have adapters is in the tensors. */
 static const struct json_keys known[] = {
-    JSON_READ("r lora_alpha rank_pattern alpha_pattern use_rslora"),
-    JSON_UNUSED("target_modules task_type base_model_name_or_path revision auto_mapping "
-                "peft_version inference_mode lora_dropout runtime_config megatron_core "
+    JSON_READ("r lora_alpha rank_pattern alpha_pattern use_rslora use_dora lora_dropout "
+              "modules_to_save"),
+    JSON_UNUSED("target_modules exclude_modules layers_to_transform layers_pattern task_type "
+                "base_model_name_or_path revision auto_mapping "
+                "peft_version inference_mode runtime_config megatron_core "
                 "qalora_group_size ensure_weight_tying merge_weights "
                 /* of weights that are stored turned, as GPT-2's: the factors are the same */
                 "fan_in_fan_out"),
     JSON_ONLY("peft_type", "LORA"), JSON_ONLY("bias", "none"),
-    JSON_ONLY("use_dora lora_bias use_qalora", "false"),
+    JSON_ONLY("lora_bias use_qalora", "false"),
     /* all others change the weights below, or the training decides how */
     JSON_ONLY("init_lora_weights", "true|false|gaussian|orthogonal"),
-    JSON_ONLY("modules_to_save exclude_modules layers_to_transform layers_pattern "
-              "layer_replication target_parameters trainable_token_indices loftq_config eva_config "
+    JSON_ONLY("layer_replication target_parameters trainable_token_indices loftq_config eva_config "
               "corda_config lora_ga_config velora_config monteclora_config megatron_config "
               "use_bdlora arrow_config kasa_config alora_invocation_tokens enable_lora",
               ""),
@@ -108,11 +109,17 @@ static int read_state(struct adapter_file *l, const ckpt_file *f)
     const char *targets = ckpt_file_note(f, CKPT_STATE_NOTE "lora-targets");
 
     const char *rank = ckpt_file_note(f, CKPT_STATE_NOTE "lora-rank");
+    const char *dropout = ckpt_file_note(f, CKPT_STATE_NOTE "lora-dropout");
+    const char *also = ckpt_file_note(f, CKPT_STATE_NOTE "lora-also");
+    const char *rooted = ckpt_file_note(f, CKPT_STATE_NOTE "lora-rs");
 
     snprintf(l->note, sizeof l->note, "options");
     l->rank = rank ? strtoll(rank, NULL, 10) : l->rank;
     snprintf(l->targets, sizeof l->targets, "%s", targets ? targets : "");
+    snprintf(l->also, sizeof l->also, "%s", also && strcmp(also, "none") ? also : "");
     l->alpha = alpha ? strtod(alpha, NULL) : NAN;
+    l->rooted = rooted && !strcmp(rooted, "yes");
+    l->dropout = dropout ? strtod(dropout, NULL) : 0;
     l->settings = alpha ? json_pack("{sf}", "lora_alpha", l->alpha) : json_object();
     json_t *pattern = others ? json_loads(others, 0, NULL) : NULL;
     if (!l->settings || (pattern && json_object_set_new(l->settings, "alpha_pattern", pattern)))
@@ -129,6 +136,9 @@ int adapter_settings(struct adapter_file *l, const ckpt_file *f)
     char *end;
     int rc = 1;
 
+    const char *base = ckpt_file_note(f, l->is_state ? CKPT_STATE_NOTE LORA_BASE : LORA_BASE);
+
+    snprintf(l->base, sizeof l->base, "%s", base ? base : "");
     if (l->is_state)
         return read_state(l, f);
     if (own)
@@ -201,6 +211,32 @@ static int find_number(const struct adapter_file *l, const char *patterns, const
     return say_fail("%s: %s: \"%s\" is not a number for %s", l->path, l->note, key, layer);
 }
 
+/* ---- layers that are trained as a whole ------------------------------------------------------ */
+
+/* Whether whole parts of the layer's name, between dots, are this name, as PEFT compares. */
+static bool is_called(const char *layer, size_t n, const char *name)
+{
+    const size_t m = strlen(name);
+
+    for (size_t i = 0; m && i + m <= n; i++)
+        if (!strncmp(layer + i, name, m) && (!i || layer[i - 1] == '.') &&
+            (i + m == n || layer[i + m] == '.'))
+            return true;
+    return false;
+}
+
+bool adapter_is_whole(const struct adapter_file *l, const char *tensor)
+{
+    const json_t *all = json_object_get(l->settings, "modules_to_save"), *value;
+    const char *dot = strrchr(tensor, '.');
+    size_t i;
+
+    json_array_foreach(all, i, value) if (dot && json_is_string(value) &&
+                                          is_called(tensor, (size_t)(dot - tensor),
+                                                    json_string_value(value))) return true;
+    return false;
+}
+
 /* ---- scales --------------------------------------------------------------------------------- */
 
 static int check_rank(const struct adapter_file *l, const struct adapter_layer *x)
@@ -217,29 +253,71 @@ static int check_rank(const struct adapter_file *l, const struct adapter_layer *
     return 0;
 }
 
+static bool is_probability(const json_t *v)
+{
+    return json_is_number(v) && json_number_value(v) >= 0 && json_number_value(v) < 1;
+}
+
+static bool is_names(const json_t *v)
+{
+    const json_t *name;
+    size_t i;
+
+    json_array_foreach(v, i, name) if (!json_is_string(name)) return false;
+    return json_is_array(v);
+}
+
+static bool is_switch(const json_t *v)
+{
+    return json_is_boolean(v);
+}
+
+static bool is_object(const json_t *v)
+{
+    return json_is_object(v);
+}
+
 /* Settings of another type than PEFT's. */
 static int check_types(const struct adapter_file *l)
 {
-    static const char *const patterns[] = {"rank_pattern", "alpha_pattern"};
-    const json_t *root = json_object_get(l->settings, "use_rslora");
+    static const struct {
+        const char *key;
+        bool (*is)(const json_t *v);
+        const char *what;
+    } types[] = {{"use_rslora", is_switch, "neither true nor false"},
+                 {"use_dora", is_switch, "neither true nor false"},
+                 {"rank_pattern", is_object, "not an object of layers and numbers"},
+                 {"alpha_pattern", is_object, "not an object of layers and numbers"},
+                 {"lora_dropout", is_probability, "no probability below 1"},
+                 {"modules_to_save", is_names, "not a list of names"}};
 
-    if (root && !json_is_boolean(root) && !json_is_null(root))
-        return say_fail("%s: %s: \"use_rslora\" is neither true nor false", l->path, l->note);
-    for (int i = 0; i < 2; i++) {
-        const json_t *v = json_object_get(l->settings, patterns[i]);
-        if (v && !json_is_object(v) && !json_is_null(v))
-            return say_fail("%s: %s: \"%s\" is not an object of layers and numbers", l->path,
-                            l->note, patterns[i]);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const json_t *v = json_object_get(l->settings, types[i].key);
+        if (v && !json_is_null(v) && !types[i].is(v))
+            return say_fail("%s: %s: \"%s\" is %s", l->path, l->note, types[i].key, types[i].what);
     }
     return 0;
+}
+
+/* What the settings say of DoRA is what the tensors are. */
+static int check_dora(const struct adapter_file *l)
+{
+    const json_t *given = json_object_get(l->settings, "use_dora");
+
+    if (l->is_state || !given || json_is_null(given) || json_is_true(given) == l->dora)
+        return 0;
+    return say_fail("%s: %s: \"use_dora\" is %s, and its tensors have %s lora_magnitude_vector",
+                    l->path, l->note, l->dora ? "false" : "true", l->dora ? "a" : "no");
 }
 
 int adapter_scale(struct adapter_file *l)
 {
     const bool rooted = json_is_true(json_object_get(l->settings, "use_rslora"));
 
-    if (check_types(l))
+    if (check_types(l) || check_dora(l))
         return -1;
+    if (!l->is_state)
+        l->dropout = json_number_value(json_object_get(l->settings, "lora_dropout"));
     for (int i = 0; i < l->n; i++) {
         struct adapter_layer *x = &l->layer[i];
         const bool own = !isnan(x->given); /* a tensor of its own */

@@ -49,6 +49,9 @@ static int add(const struct adapter_run *r, const char *layer, int64_t rank, dou
     lora.rank = rank;
     lora.alpha = (float)alpha;
     lora.prefix = r->names->prefix;
+    lora.dropout = (float)r->options->dropout;
+    lora.dora = r->options->dora;
+    lora.frozen = r->frozen;
     return ckpt_lora(r->context, &lora) < 0
                ? say_fail("%s: '%s': %s", where, layer, ckpt_error(r->context))
                : 0;
@@ -237,11 +240,13 @@ static int add_file(const struct adapter_run *r)
 static int check_format(const struct adapter_run *r)
 {
     const enum adapter_format format = adapter_format(r->options);
+    const size_t n = strlen(r->names->prefix);
     char to[512];
 
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
         const struct ckpt_param_info p = param_info_at(r->context, i);
-        if (ckpt_lora_only(NULL, p.name) && !adapter_name(r->names, format, p.name, to, sizeof to))
+        if (ckpt_lora_only(NULL, p.name) && !strncmp(p.name, r->names->prefix, n) &&
+            !adapter_name(r->names, format, p.name, to, sizeof to))
             return say_fail("--lora-format %s: '%s' has no name there: give diffusers or peft",
                             r->options->format, p.name);
     }
@@ -250,7 +255,10 @@ static int check_format(const struct adapter_run *r)
 
 int adapters_add(const struct adapter_run *r)
 {
-    int rc = r->options->file.n ? add_file(r) : each_target(r, add_target);
+    int rc = adapters_keep_whole(r);
+
+    if (!rc)
+        rc = r->options->file.n ? add_file(r) : each_target(r, add_target);
 
     return rc ? rc : check_format(r);
 }
@@ -273,8 +281,9 @@ void adapters_introduce(const struct adapter_options *o)
     for (int i = 0; i < l->n; i++)
         alike = alike && l->layer[i].rank == x->rank && l->layer[i].alpha == x->alpha;
     if (l->n)
-        say_print("adapters: %s, %d layers, rank %lld, alpha %.6g%s%s\n", l->path, l->n,
-                  (long long)x->rank, x->alpha, alike ? "" : ", others for some",
+        say_print("adapters: %s, %d layers, %srank %lld, alpha %.6g%s%s\n", l->path, l->n,
+                  l->dora ? "DoRA, " : "", (long long)x->rank, x->alpha,
+                  alike ? "" : ", others for some",
                   l->unscaled ? " (not in the file: a scale of 1)" : "");
 }
 
@@ -317,10 +326,11 @@ int adapters_check_step(const struct training *t, int64_t step)
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-/* Alphas that differ from --lora-alpha, as of a file with alpha_pattern. */
+/* Alphas that differ from --lora-alpha, as of a file with alpha_pattern; and the base. */
 int adapters_note(const struct adapter_run *r)
 {
     const struct adapter_file *l = &r->options->file;
+    const char *base = *r->options->base ? r->options->base : l->base;
     json_t *others = json_object();
     int rc = others ? 0 : -1;
 
@@ -330,52 +340,10 @@ int adapters_note(const struct adapter_run *r)
     char *text = rc ? NULL : json_dumps(others, JSON_SORT_KEYS | JSON_COMPACT);
     if (!text)
         rc = say_fail("no memory for the alphas of adapters");
-    else if (json_object_size(others) && ckpt_state_note(r->context, LORA_ALPHAS, text))
+    else if ((json_object_size(others) && ckpt_state_note(r->context, LORA_ALPHAS, text)) ||
+             (*base && ckpt_state_note(r->context, LORA_BASE, base)))
         rc = say_fail("%s", ckpt_error(r->context));
     free(text);
     json_decref(others);
     return rc;
-}
-
-/* ---- loading ------------------------------------------------------------------------------- */
-
-struct load {
-    const struct adapter_file *file;
-    struct names missing;
-};
-
-/* The name in the file of "PREFIX.LAYER.lora_A.weight". */
-static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)
-{
-    const struct adapter_file *l = ((const struct load *)user)->file;
-    const size_t prefix = strlen(l->names->prefix);
-    struct adapter_part_name part;
-
-    adapter_part_name(l->names, name, &part);
-    if (i || part.part == LORA_OTHER || strncmp(part.layer, l->names->prefix, prefix))
-        return false;
-    for (int k = 0; k < l->n; k++)
-        if (!strcmp(l->layer[k].model, part.layer + prefix))
-            return snprintf(alias, size, "%s",
-                            part.part == LORA_A ? l->layer[k].a : l->layer[k].b) < (int)size;
-    return false;
-}
-
-/* Tensors of alphas are read before, and nothing else is in the file. */
-static void report(void *user, const char *what, const char *name)
-{
-    struct load *l = user;
-
-    if (*what == 'm' && ckpt_lora_only(NULL, name))
-        names_add(&l->missing, name);
-}
-
-int adapters_load(const struct adapter_run *r)
-{
-    struct load l = {&r->options->file, {{{0}}, 0}};
-
-    if (ckpt_load_params_aliased(r->context, l.file->path, name_in_file, report, &l, NULL))
-        return say_fail("%s", ckpt_error(r->context));
-    names_report(&l.missing, l.file->path, "missing");
-    return l.missing.n ? say_fail("%s: adapters are missing", l.file->path) : 0;
 }

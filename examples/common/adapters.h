@@ -20,7 +20,7 @@
 #include "ckpt_files.h"
 #include "training.h"
 
-enum { LORA_LAYER = 192 };
+enum { LORA_LAYER = 192, ADAPTER_BASE = 24 };
 
 /* The names in a directory that PEFT loads. */
 #define LORA_PEFT_FILE   "adapter_model.safetensors"
@@ -50,7 +50,7 @@ struct adapter_names {
 /* ---- names (adapter_names.c) -------------------------------------------------------------------
  */
 
-enum adapter_part { LORA_OTHER, LORA_A, LORA_B, LORA_ALPHA };
+enum adapter_part { LORA_OTHER, LORA_A, LORA_B, LORA_MAGNITUDE, LORA_ALPHA };
 
 /* What a name of a tensor says.  layer: as in the file, or, of the original names, of the model;
  * adapter: the name that PEFT gives to one of several, or "". */
@@ -83,12 +83,12 @@ bool adapter_name(const struct adapter_names *n, enum adapter_format format, con
 struct adapter_layer {
     char name[LORA_LAYER];  /* as in the file */
     char model[LORA_LAYER]; /* of the model; kohya's until the model is there */
-    char *a, *b;            /* names of the two factors in the file */
-    int64_t rank, in, out;
-    double given; /* alpha as the file says it; NAN: it does not */
-    double alpha; /* scale times rank */
-    int order;    /* of its weight among the parameters of the model */
-    int target;   /* of its name in --lora-targets */
+    char *a, *b, *m;        /* names in the file of the factors and of DoRA's magnitude, or NULL */
+    int64_t rank, in, out, rows; /* rows: values of the magnitude */
+    double given;                /* alpha as the file says it; NAN: it does not */
+    double alpha;                /* scale times rank */
+    int order;                   /* of its weight among the parameters of the model */
+    int target;                  /* of its name in --lora-targets */
 };
 
 /* The adapters of a file; zeros: no file. */
@@ -97,15 +97,21 @@ struct adapter_file {
     char path[4096];
     struct adapter_layer *layer;
     int n;
-    json_t *settings; /* of PEFT, without prefixes; NULL: none */
-    char note[64];    /* the file or key of the settings, for messages */
-    double network;   /* kohya's alpha of layers without one; NAN: none */
-    bool is_state, original;
+    char **whole; /* names of the tensors that are trained as a whole */
+    int n_whole;
+    json_t *settings;        /* of PEFT, without prefixes; NULL: none */
+    char note[64];           /* the file or key of the settings, for messages */
+    char base[ADAPTER_BASE]; /* digest of the weights that it was trained on; "": not in the file */
+    double network;          /* kohya's alpha of layers without one; NAN: none */
+    bool is_state, original, dora;
+    bool rooted;        /* --lora-rs of a state's run */
     bool matched;       /* with the layers of the model */
     bool unscaled;      /* neither the file nor an option has an alpha */
     int64_t rank;       /* --lora-rank of a state's run, else of the first layer */
     double alpha;       /* --lora-alpha of a state's run; NAN: not in the file */
+    double dropout;     /* of the training that made the file */
     char targets[1024]; /* names of layers inside a block, as for --lora-targets */
+    char also[1024];    /* layers that are trained as a whole, as for --lora-also */
 };
 
 /* Opens a file or the directory that PEFT writes, and checks what it says.  Returns 0; 1: this is
@@ -118,10 +124,15 @@ void adapter_file_close(struct adapter_file *l);
 
 /* The note of a state for alphas that differ from --lora-alpha. */
 #define LORA_ALPHAS "lora-alphas"
+/* The note of a state, and of a file of adapters, with the digest of the weights below. */
+#define LORA_BASE "lora-base"
 
 /* Reads the settings of an open file: from its metadata, or beside it.  Returns 0, or -1 after an
  * error message: a setting that is not supported. */
 int adapter_settings(struct adapter_file *l, const ckpt_file *f);
+
+/* Whether a tensor of the file belongs to a layer of the setting modules_to_save. */
+bool adapter_is_whole(const struct adapter_file *l, const char *tensor);
 
 /* Sets given and alpha of all layers.  Returns 0, or -1 after an error message. */
 int adapter_scale(struct adapter_file *l);
@@ -131,13 +142,18 @@ int adapter_scale(struct adapter_file *l);
 struct adapter_options {
     int64_t rank;        /* 0: all weights are trained */
     double alpha;        /* below 0: of the file, else the rank */
+    double dropout;      /* below 0: of the file, else 0 */
+    bool rooted, dora;   /* rooted: alpha / sqrt(rank) is the scale of new adapters */
     const char *targets; /* NULL: of the file, else the program's */
+    const char *also;    /* layers that are trained as a whole; NULL: of the file, else none */
     const char *format, *merge, *frozen;
+    char base[ADAPTER_BASE];  /* digest of the loaded weights; "": not known */
+    bool other_base;          /* they may differ from those of the file */
     struct adapter_file file; /* read from the file of adapters or the state to resume */
 };
 
 /* plain: the name in --frozen of weights as they are. */
-#define ADAPTER_DEFAULTS(plain, kind) .alpha = -1, .format = kind, .frozen = plain
+#define ADAPTER_DEFAULTS(plain, kind) .alpha = -1, .dropout = -1, .format = kind, .frozen = plain
 
 /* Rows of the program's table, whose options have a member `adapters`.  from: where adapters may
  * come from, in words. */
@@ -147,6 +163,19 @@ struct adapter_options {
           "adapters are scaled by X divided by their rank (default: from the file of adapters, "   \
           "else the rank)",                                                                        \
           0, OPTION_REAL)
+#define LORA_KIND_ROWS                                                                             \
+    RANGE("lora-dropout", FLOAT, adapters.dropout, "P",                                            \
+          "probability with which a training step drops a value that an adapter reads (default: "  \
+          "from the file of adapters, else 0)",                                                    \
+          0, 0.999),                                                                               \
+        ROW("lora-rs", FLAG, adapters.rooted, NULL,                                                \
+            "new adapters are scaled by --lora-alpha divided by the square root of their rank "    \
+            "(rsLoRA)"),                                                                           \
+        ROW("lora-dora", FLAG, adapters.dora, NULL,                                                \
+            "new adapters also train the lengths of the rows of a weight (DoRA)")
+#define LORA_BASE_ROW                                                                              \
+    ROW("lora-other-base", FLAG, adapters.other_base, NULL,                                        \
+        "take adapters that were trained on other weights than --load")
 #define LORA_MERGE_ROW                                                                             \
     ROW("lora-merge", STRING, adapters.merge, "FILE",                                              \
         "write the weights with the adapters merged into them at the end (default: not written)")
@@ -154,8 +183,10 @@ struct adapter_options {
 /* The value of --lora-format; LORA_FORMATS: there is no such format. */
 enum adapter_format adapter_format(const struct adapter_options *o);
 
-/* The adapter_config.json beside --save, or NULL if --lora-format writes none. */
-const char *adapter_config(const struct adapter_options *o, const char *save, char path[4096]);
+/* The adapter_config.json that is written beside the file of --save or --save-ema, for
+ * outputs_check; no path if none is.  path: where its name is stored. */
+struct ckpt_path adapter_beside(const struct adapter_options *o, const struct training_options *t,
+                                bool average, char path[4096]);
 
 /* The file that they are read from, also in a directory; NULL: none, or a state. */
 const char *adapter_input(const struct adapter_options *o);
@@ -183,7 +214,11 @@ struct adapter_run {
     struct adapter_options *options;
     const struct adapter_names *names;
     const char *model; /* its name, for messages */
+    const char *tied;  /* the embedding that is the head, too; NULL: there is none */
     bool trains;       /* there are steps */
+    const char *saved; /* begins the names in files, where names->prefix is not there; or NULL */
+    bool frozen;       /* these are not trained */
+    bool whole;        /* layers that are trained as a whole can be saved */
 };
 
 /* Adds the adapters of the file, or those that the options name; the options then have what they
@@ -195,11 +230,20 @@ int adapters_add(const struct adapter_run *r);
  * message. */
 int adapters_code(const struct adapter_run *r, const char *plain, const char *weights);
 
+/* Keeps the layers of --lora-also trained; adapters_add calls it first. */
+int adapters_keep_whole(const struct adapter_run *r);
+
+/* For a save of what is trained: selects it, and gives the names of PEFT. */
+bool adapters_saved(const struct adapter_run *r, const char *name);
+bool adapters_saved_name(const struct adapter_run *r, const char *name, int i, char *to,
+                         size_t size);
+
 /* Prints what the file of adapters is, if there is one. */
 void adapters_introduce(const struct adapter_options *o);
 
-/* Loads the adapters from the file.  Returns 0, or -1 after an error message. */
-int adapters_load(const struct adapter_run *r);
+/* After the weights were loaded: loads the adapters of a file, or gives new ones of DoRA the
+ * lengths of the weights' rows; a state sets both.  Returns 0, or -1 after an error message. */
+int adapters_begin(const struct adapter_run *r);
 
 /* After a step, where it is the first: names adapters that have not changed, because no product
  * reads their weight.  Returns 0, or -1 after an error message. */

@@ -71,8 +71,12 @@ static int open_data(const struct trainer *t)
 
 static int make_model(const struct trainer *t)
 {
+    const struct ckpt_options usual = CKPT_OPTIONS_INIT;
+
     if (*t->train->dtype_note && !ckpt_rank(*t->context))
         say_note("%s", t->train->dtype_note);
+    if (t->library->zero != usual.zero && ckpt_ranks(*t->context) == 1)
+        say_note("--zero: one rank has nothing to share: it changes nothing here");
     if (t->model(t->run))
         return -1;
     t->introduce(t->run);

@@ -59,17 +59,11 @@ static int check_pattern(const struct training_files *files, const char *option,
     return outputs_check_pattern(files, NULL, 0, option, pattern, inside);
 }
 
-/* The file that the library writes beside adapters. */
-static const char *adapter_beside(const struct lm_options *o, char path[4096])
-{
-    return o->adapters.rank ? adapter_config(&o->adapters, o->train.save, path) : NULL;
-}
-
 static int check_outputs(const void *run)
 {
     const struct lm_options *o = &((const struct lm_run *)run)->options;
     struct training_files files = lm_files(o);
-    char config[4096];
+    char beside[2][4096];
     const struct ckpt_path inputs[] = {
         {"--model", file_only(o->model), CKPT_PATH_INPUT, 0},
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
@@ -79,7 +73,8 @@ static int check_outputs(const void *run)
         {"--eval", file_only(o->eval), CKPT_PATH_INPUT, 0},
         {"--adapter", adapter_input(&o->adapters), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--lora-merge", o->adapters.merge, CKPT_PATH_FILE, 0},
-        {"--lora-rank", adapter_beside(o, config), CKPT_PATH_FILE, 0},
+        adapter_beside(&o->adapters, &o->train, false, beside[0]),
+        adapter_beside(&o->adapters, &o->train, true, beside[1]),
     };
 
     return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs) ||
@@ -157,10 +152,10 @@ static int finish(void *run, bool trained)
 
 static int note(void *run, struct resume_place *place)
 {
-    const struct adapter_run adapters = lm_adapters(run);
+    struct lm_run *r = run;
 
     (void)place; /* the number of steps gives it */
-    return adapters_note(&adapters);
+    return adapters_note(&r->adapters);
 }
 
 int main(int argc, char **argv)

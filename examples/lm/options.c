@@ -58,10 +58,18 @@ static const struct ckpt_option table[] = {
     LORA_RANK_ROW("train only LoRA adapters of rank N (default: from --adapter or --resume, else "
                   "train all weights)"),
     LORA_ALPHA_ROW,
+    LORA_KIND_ROWS,
     ROW("lora-targets", STRING, adapters.targets, "LIST",
         "layers with adapters, joined by commas: the last parts of their names, or patterns "
         "(default: from the file of adapters, else all linear layers of a block)"),
+    ROW("lora-also", STRING, adapters.also, "LIST",
+        "other layers that are trained as a whole, joined by commas: the last parts of their "
+        "names, "
+        "or patterns, such as norm,lm_head (default: from the file of adapters, else none)"),
     LM_ADAPTER_ROW,
+    LORA_BASE_ROW,
+    ROW("train-adapter", STRING, train_adapter, "NAME",
+        "the one of several adapters that is trained; the others stay as they are (no default)"),
     ROW("frozen", STRING, adapters.frozen, "FORMAT",
         "with --lora-rank, storage of the matrices of the blocks: model (as --dtype), int8 (8-bit "
         "codes) or nf4 (4-bit codes) (default model)"),
@@ -313,23 +321,27 @@ static int check_pack(const struct lm_options *o)
     return 0;
 }
 
-int lm_options_adapters(struct lm_options *o)
+int lm_options_adapters(struct lm_options *o, bool trains)
 {
     struct adapter_options *a = &o->adapters;
     const char *from = o->train.state.from;
 
-    if (o->adapter && from && strcmp(from, RESUME_AUTO))
+    if (lm_adapters_list(o, trains))
+        return -1;
+    if (o->adapter && o->others.n < 2 && from && strcmp(from, RESUME_AUTO))
         return say_fail("--resume and --adapter exclude each other: a state contains the adapters");
     if (o->adapter && !o->train.load && !from)
         return say_fail("--adapter %s is for the weights that it was trained on: give --load FILE",
                         o->adapter);
-    if (adapter_options_read(a, lm_traits(&o->config)->adapters, &o->train, o->adapter) ||
+    if (adapter_options_read(a, lm_adapter_names(o), &o->train, o->adapter) ||
         adapter_options_check(a, "model"))
         return -1;
     if (o->adapter && !a->file.n)
         return say_fail("--adapter: %s: %s", a->file.path,
                         access(a->file.path, F_OK) ? "no such file or directory"
                                                    : "there are no LoRA adapters in it");
+    if (lm_adapters_read(o))
+        return -1;
     if (a->rank && !a->file.n && a->alpha < 0)
         a->alpha = (double)a->rank;
     if (a->rank && !a->targets && !a->file.n)
@@ -379,7 +391,7 @@ int lm_options_check(void *options)
 
     if (lm_recover(o) ||
         dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
-        lm_options_config(o) || lm_options_generation(o) || lm_options_adapters(o))
+        lm_options_config(o) || lm_options_generation(o) || lm_options_adapters(o, true))
         return -1;
     fill_recipe(o);
     if (check(o))

@@ -9,6 +9,22 @@
 #include "config.h"
 #include "decode.h"
 
+enum { LM_ADAPTERS = 16 };
+
+/* Adapters with names; the first one is trained, or is as good as any, and all others are added to
+ * the model as they are. */
+struct lm_adapters {
+    struct lm_adapter {
+        char name[64], path[4096];
+        double weight;
+        bool used;
+        struct adapter_options options; /* of all but the first */
+        struct adapter_names names;     /* of its parameters: "NAME/base_model.model.", so that */
+        char prefix[128];               /* no file of another one has them */
+    } each[LM_ADAPTERS];
+    int n;
+};
+
 /* Values that a preset or the data may fill in start as 0 (counts) or -1 (where 0 has a meaning).
  */
 struct lm_options {
@@ -31,6 +47,8 @@ struct lm_options {
     /* adapters */
     struct adapter_options adapters;
     const char *adapter; /* the file that they begin from; NULL: new ones, or a state's */
+    const char *use, *train_adapter; /* names in a list of --adapter */
+    struct lm_adapters others;       /* that list */
     /* training */
     struct training_options train;
     const char *to_hf;
@@ -72,7 +90,8 @@ struct lm_options {
         DTYPE_ROW
 #define LM_ADAPTER_ROW                                                                             \
     ROW("adapter", STRING, adapter, "FILE",                                                        \
-        "LoRA adapters of the weights: a file, or a directory of PEFT (default: none)")
+        "LoRA adapters of the weights: a file, or a directory of PEFT; or several: "               \
+        "NAME=FILE[:X],... adds each with the factor X (default: none)")
 #define LM_TEXT_ROWS                                                                               \
     ROW("tokenizer", STRING, tokenizer, "FILE",                                                    \
         "tokenizer.json, vocab.json next to a merges.txt, vocab.txt of BERT, or a directory with " \
@@ -117,7 +136,14 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv);
  * after an error message. */
 int lm_options_config(struct lm_options *o);
 /* Reads the adapters that the options name.  Returns 0, or -1 after an error message. */
-int lm_options_adapters(struct lm_options *o);
+int lm_options_adapters(struct lm_options *o, bool trains);
+/* Splits a list of --adapter, of which `adapter` becomes the first file; then reads the others.
+ * Return 0, or -1 after an error message. */
+int lm_adapters_list(struct lm_options *o, bool trains);
+int lm_adapters_read(struct lm_options *o);
+void lm_adapters_close(struct lm_options *o);
+/* The names of the parameters of the first adapter. */
+const struct adapter_names *lm_adapter_names(const struct lm_options *o);
 /* Fills in how text is generated, and which tokens end it: what the command line leaves open, from
  * generation_config.json of --load or --model.  Returns 0, or -1 after an error message. */
 int lm_options_generation(struct lm_options *o);

@@ -18,6 +18,7 @@ struct lm_run {
     struct lm model;
     struct tokenizer tokenizer;
     struct dataset data, validation; /* validation.rows 0: no validation data */
+    struct adapter_run adapters;     /* set with the model */
     struct lm_decoder decoder;       /* for generated text; decoder.text NULL: none is made */
     ckpt *context;
     ckpt_program *training, *measuring; /* owned by the context; NULL: not needed */
@@ -49,8 +50,12 @@ int lm_data_open(void *run);
  * message. */
 int lm_chat_open(struct lm_run *r);
 
-/* The adapters of a run. */
+/* The adapters of a run that are trained. */
 struct adapter_run lm_adapters(struct lm_run *r);
+/* Add all other adapters of --adapter to the model; load them.  Return 0, or -1 after an error
+ * message. */
+int lm_adapters_add(struct lm_run *r);
+int lm_adapters_begin(struct lm_run *r);
 
 /* Makes the model with its adapters, if any, and loads the weights of both.  Returns 0, or -1 after
  * an error message. */
@@ -73,9 +78,16 @@ int lm_write_text(struct lm_run *r, FILE *f);
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* Loads weights from a file, or from a Hugging Face directory.  Returns 0, or -1 after an error
- * message. */
-int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial);
+/* Loads the weights of --load: a file, or a Hugging Face directory.  Returns 0, or -1 after an
+ * error message. */
+int lm_load(const struct lm_run *r);
+
+/* Tensors in files that the model computes itself: masks, frequencies, positions, a head tied to
+ * the embedding. */
+bool lm_is_made_here(const struct lm *m, const char *name);
+
+/* A digest of the weights in a file.  Returns 0, or -1 after an error message. */
+int lm_base_digest(const struct lm *m, const char *path, char to[ADAPTER_BASE]);
 
 /* Writes --save-hf: config.json, the weights, in files of at most --shard-size (or of one tensor,
  * if larger), with an index if there are several, and copies of the tokenizer and of

@@ -20,6 +20,9 @@ static const struct ckpt_option table[] = {
         "--model"),
     PARTIAL_ROW(train.partial),
     LM_ADAPTER_ROW,
+    LORA_BASE_ROW,
+    ROW("use", STRING, use, "NAMES",
+        "those of several adapters that are added, joined by commas (default: all)"),
     LM_MODEL_ROWS,
     CKPT_OPTION_GROUP("Text"),
     LM_TEXT_ROWS,
@@ -72,7 +75,7 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
     if (!o->model)
         o->model = lm_is_directory(o->train.load) ? o->train.load : "tiny";
     return lm_recover(o) || lm_options_config(o) || lm_options_generation(o) || check(o) ||
-                   lm_options_adapters(o)
+                   lm_options_adapters(o, false)
                ? -1
                : 0;
 }

@@ -10,8 +10,11 @@ struct adapter_run lm_adapters(struct lm_run *r)
 
     return (struct adapter_run){.context = r->context,
                                 .options = &o->adapters,
-                                .names = lm_traits(&o->config)->adapters,
+                                .names = lm_adapter_names(o),
+                                .saved = lm_traits(&o->config)->adapters->prefix,
                                 .model = lm_traits(&o->config)->title,
+                                .tied = o->config.tied ? lm_traits(&o->config)->embedding : NULL,
+                                .whole = true,
                                 .trains = o->train.steps > 0};
 }
 
@@ -30,16 +33,19 @@ int lm_make_model(void *run)
     const struct lm_options *o = &r->options;
     enum ckpt_dtype dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
 
-    const struct adapter_run adapters = lm_adapters(r);
+    r->adapters = lm_adapters(r);
 
     if (lm_create(&r->model, r->context, &o->config, dtype, o->next_sentence))
         return say_fail("no memory for %lld layers", (long long)o->config.layers);
-    if (o->adapters.rank && add_adapters(&adapters))
+    if (o->adapters.rank && (add_adapters(&r->adapters) || lm_adapters_add(r)))
         return -1;
     r->trainable = trainer_count(r->context);
-    if (o->train.load && lm_load(&r->model, r->context, o->train.load, o->train.partial))
+    if (o->train.load && lm_load(r))
         return -1;
-    return o->adapters.file.n && !o->adapters.file.is_state && adapters_load(&adapters) ? -1 : 0;
+    if (o->adapters.rank && o->train.load &&
+        lm_base_digest(&r->model, o->train.load, r->options.adapters.base))
+        return -1;
+    return o->adapters.rank && (adapters_begin(&r->adapters) || lm_adapters_begin(r)) ? -1 : 0;
 }
 
 /* Generated text ends where a turn does. */
@@ -87,4 +93,5 @@ void lm_close(void *run)
     chat_close(&r->chat);
     tokenizer_close(&r->tokenizer);
     adapter_file_close(&r->options.adapters.file);
+    lm_adapters_close(&r->options);
 }

@@ -6,6 +6,7 @@
 #include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/memory.h"
+#include "../common/patterns.h"
 #include "../common/training.h"
 #include "../common/variants.h"
 #include "ckpt_dist.h"
@@ -63,6 +64,24 @@ static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
     return record_loss(t, batch, user, true, true);
 }
 
+static bool is_trained(ckpt *c, ckpt_tensor x)
+{
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+
+    return x.id && !ckpt_param_info(c, x, &info) && info.trainable;
+}
+
+/* Below adapters there may be none. */
+static bool trains_vectors(const struct lm_run *r)
+{
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        const struct ckpt_param_info p = param_info_at(r->context, i);
+        if (p.trainable && p.desc.ndim == 1)
+            return true;
+    }
+    return false;
+}
+
 /* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings and
  * the head. */
 static ckpt_optimizer *optimizer(const struct lm_run *r)
@@ -76,11 +95,11 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
     ckpt_optimizer *all = optimizer_make(r->context, o->train.optimizer, &s);
     const ckpt_tensor tables[] = {r->model.tokens.weight, r->model.places.weight, r->model.head,
                                   r->model.segments, r->model.pairs.weight};
-    if (o->adapters.rank) /* they are matrices, and nothing else is trained */
-        return all;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        optimizer_keep_adamw(r->context, all, o->train.optimizer, tables[i]);
-    ckpt_optimizer_group(all, "*", &rest);
+        if (is_trained(r->context, tables[i]))
+            optimizer_keep_adamw(r->context, all, o->train.optimizer, tables[i]);
+    if (trains_vectors(r))
+        ckpt_optimizer_group(all, "*", &rest);
     return all;
 }
 
@@ -322,6 +341,17 @@ static int write_directory(struct training *t)
     return lm_save_hf(t->saves_user);
 }
 
+/* What is trained beside frozen weights, under PEFT's names. */
+static bool saved(void *run, const char *name)
+{
+    return adapters_saved(&((const struct lm_run *)run)->adapters, name);
+}
+
+static bool saved_name(void *run, const char *name, int i, char *to, size_t size)
+{
+    return adapters_saved_name(&((const struct lm_run *)run)->adapters, name, i, to, size);
+}
+
 int lm_open_steps(void *run, struct training *t)
 {
     const struct lm_run *r = run;
@@ -333,7 +363,8 @@ int lm_open_steps(void *run, struct training *t)
         t->look[0] = (struct training_look){report_validation, o->validation_every, true};
     t->look[1] = (struct training_look){report_text, o->sample_every, o->sample_every};
     t->write_directory = write_directory;
-    t->saves = o->adapters.rank ? ckpt_lora_only : NULL;
+    t->saves = o->adapters.rank ? saved : NULL;
+    t->alias = o->adapters.rank ? saved_name : NULL;
     t->saves_user = run;
     t->user = run;
     return open_batch(run);

@@ -20,7 +20,10 @@
 
 struct load {
     const struct lm *model;
+    const struct lm_options *options;
+    ckpt *context;
     struct names missing, unexpected, foreign;
+    struct names random; /* missing, and never trained beside adapters */
 };
 
 static bool ends_with(const char *name, const char *end)
@@ -30,14 +33,24 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* Tensors in files that the model computes itself: masks, frequencies, positions, a head tied to
- * the embedding. */
-static bool is_made_here(const struct lm *m, const char *name)
+bool lm_is_made_here(const struct lm *m, const char *name)
 {
     return ends_with(name, ".position_ids") || ends_with(name, ".attn.bias") ||
            ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
            (m->config.tied && (ends_with(name, lm_traits(&m->config)->head) ||
                                !strcmp(name, "cls.predictions.decoder.bias")));
+}
+
+/* Whether a parameter without a value in the file is used, and not trained. */
+static bool stays_random(const struct load *l, const char *name)
+{
+    const bool of_pairs = !strncmp(name, "bert.pooler.", 12) || !strncmp(name, "cls.seq_", 8);
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+    ckpt_tensor x;
+
+    return l->options->adapters.rank && (!of_pairs || l->options->next_sentence) &&
+           !ckpt_param_find(l->context, name, &x) && !ckpt_param_info(l->context, x, &info) &&
+           !info.trainable;
 }
 
 static void report(void *user, const char *what, const char *name)
@@ -47,8 +60,8 @@ static void report(void *user, const char *what, const char *name)
     if (*what == 'm' && ckpt_lora_only(NULL, name))
         return; /* adapters have their own files */
     if (*what == 'm')
-        names_add(&l->missing, name);
-    else if (!is_made_here(l->model, name))
+        names_add(stays_random(l, name) ? &l->random : &l->missing, name);
+    else if (!lm_is_made_here(l->model, name))
         names_add(names_is_of_layer(name) ? &l->foreign : &l->unexpected, name);
 }
 
@@ -124,18 +137,25 @@ static int check_head(const struct lm *m, const char *path)
                            path, of->head);
 }
 
-int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial)
+int lm_load(const struct lm_run *r)
 {
-    struct load l = {.model = m};
+    struct load l = {.model = &r->model, .options = &r->options, .context = r->context};
+    const char *path = r->options.train.load;
+    const bool partial = r->options.train.partial;
+    char text[NAMES_TEXT];
 
-    if (check_head(m, path))
+    if (check_head(l.model, path))
         return -1;
-    int rc = ckpt_load_params_aliased(c, path, other_name, report, &l, NULL);
+    int rc = ckpt_load_params_aliased(r->context, path, other_name, report, &l, NULL);
 
     names_report(&l.missing, path, "missing");
     names_report(&l.unexpected, path, "unexpected");
     if (rc)
-        return say_fail("%s", ckpt_error(c));
+        return say_fail("%s", ckpt_error(r->context));
+    if (l.random.n)
+        return say_fail("%s: lacks %s, which adapters leave random: give weights that have it, or "
+                        "train it with --lora-also",
+                        path, names_text(&l.random, text));
     if (l.missing.n && !partial)
         return say_fail("%s: %lld parameter%s missing; --partial initializes them", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");

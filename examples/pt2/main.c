@@ -94,15 +94,15 @@ static int check_outputs(const void *run)
     const struct pt2_options *o = &((const struct pt2_run *)run)->options;
     const struct adapter_options *a = &o->adapters;
     struct training_files files = pt2_files(o);
-    char config[4096];
+    char beside[2][4096];
     const struct ckpt_path more[] = {
         {"--model", o->model, CKPT_PATH_INPUT, 0},
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
         {"--shared", file_only(o->shared), CKPT_PATH_INPUT, 0},
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
         {"--lora-merge", a->merge, CKPT_PATH_FILE, 0},
-        {"--lora-rank", a->rank ? adapter_config(a, o->train.save, config) : NULL, CKPT_PATH_FILE,
-         0},
+        adapter_beside(a, &o->train, false, beside[0]),
+        adapter_beside(a, &o->train, true, beside[1]),
         {"--save-pt2", o->save_pt2, CKPT_PATH_FILE, 0},
     };
 

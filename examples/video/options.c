@@ -63,6 +63,7 @@ static const struct ckpt_option table[] = {
     LORA_RANK_ROW("train only LoRA adapters of rank N (default: from the adapters in --load or "
                   "--resume, else train all weights)"),
     VIDEO_LORA_ROWS,
+    LORA_KIND_ROWS,
     ROW("lora-format", STRING, adapters.format, "KIND",
         "names of adapters in --save: diffusers, peft (with adapter_config.json beside) or "
         "original, of the model's own code (default diffusers)"),

@@ -106,8 +106,7 @@ int video_make_model(struct video_run *r)
         adapters_introduce(&o->adapters);
     if (!o->library.plan_only && load_model(r))
         return -1;
-    if (o->adapters.file.n && !o->adapters.file.is_state && !o->library.plan_only &&
-        adapters_load(&adapters))
+    if (o->adapters.rank && !o->library.plan_only && adapters_begin(&adapters))
         return -1;
     r->trainable = trainer_count(r->context);
     return 0;
@@ -121,7 +120,7 @@ int video_check_outputs(const void *run)
     const struct adapter_options *a = &o->adapters;
     struct training_files files = video_training_files(o);
     bool stores_text = o->video_dir && o->text_encoder; /* of the captions of its videos */
-    char config[4096];
+    char beside[2][4096];
     const struct ckpt_path more[] = {
         {"--features", o->features, CKPT_PATH_INPUT, 0},
         {"--videos", o->videos, CKPT_PATH_INPUT, 0},
@@ -137,8 +136,8 @@ int video_check_outputs(const void *run)
         {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
         {"--load", adapter_input(a), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--lora-merge", a->merge, CKPT_PATH_FILE, 0},
-        {"--lora-format", a->format ? adapter_config(a, o->train.save, config) : NULL,
-         CKPT_PATH_FILE, 0},
+        adapter_beside(a, &o->train, false, beside[0]),
+        adapter_beside(a, &o->train, true, beside[1]),
         {"--sample-text", o->sample_text, CKPT_PATH_INPUT, 0},
         {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
         {"--sample-image", o->image, CKPT_PATH_INPUT, 0},

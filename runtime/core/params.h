@@ -34,11 +34,14 @@ struct param_training {
     bool half_state; /* state in bf16: it has no master, and its element-wise means are bf16 */
     bool byte_state; /* with half_state: those means are in 8 bits (mean8.h) */
     int codes;       /* enum frozen_format: its value is kept in codes (frozen.h), never trained */
+    int32_t lora;    /* of a weight: A of its first adapter; 0: none */
     struct {
-        int32_t a, b; /* LoRA: parameters [rank, in] and [out, rank]; 0, 0: none */
-        float alpha, scale;
-    } lora;
+        int32_t b, magnitude; /* of A [rank, in]: B [out, rank], and DoRA's [out] or 0 */
+        int32_t next;         /* A of the weight's next adapter; 0: none */
+        float alpha, scale, dropout;
+    } factor;
     bool adapter; /* it is a LoRA parameter itself */
+    bool whole;   /* trained beside adapters */
     struct {
         enum qat_ranges ranges; /* layers round it, and what it multiplies (ops/fake_quantize.c) */
         int32_t range, learned; /* parameters: a buffer, and the trained part of a scale; or 0 */

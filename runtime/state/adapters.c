@@ -27,18 +27,22 @@ struct layer {
 struct layers {
     struct layer *all;
     int n;
+    const char **whole; /* parameters that are trained as a whole */
+    int n_whole;
+    float dropout;
+    bool dora;
     char prefix[128];
 };
 
-/* The weight whose adapter has this parameter as A; NULL: it is a B. */
+/* The weight whose adapter has this parameter as A; NULL: it is another part. */
 static const struct param *find_weight(const struct save_item *s)
 {
     const struct params *ps = &s->c->params;
 
     for (int32_t i = 0; i < ps->n; i++)
-        if (ps->data[i].training.lora.b &&
-            params_handle(ps, ps->data[i].training.lora.a).id == s->param.id)
-            return &ps->data[i];
+        for (int32_t a = ps->data[i].training.lora; a; a = ps->data[a].training.factor.next)
+            if (params_handle(ps, a).id == s->param.id)
+                return &ps->data[i];
     return NULL;
 }
 
@@ -47,7 +51,8 @@ bool adapters_alone(const struct save_item *items, int n)
     bool found = false;
 
     for (int i = 0; i < n; i++) {
-        if (!params_at(&items[i].c->params, items[i].param)->training.adapter ||
+        const struct param *p = params_at(&items[i].c->params, items[i].param);
+        if ((!p->training.adapter && !p->training.whole) ||
             (items[i].slot != CKPT_VALUE && items[i].slot != CKPT_EMA))
             return false;
         found = found || find_weight(&items[i]);
@@ -79,22 +84,34 @@ static int find_prefix(struct layers *l, const struct save_item *s)
     return 0;
 }
 
+static int add_layer(struct layers *l, const struct save_item *s, const struct param *w)
+{
+    const struct param *a = params_at(&s->c->params, s->param);
+    int all = (int)strlen(w->name), cut = before_end(w->name, all, ".weight");
+
+    l->all[l->n++] =
+        (struct layer){w->name, cut < 0 ? all : cut, a->desc.shape[0], a->training.factor.alpha};
+    l->dropout = a->training.factor.dropout;
+    l->dora = l->dora || a->training.factor.magnitude;
+    return l->n == 1 ? find_prefix(l, s) : 0;
+}
+
 static int layers_find(struct layers *l, const struct save_item *items, int n)
 {
     int rc = 0;
 
-    *l = (struct layers){.all = calloc((size_t)n, sizeof *l->all)};
-    for (int i = 0; i < n && l->all && !rc; i++) {
+    *l = (struct layers){.all = calloc((size_t)n, sizeof *l->all),
+                         .whole = calloc((size_t)n, sizeof *l->whole)};
+    if (!l->all || !l->whole)
+        return CKPT_ENOMEM;
+    for (int i = 0; i < n && !rc; i++) {
+        const struct param *p = params_at(&items[i].c->params, items[i].param);
         const struct param *w = find_weight(&items[i]);
-        if (!w)
-            continue;
-        int all = (int)strlen(w->name), cut = before_end(w->name, all, ".weight");
-        l->all[l->n++] = (struct layer){
-            w->name, cut < 0 ? all : cut,
-            params_at(&items[i].c->params, items[i].param)->desc.shape[0], w->training.lora.alpha};
-        rc = l->n == 1 ? find_prefix(l, &items[i]) : 0;
+        if (p->training.whole)
+            l->whole[l->n_whole++] = p->name;
+        rc = w ? add_layer(l, &items[i], w) : 0;
     }
-    return l->all ? rc : CKPT_ENOMEM;
+    return rc;
 }
 
 static bool is_peft(const struct layers *l)
@@ -142,6 +159,23 @@ static void put_pattern(FILE *f, const struct layers *l, bool ranks)
     fputc('}', f);
 }
 
+/* The layers of the parameters that are trained as a whole: without ".weight" and ".bias". */
+static void put_whole(FILE *f, const struct layers *l)
+{
+    int before = 0;
+
+    for (int i = 0; i < l->n_whole; i++) {
+        const char *name = l->whole[i], *dot = strrchr(name, '.');
+        const int length = (int)(dot ? dot - name : (long)strlen(name));
+        const bool again = i && length == before && !strncmp(name, l->whole[i - 1], (size_t)length);
+        if (!again) {
+            fputs(i ? ", " : "", f);
+            put_layer(f, &(struct layer){.weight = name, .length = length});
+        }
+        before = length;
+    }
+}
+
 /* The settings that change what adapters do; all others have PEFT's defaults. */
 static void put_settings(FILE *f, const char *prefix, const struct layers *l)
 {
@@ -156,10 +190,14 @@ static void put_settings(FILE *f, const char *prefix, const struct layers *l)
         fputs(i ? ", " : "", f);
         put_layer(f, &l->all[i]);
     }
-    fprintf(f,
-            "], \"%sbias\": \"none\", \"%slora_dropout\": 0.0, \"%suse_dora\": false, "
-            "\"%suse_rslora\": false",
-            prefix, prefix, prefix, prefix);
+    fprintf(f, "], \"%smodules_to_save\": ", prefix);
+    fputs(l->n_whole ? "[" : "null", f);
+    put_whole(f, l);
+    fprintf(f, "%s, \"%sbias\": \"none\", \"%slora_dropout\": ", l->n_whole ? "]" : "", prefix,
+            prefix);
+    put_alpha(f, l->dropout);
+    fprintf(f, ", \"%suse_dora\": %s, \"%suse_rslora\": false", prefix, l->dora ? "true" : "false",
+            prefix);
 }
 
 /* diffusers looks for keys with the prefix of the tensors, PEFT for keys without one. */
@@ -198,6 +236,7 @@ int adapters_describe(struct adapters_texts *t, const struct save_item *items, i
         t->config = settings_text(&l, true);
     rc = !t->note || (is_peft(&l) && !t->config) ? CKPT_ENOMEM : 0;
     free(l.all);
+    free(l.whole);
     return rc;
 }
 

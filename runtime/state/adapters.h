@@ -10,6 +10,9 @@
 /* The key of PEFT's settings in the metadata of a file, as diffusers reads it. */
 #define ADAPTERS_NOTE "lora_adapter_metadata"
 
+/* The note of a state (ckpt_state_note) that is in the metadata, too: the weights below. */
+#define ADAPTERS_BASE "lora-base"
+
 /* Whether these are values of adapters and nothing else. */
 bool adapters_alone(const struct save_item *items, int n);
 

@@ -72,8 +72,9 @@ static int write_items(ckpt *c, const char *path, struct save_item *items, int n
                        const struct file_note *note)
 {
     const bool alone = adapters_alone(items, n) && !(note && !strcmp(note->key, ADAPTERS_NOTE));
+    const char *base = note_find(&c->notes, ADAPTERS_BASE);
     struct adapters_texts texts = {NULL, NULL};
-    struct file_note notes[2] = {{NULL, NULL}, {NULL, NULL}};
+    struct file_note notes[3] = {{NULL, NULL}};
     int n_notes = 0, rc = alone ? adapters_describe(&texts, items, n) : 0;
 
     if (rc)
@@ -82,6 +83,8 @@ static int write_items(ckpt *c, const char *path, struct save_item *items, int n
         notes[n_notes++] = *note;
     if (alone)
         notes[n_notes++] = (struct file_note){ADAPTERS_NOTE, texts.note};
+    if (alone && base)
+        notes[n_notes++] = (struct file_note){ADAPTERS_BASE, base};
     rc = rc ? ranks_give_up(&c->ranks, rc) : save_items(c, path, items, n, notes, n_notes);
     if (!rc && texts.config && !c->ranks.rank)
         rc = adapters_write_config(path, texts.config);

@@ -17,7 +17,7 @@ static int fail(ckpt *c, const char *pattern, const char *why)
 
 static bool may_be_coded(const struct param *p, const char *pattern)
 {
-    return !p->training.adapter && !p->cache && p->desc.ndim == 2 &&
+    return !p->training.adapter && !p->training.whole && !p->cache && p->desc.ndim == 2 &&
            frozen_takes(desc_numel(&p->desc)) && !fnmatch(pattern, p->name, 0);
 }
 

@@ -8,7 +8,7 @@
 
 PEFT and diffusers write their own files; those of kohya's trainer and of the original code are
 written by their names.  losses.txt has the loss of step.safetensors in float64 with each of them, by
-PEFT; DoRA and the like, which are to be refused, have none.  --check prints the losses, by PEFT or
+PEFT.  --check prints the losses, by PEFT or
 by diffusers, with what cogvideo-train wrote into directories.
 """
 
@@ -117,7 +117,7 @@ def make(out):
         out, "patterns", r=2, lora_alpha=3, target_modules=everything, use_rslora=True,
         rank_pattern={"to_q": 1, r"^transformer_blocks\.1\.ff\.net\.2": 3},
         alpha_pattern={"transformer_blocks.0.attn1.to_q": 5, "proj_out": 0.5})
-    save_peft(out, "dora", use_dora=True, **two)
+    losses["dora"] = save_peft(out, "dora", use_dora=True, **two)
     losses["diffusers"] = save_diffusers(out, "diffusers", True, use_rslora=True, **two)
     losses["plain"] = save_diffusers(out, "plain", False, **dict(two, lora_alpha=2))
     layers = factors(with_peft(**two))

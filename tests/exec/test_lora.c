@@ -381,7 +381,7 @@ static void test_sentences(void **state)
 {
     struct ckpt_lora lora = CKPT_LORA_INIT;
     (void)state;
-    expect_sentence(lora, true, "has an adapter already");
+    expect_sentence(lora, true, "has an adapter of this prefix already");
     lora.rank = 0;
     expect_sentence(lora, false, "rank must be 1 or more");
     lora.rank = 4, lora.alpha = NAN;

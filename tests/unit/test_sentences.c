@@ -255,6 +255,8 @@ static void other_cases(void)
     FAILS(ckpt_launched(NULL, NULL));
     FAILS(ckpt_gather_ranks(context, NULL, 4, values));
     FAILS(ckpt_lora_merge(NULL));
+    FAILS(ckpt_lora_magnitudes(NULL));
+    FAILS(ckpt_lora_whole(context, "nosuch"));
     FAILS(ckpt_unwritten(other));
     FAILS(ckpt_watch_plan(NULL, NULL, NULL));
 }
