@@ -36,12 +36,17 @@ static void fill_documents(const struct lm_run *r, const float *u, int64_t n, in
                        : (int32_t)(first + (int64_t)(u[i] * (float)(m->vocabulary - first)));
 }
 
+static int64_t noise_count(const struct lm_run *r)
+{
+    return r->options.train.batch * ckpt_ranks(r->context) * r->options.length + 1;
+}
+
 /* Random tokens for one step, for timings. */
 static int noise(struct tokens *t, const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
     const bool masked = lm_traits(&o->config)->masked;
-    int64_t n = o->train.batch * ckpt_ranks(r->context) * o->length + 1;
+    int64_t n = noise_count(r);
     float *u = malloc((size_t)n * sizeof *u);
 
     *t = (struct tokens){.open = -1, .fd = -1, .n = 1, .count = n};
@@ -216,9 +221,21 @@ static int open_conversations(struct lm_run *r, struct dataset *d, const char *p
 
     if (lm_traits(&o->config)->masked)
         return say_fail("%s: BERT fills in masked tokens, and learns no conversations", pattern);
+    if (o->longest)
+        return say_fail("--length auto: %s has conversations, whose rows need a length; give one",
+                        pattern);
     if (!r->chat.template && (lm_options_check_bytes(o) || lm_chat_open(r)))
         return -1;
     return chat_data_open(d, pattern, &how, counts);
+}
+
+static int64_t longest_sample(const struct tokens *t)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < t->n; i++)
+        most = t->shard[i].count - 1 > most ? t->shard[i].count - 1 : most;
+    return most;
 }
 
 static int open_files(struct lm_run *r, struct dataset *d, const char *pattern, bool shuffled)
@@ -249,6 +266,8 @@ static int open_files(struct lm_run *r, struct dataset *d, const char *pattern, 
         tokens_close(&t);
         return -1;
     }
+    if (o->longest && strcmp(pattern, "random"))
+        lm_options_shorten(&r->options, longest_sample(&t));
     const struct marks *m = &r->masking.marks;
     const struct document_ends ends = {{m->begin, m->end, m->pad}};
     int64_t length = masked ? masking_room(o->length, o->next_sentence) : o->length;
@@ -307,12 +326,36 @@ static void describe_conversations(struct lm_run *r)
                  r->options.data, (long long)c->untrained, (long long)c->turns);
 }
 
+static void set_title(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    char tokens[32], rows[32];
+
+    snprintf(r->title, sizeof r->title, "data: %s, %s tokens in %d file%s, %s samples of %lld",
+             o->data ? o->data : shipped(), say_count(tokens, r->data.tokens.count),
+             r->data.tokens.n, r->data.tokens.n > 1 ? "s" : "", say_count(rows, r->data.rows),
+             (long long)o->length);
+}
+
+/* Random tokens are those of a run with this length. */
+int lm_data_cut(struct lm_run *r, int64_t length)
+{
+    r->options.length = length;
+    if (r->options.data && !strcmp(r->options.data, "random"))
+        r->data.tokens.count = r->data.tokens.shard->count = noise_count(r);
+    if (dataset_cut(&r->data, length) ||
+        (r->validation.rows && dataset_cut(&r->validation, length)))
+        return -1;
+    set_widths(r);
+    set_title(r);
+    return 0;
+}
+
 int lm_data_open(void *run)
 {
     struct lm_run *r = run;
     const struct lm_options *o = &r->options;
     const char *data = o->data ? o->data : shipped();
-    char tokens[32], rows[32];
 
     if (!data || tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ||
         (lm_traits(&o->config)->masked && begin_masking(r)) ||
@@ -324,10 +367,10 @@ int lm_data_open(void *run)
         return -1;
     if (check_documents(r, &r->data) || check_documents(r, &r->validation))
         return -1;
+    if (o->longest)
+        return lm_data_cut(r, 1); /* until the length is chosen */
     set_widths(r);
-    snprintf(r->title, sizeof r->title, "data: %s, %s tokens in %d file%s, %s samples of %lld",
-             data, say_count(tokens, r->data.tokens.count), r->data.tokens.n,
-             r->data.tokens.n > 1 ? "s" : "", say_count(rows, r->data.rows), (long long)o->length);
+    set_title(r);
     if (r->data.first_piece)
         describe_conversations(r);
     return 0;

@@ -76,21 +76,23 @@ int dataset_check_vocabulary(const struct dataset *d)
     return 0;
 }
 
-static int count_rows(struct dataset *d)
+int dataset_cut(struct dataset *d, int64_t length)
 {
-    d->first_row = calloc((size_t)d->tokens.n + 1, sizeof *d->first_row);
+    if (!d->first_row)
+        d->first_row = calloc((size_t)d->tokens.n + 1, sizeof *d->first_row);
     if (!d->first_row)
         return say_fail("no memory for %d files of tokens", d->tokens.n);
+    d->length = length;
     for (int i = 0; i < d->tokens.n; i++) {
         int64_t count = d->tokens.shard[i].count;
-        d->first_row[i + 1] = d->first_row[i] + (count > 0 ? (count - 1) / d->length : 0);
+        d->first_row[i + 1] = d->first_row[i] + (count > 0 ? (count - 1) / length : 0);
     }
     d->rows = d->first_row[d->tokens.n];
     if (d->rows)
         return 0;
     return say_fail("%s: %lld tokens are too few for a sample of %lld and the next token; give a "
                     "longer text or a shorter --length",
-                    d->tokens.shard[0].path, (long long)d->tokens.count, (long long)d->length);
+                    d->tokens.shard[0].path, (long long)d->tokens.count, (long long)length);
 }
 
 int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length, int64_t limit,
@@ -98,7 +100,7 @@ int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length,
 {
     *d = (struct dataset){
         .tokens = *tokens, .length = length, .limit = limit, .seed = seed, .shuffled = shuffled};
-    if (!dataset_check_vocabulary(d) && !(ends ? dataset_find_documents(d, ends) : count_rows(d)))
+    if (!dataset_check_vocabulary(d) && !(ends ? dataset_find_documents(d, ends) : dataset_cut(d, length)))
         return 0;
     dataset_close(d);
     return -1;

@@ -39,6 +39,9 @@ struct document_ends;
 int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length, int64_t limit,
                  uint64_t seed, bool shuffled, const struct document_ends *ends);
 void dataset_close(struct dataset *d);
+/* Cuts the tokens into rows of another length, where these are no pieces of documents.  Returns 0,
+ * or -1 after an error message. */
+int dataset_cut(struct dataset *d, int64_t length);
 
 /* A document ends at any of these tokens, which are in none, and at the end of its shard. */
 enum { DOCUMENT_ENDS = 3 };

@@ -24,7 +24,8 @@ static void introduce(const void *run)
            lm_traits(c)->type, say_count(count, r->trainable), (long long)c->width,
            (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
            (long long)c->vocabulary, r->options.dtype);
-    say_print("%s\n", r->title);
+    if (!r->options.longest)
+        say_print("%s\n", r->title);
     adapters_introduce(&r->options.adapters);
     if (lm_traits(c)->masked)
         printf("masks: %lld of %lld tokens of a sample at most%s%s; [CLS] %ld, [SEP] %ld, [MASK] "
@@ -110,6 +111,8 @@ static int fits(void *run, bool trains)
     const struct lm_run *r = run;
     long long chunk = (long long)r->options.loss_chunk;
 
+    if (r->options.longest)
+        lm_length_print(r);
     if (trains)
         ckpt_plan_print(r->training, stdout);
     if (r->chosen && chunk > 0)

@@ -39,7 +39,10 @@ static const struct ckpt_option table[] = {
         "(default: the included text with the tiny preset, else random)"),
     ROW("val", STRING, validation, "FILES", "files for validation, as for --data (default: none)"),
     LM_TEXT_ROWS,
-    RANGE("length", INT, length, "N", "tokens of a sample (default: the preset's)", 1, 1 << 24),
+    RANGE("length", COUNT, length, "N",
+          "tokens of a sample; auto: the longest, in multiples of 128, that fits the budgets "
+          "(default: the preset's)",
+          1, 1 << 24),
     ROW("in-order", FLAG, in_order, NULL, "take samples in the order of the files"),
     CKPT_OPTION_GROUP("Conversations"),
     LM_TEMPLATE_ROW,
@@ -349,9 +352,57 @@ int lm_options_adapters(struct lm_options *o, bool trains)
     return 0;
 }
 
+/* ---- --length auto ------------------------------------------------------------------------ */
+
+void lm_options_shorten(struct lm_options *o, int64_t tokens)
+{
+    if (tokens < o->longest)
+        o->longest = o->length =
+            tokens < LM_LENGTH_UNIT ? LM_LENGTH_UNIT : tokens / LM_LENGTH_UNIT * LM_LENGTH_UNIT;
+}
+
+static int check_one_length(const struct lm_options *o)
+{
+    const struct lm_traits *f = lm_traits(&o->config);
+
+    if (f->masked)
+        return say_fail("--length auto: documents of %s are cut before a plan is made; give "
+                        "--length N",
+                        f->title);
+    if (o->train.state.from)
+        return say_fail("--length auto with --resume: a state is for samples of one length; give "
+                        "--length N, as its run printed it");
+    if (o->library.plan_in)
+        return say_fail("--length auto with --plan-in: the plan is for one length; give --length "
+                        "N");
+    if (o->sample_every)
+        return say_fail("--length auto with --sample-every: the caches of generated text have the "
+                        "length of a sample; give --length N");
+    if (o->config.positions < LM_LENGTH_UNIT)
+        return say_fail("--length auto: chooses a multiple of %d, and the model has %lld "
+                        "positions; give --length N",
+                        LM_LENGTH_UNIT, (long long)o->config.positions);
+    return 0;
+}
+
+/* A given chunk must divide the tokens of any length: see check_chunk. */
+static int check_auto_length(struct lm_options *o)
+{
+    if (check_one_length(o))
+        return -1;
+    o->longest = INT64_MAX;
+    lm_options_shorten(o, o->config.positions);
+    const int64_t samples = lm_options_tokens(o, true) / o->length;
+    if (o->loss_chunk > 0)
+        lm_options_shorten(o, o->loss_chunk * CKPT_MAX_PARTS / samples);
+    return 0;
+}
+
 /* Positions beyond those of the model would be read without an error where they are rotary. */
 static int check(struct lm_options *o)
 {
+    if (o->length == CKPT_AUTO && check_auto_length(o))
+        return -1;
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);

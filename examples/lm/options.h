@@ -9,6 +9,8 @@
 #include "config.h"
 #include "decode.h"
 
+enum { LM_LENGTH_UNIT = 128 }; /* --length auto takes a multiple of it */
+
 enum { LM_ADAPTERS = 16 };
 
 /* Adapters with names; the first one is trained, or is as good as any, and all others are added to
@@ -35,6 +37,7 @@ struct lm_options {
     /* the data */
     const char *data, *validation, *tokenizer;
     int64_t length;
+    int64_t longest; /* --length auto: of the model and the data; 0: the length was given */
     bool in_order;
     /* conversations */
     const char *chat_template, *too_long_name;
@@ -156,6 +159,8 @@ bool lm_options_beside(const struct lm_options *o, const char *name, char path[4
 bool lm_options_companion(const struct lm_options *o, const char *name, char path[4096]);
 /* Whether the path is a directory. */
 bool lm_is_directory(const char *path);
+/* With --length auto: samples have at most this many tokens, and those of a unit at least. */
+void lm_options_shorten(struct lm_options *o, int64_t tokens);
 /* Tokens of a sample whose scores are computed. */
 int64_t lm_options_targets(const struct lm_options *o);
 /* Those of a micro-step; with --micro-batch auto, of the largest or the smallest. */

@@ -26,6 +26,7 @@ struct lm_run {
     int64_t first;                      /* steps done by the runs that this one resumes */
     char title[512];                    /* describes the data */
     bool chosen;                        /* --loss-chunk auto chose the chunk */
+    int64_t next_needs;                 /* --length auto: bytes of the next length; 0: not known */
     struct masking masking;             /* of a masked model */
     struct chat chat;                   /* chat.template NULL: there are no conversations */
     struct chat_counts conversations;   /* of the data */
@@ -50,6 +51,9 @@ int lm_data_open(void *run);
  * message. */
 int lm_chat_open(struct lm_run *r);
 
+/* Cuts the data into samples of this length. */
+int lm_data_cut(struct lm_run *r, int64_t length);
+
 /* The adapters of a run that are trained. */
 struct adapter_run lm_adapters(struct lm_run *r);
 /* Add all other adapters of --adapter to the model; load them.  Return 0, or -1 after an error
@@ -64,6 +68,22 @@ int lm_make_model(void *run);
 /* Compiles all programs before the first step, so that a program that does not fit fails at once.
  */
 int lm_compile(struct lm_run *r, bool trains);
+
+/* What is recorded for training, and its optimizer; NULL: nothing is trained. */
+struct lm_programs {
+    ckpt_recorder recorder;
+    const ckpt_optimizer *optimizer;
+};
+
+/* Whether all programs fit with samples of the present length.  brief: lengths whose lower bound
+ * does not fit are not planned; else a refusal sets *needs to the bytes that it names.  Returns 0,
+ * or -1 after an error message. */
+int lm_forecast(struct lm_run *r, const struct lm_programs *p, bool brief, bool *fits,
+                int64_t *needs);
+
+/* --length auto: chooses the length and cuts the data.  Returns 0, or -1 after an error message. */
+int lm_length_choose(struct lm_run *r, const struct lm_programs *p);
+void lm_length_print(const struct lm_run *r);
 
 /* Computes the mean loss over the validation batches.  Returns 0, or -1 after an error message. */
 int lm_measure(struct lm_run *r, double *loss);

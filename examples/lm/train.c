@@ -7,10 +7,13 @@
 #include "../common/dump.h"
 #include "../common/memory.h"
 #include "../common/patterns.h"
+#include "../common/remedies.h"
 #include "../common/training.h"
 #include "../common/variants.h"
 #include "ckpt_dist.h"
 #include "run.h"
+
+#define FOREVER 1e30 /* seconds of a step: ckpt_forecast looks at its lower bound first */
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
@@ -103,31 +106,79 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
     return all;
 }
 
+/* 1 to CKPT_MAX_PARTS chunks of the loss with --loss-chunk auto, the largest first; else the given
+ * one.  Returns their number. */
+enum { CHUNKS = 7 };
+static int list_chunks(const struct lm_options *o, int64_t chunk[CHUNKS])
+{
+    chunk[0] = o->loss_chunk;
+    return o->loss_chunk == CKPT_AUTO ? variants_halve(lm_options_tokens(o, true), CHUNKS, chunk)
+                                      : 1;
+}
+
 /* Compiles a program with the loss.  --loss-chunk auto becomes the chunk of the first one. */
 static int compile_loss(struct lm_run *r, ckpt_recorder recorder, const ckpt_optimizer *optimizer,
                         ckpt_program **p)
 {
     struct lm_options *o = &r->options;
-    enum { CHUNKS = 7 }; /* 1 to CKPT_MAX_PARTS chunks */
-    int64_t chunk[CHUNKS] = {o->loss_chunk};
-    int n = 1;
-
-    if (o->loss_chunk == CKPT_AUTO)
-        n = variants_halve(lm_options_tokens(o, true), CHUNKS, chunk);
+    int64_t chunk[CHUNKS];
+    int n = list_chunks(o, chunk);
     int rc = variants_compile_step(r->context, recorder, r, n, chunk, optimizer, o->train.batch, p,
                                    &o->loss_chunk);
+
     return compiled(r->context, rc, *p, "");
+}
+
+/* As lm_forecast, for one program; needs: of the chunk that needs the least. */
+static int forecast_loss(struct lm_run *r, ckpt_recorder recorder, const ckpt_optimizer *optimizer,
+                         bool brief, bool *fits, int64_t *needs)
+{
+    const struct lm_options *o = &r->options;
+    int64_t chunk[CHUNKS], least = INT64_MAX;
+
+    *fits = false;
+    for (int i = list_chunks(o, chunk) - 1; i >= 0 && !*fits; i--) {
+        struct variant_step step = {r, chunk[i]};
+        struct ckpt_forecast f = CKPT_FORECAST_INIT;
+        int rc = ckpt_forecast(r->context, recorder, &step, optimizer, o->train.batch,
+                               brief ? FOREVER : 0, &f);
+        if (rc && rc != CKPT_EBUDGET)
+            return say_fail("%s", ckpt_error(r->context));
+        *fits = !rc && f.step_seconds < INFINITY;
+        const int64_t bytes = rc ? remedies_needs(ckpt_error(r->context)) : 0;
+        least = bytes && bytes < least ? bytes : least;
+    }
+    if (needs && least < INT64_MAX && least > *needs)
+        *needs = least;
+    return 0;
+}
+
+int lm_forecast(struct lm_run *r, const struct lm_programs *p, bool brief, bool *fits,
+                int64_t *needs)
+{
+    int rc = 0;
+
+    *fits = true;
+    if (p->optimizer)
+        rc = forecast_loss(r, p->recorder, p->optimizer, brief, fits, needs);
+    if (!rc && *fits && r->validation.rows)
+        rc = forecast_loss(r, record_measure, NULL, brief, fits, needs);
+    return rc;
 }
 
 int lm_compile(struct lm_run *r, bool trains)
 {
     const struct lm_options *o = &r->options;
     bool writes = ((o->sample_every && trains) || o->eval) && !o->library.plan_only;
+    const struct lm_programs p = {o->train.dump ? record_dump : record,
+                                  trains ? optimizer(r) : NULL};
 
+    if (o->longest && lm_length_choose(r, &p))
+        return -1;
     if (writes && lm_decoder_make(&r->decoder, &r->model, r->context, o->samples,
                                   o->length > 1 ? o->length : 2))
         return -1;
-    if (trains && compile_loss(r, o->train.dump ? record_dump : record, optimizer(r), &r->training))
+    if (trains && compile_loss(r, p.recorder, p.optimizer, &r->training))
         return -1;
     if (r->validation.rows && compile_loss(r, record_measure, NULL, &r->measuring))
         return -1;
