@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "graphs.h"
 #include "models.h"
+#include "net.h"
 #include "plan_make.h"
 #include "plan/offload/transfer.h"
 #include "plan/one_search.h"
@@ -138,6 +139,41 @@ static void test_pays(void **state)
     assert_true(f.p->recompute_seconds <= without->recompute_seconds * 2 / 3);
     plan_free(without);
     done(&f);
+}
+
+/* Ops of 2.5 ms, forward and backward, that each read a frozen weight of 4 ms to copy. */
+static struct graph *frozen_layers(void)
+{
+    enum { LAYERS = 16 };
+    struct net *n = net_new();
+    int32_t w[LAYERS], x = net_feed(n, UNIT / 64);
+    for (int i = 0; i < LAYERS; i++) {
+        w[i] = net_storage(n, KIND_PARAMETER, UNIT, "weight");
+        struct net_op op = {.name = "linear", .in = {x, w[i]}, .seconds = 2.5e-3};
+        x = net_make(n, KIND_ACTIVATION, UNIT / 64, &op);
+    }
+    for (int i = LAYERS - 1; i >= 0; i--) {
+        struct net_op op = {
+            .phase = GRAPH_BACKWARD, .name = "linear_dx", .in = {x, w[i]}, .seconds = 2.5e-3};
+        x = net_make(n, KIND_TEMPORARY, UNIT / 64, &op);
+    }
+    return net_finish(n, NULL);
+}
+
+/* Copies of frozen weights hide where every second layer is copied in, not where the first half of
+ * the layers is. */
+static void test_frozen_spread(void **state)
+{
+    (void)state;
+    struct graph *g = frozen_layers();
+    struct plan *p = make(g, 11 * UNIT, INT64_C(1) << 40, 0);
+    assert_true(p->n_copies > 0);
+    if (p->exposed_seconds > 0.1 * p->seconds)
+        fail_msg("%g of %g s wait for copies", p->exposed_seconds, p->seconds);
+    for (int32_t i = 0; i < p->n_copies; i++) /* a frozen weight is never copied out */
+        assert_int_equal(p->residences[p->copies[i].from].tier, TIER_HOST);
+    plan_free(p);
+    graph_free(g);
 }
 
 static void test_declines(void **state)
@@ -509,6 +545,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pays),
+        cmocka_unit_test(test_frozen_spread),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_declines),
         cmocka_unit_test(test_tiers),

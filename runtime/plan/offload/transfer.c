@@ -8,6 +8,8 @@
 #include "plan/offload/transfer.h"
 #include "plan/watch.h"
 
+#define SHORT 16 /* a gap below a 16th of the step is short: doc/decisions/frozen-parameters.md */
+
 enum rank { RANK_STATES, RANK_WEIGHTS, RANK_ACTIVATIONS, RANK_OUTS, RANK_INS };
 
 static bool has_rank(const struct idle_gap *a, enum rank rank)
@@ -19,16 +21,55 @@ static bool has_rank(const struct idle_gap *a, enum rank rank)
     return rank != RANK_ACTIVATIONS || a->residence >= 0;
 }
 
-/* The longest gaps come first.  Parameter gaps around the end of the step are all
- * long; they are taken evenly over the step, so that copies do not crowd. */
-static double key_of(const struct idle_gap *a, enum rank rank, int32_t i)
+/* A number between 0 and 1; those of consecutive i are spread evenly. */
+static double spread(int32_t i)
 {
     const double golden = 0.6180339887498949;
+    return i * golden - (double)(int64_t)(i * golden);
+}
+
+/* The gap around the end of the step of the same persistent storage. */
+static const struct idle_gap *wrap_of(const struct transfer *x, const struct idle_gap *a)
+{
+    while (!a->wraps && a + 1 < x->list + x->n && a[1].storage == a->storage)
+        a++;
+    return a;
+}
+
+static double seconds_between(const struct transfer *x, int32_t from, int32_t to)
+{
+    return x->rest[from] - x->rest[to];
+}
+
+/* Whether a gap of a frozen parameter gains little: it is short, or the step must wait for its copy
+ * in, which cannot begin before the step that uses the parameter so early. */
+static bool gains_little(const struct transfer *x, const struct idle_gap *a,
+                         const struct idle_gap *wrap)
+{
+    const double early = seconds_between(x, 0, wrap->use_step) * x->m->h2d_both;
+    if (early < (double)wrap->bytes)
+        return true;
+    return !a->wraps && seconds_between(x, a->out_step, a->use_step) < x->rest[0] / SHORT;
+}
+
+/*
+ * The longest gaps of a parameter that is trained come first.  Frozen ones are copied in for the
+ * forward and for the backward pass, and gaps around the end of the step are all long: both are
+ * taken evenly over the step, so that copies do not crowd.
+ */
+static double key_of_weight(const struct transfer *x, const struct idle_gap *a, int32_t i)
+{
+    const struct idle_gap *wrap = wrap_of(x, a);
+    if (!a->wraps && !wrap->clean)
+        return a->out_step;
+    return (a->wraps ? 1e9 : 0) + 1e6 * (spread(i) + (wrap->clean && gains_little(x, a, wrap)));
+}
+
+static double key_of(const struct transfer *x, const struct idle_gap *a, enum rank rank, int32_t i)
+{
     if (rank == RANK_STATES || rank == RANK_INS)
         return a->use_step;
-    if (rank == RANK_WEIGHTS && a->wraps)
-        return 1e9 + 1e6 * (i * golden - (double)(int64_t)(i * golden));
-    return a->out_step;
+    return rank == RANK_WEIGHTS ? key_of_weight(x, a, i) : a->out_step;
 }
 
 static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *r)
@@ -36,7 +77,7 @@ static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++)
         if (has_rank(&x->list[i], rank)) {
-            x->keys[r->n] = (struct place_key){key_of(&x->list[i], rank, r->n), 0, i};
+            x->keys[r->n] = (struct place_key){key_of(x, &x->list[i], rank, r->n), 0, i};
             r->n++;
         }
     place_sort_keys(x->keys, r->n);
