@@ -8,11 +8,11 @@
 #include "plan/search/comm_cost.h"
 #include "plan/lattice.h"
 
-#define MEDIUM 1000  /* ops: in a larger program more moves still find better schedules */
-#define LARGE  2000  /* ops: a larger program is left to the chain where that is right */
-#define LEAP   16    /* a leap: the next option of the frontier is slower by this part of a step */
-#define BOTTOM 4     /* without a leap the chain ends at this many times the smallest load */
-#define DEEP   32    /* leaps below this part of the largest load are ignored */
+#define MEDIUM 1000 /* ops: in a larger program more moves still find better schedules */
+#define LARGE  2000 /* ops: a larger program is left to the chain where that is right */
+#define LEAP   16   /* a leap: the next option of the frontier is slower by this part of a step */
+#define BOTTOM 4    /* without a leap the chain ends at this many times the smallest load */
+#define DEEP   32   /* leaps below this part of the largest load are ignored */
 
 /* Work of each search in simulated steps.  A core does about 20 million of them per second, or 10
  * million of annealing. */
