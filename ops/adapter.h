@@ -5,11 +5,11 @@
 
 #include "tape/tape.h"
 
-/* The parameter w if it has an adapter, else NULL. */
+/* The parameter w if it has an adapter that layers add now (ckpt_use_adapters), else NULL. */
 static inline const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)
 {
     const struct param *p = t && t->env.params ? params_at(t->env.params, w) : NULL;
-    return p && p->training.lora ? p : NULL;
+    return p && p->training.lora && !t->no_adapters ? p : NULL;
 }
 
 /* Operands of a linear layer: x w^T + b + addend; b and addend may be CKPT_NONE. */

@@ -348,16 +348,36 @@ static void refuse_dropout(ckpt_tape *t, ckpt_tensor w)
                        p->name);
 }
 
-/* Records one chunk after the other; a training step holds the logits of one chunk at a time
- * (loss_at_turn.c).  Later ops draw the random numbers that they draw after one chunk, since the
- * number of chunks depends on the micro-batch. */
+/* The result of all chunks: their losses one after the other with the shape of the labels, or their
+ * sum. */
+static ckpt_tensor join_chunks(ckpt_tape *t, int n, const ckpt_tensor *part, bool each,
+                               const struct ckpt_desc *label)
+{
+    const int32_t number = tape_number(t);
+    ckpt_tensor sum = part[0];
+    if (each)
+        return ckpt_reshape(t, ckpt_concat(t, 0, n, part), label->ndim, label->shape);
+    for (int i = 1; i < n; i++) {
+        tape_set_number(t, number);
+        sum = ckpt_add(t, sum, part[i]);
+    }
+    return sum;
+}
+
+/*
+ * Records one chunk after the other.  A training step holds the logits of one chunk at a time
+ * (loss_at_turn.c) where the gradient does not depend on the losses; where it may, as with the
+ * losses of single rows, the logits of each chunk are a tensor of their own, which a plan keeps or
+ * recomputes.  Later ops draw the random numbers that they draw after one chunk, since the number
+ * of chunks depends on the micro-batch.
+ */
 ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                       ckpt_tensor label, const struct ckpt_cross_entropy_spec *spec)
 {
     OPS_CALL(t);
     struct ckpt_cross_entropy_spec whole;
     struct ckpt_desc of_x = ckpt_desc_of(t, x), of_w = ckpt_desc_of(t, w);
-    ckpt_tensor xs[CKPT_MAX_PARTS], labels[CKPT_MAX_PARTS], sums[CKPT_MAX_PARTS];
+    ckpt_tensor xs[CKPT_MAX_PARTS], labels[CKPT_MAX_PARTS], part[CKPT_MAX_PARTS];
     if (!read_spec(t, spec, &whole))
         return CKPT_NONE;
     const int64_t rows = of_x.ndim > 0 ? rows_of(&of_x) : 0;
@@ -366,27 +386,27 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     const int n = rows > 0 ? parts_of(rows, chunk) : 1;
     const int64_t few = align_classes(t, &w, &b, &whole);
     refuse_dropout(t, w);
-    if (n == 1 || whole.reduction == CKPT_REDUCE_NONE)
+    if (n == 1)
         return record_whole(t, logits_of(t, x, w, b, whole.cap), label, &whole, few);
     const int32_t first = t->n_ops, start = tape_number(t);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
     const int32_t number = start + ops_since(t, first); /* one chunk reads x and label, too */
     int32_t next = number;
-    const bool mean = whole.reduction == CKPT_REDUCE_MEAN;
-    ckpt_tensor sum = CKPT_NONE, count = mean ? count_labels(t, label, &whole) : CKPT_NONE;
+    const bool mean = whole.reduction == CKPT_REDUCE_MEAN,
+               each = whole.reduction == CKPT_REDUCE_NONE;
+    const struct ckpt_desc of_label = ckpt_desc_of(t, label);
+    const ckpt_tensor count = mean ? count_labels(t, label, &whole) : CKPT_NONE;
     for (int i = 0; i < n; i++) {
         tape_set_number(t, number);
-        sums[i] = record_rows(t, logits_of(t, xs[i], w, b, whole.cap), labels[i], &whole,
-                              CKPT_REDUCE_SUM, few);
+        part[i] = record_rows(t, logits_of(t, xs[i], w, b, whole.cap), labels[i], &whole,
+                              each ? CKPT_REDUCE_NONE : CKPT_REDUCE_SUM, few);
         next = i ? next : tape_number(t); /* the first chunk may record a parameter, too */
     }
-    for (int i = 0; i < n; i++) {
-        tape_set_number(t, number);
-        sum = i ? ckpt_add(t, sum, sums[i]) : sums[i];
-    }
+    tape_set_number(t, number);
+    ckpt_tensor loss = join_chunks(t, n, part, each, &of_label);
     if (mean)
-        sum = ops_over_count(t, sum, count);
+        loss = ops_over_count(t, loss, count);
     tape_set_number(t, next);
-    return sum;
+    return loss;
 }

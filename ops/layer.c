@@ -16,6 +16,12 @@ static ckpt_tensor product(ckpt_tape *t, const struct layer_product *l)
                        (ckpt_tensor[]){l->x, l->w, l->b, l->addend}, NULL, 0);
 }
 
+void ckpt_use_adapters(ckpt_tape *t, bool on)
+{
+    if (t)
+        t->no_adapters = !on;
+}
+
 ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {
     struct layer_product l = {x, w, b, CKPT_NONE};

@@ -336,9 +336,10 @@ CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
 /*
  * ckpt_cross_entropy(ckpt_linear(x, w, b), label), in equal chunks of rows, at most 64. The logits
  * of each chunk are a separate tensor: training computes the loss and the gradient of a chunk
- * before the next one, so the logits of only one chunk exist at a time, under every budget.  With
- * CKPT_REDUCE_NONE there is one chunk.  In bf16 the layer has up to 7 rows that are no classes, so
- * that rows of logits are aligned; no result depends on them.
+ * before the next one, so the logits of only one chunk exist at a time, under every budget.  Where
+ * the gradient depends on the losses, as it may with CKPT_REDUCE_NONE, a plan keeps the logits of a
+ * chunk for the gradient, or recomputes them.  In bf16 the layer has up to 7 rows that are no
+ * classes, so that rows of logits are aligned; no result depends on them.
  */
 CKPT_API ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
                                                ckpt_tensor b, ckpt_tensor label,

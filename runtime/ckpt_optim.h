@@ -319,6 +319,11 @@ CKPT_API int ckpt_lora_whole(ckpt *c, const char *pattern);
  * CKPT_EINVAL if a row is 0. */
 CKPT_API int ckpt_lora_magnitudes(ckpt *c);
 
+/* Whether layers recorded after it add their adapters; they do unless it was called.  Without them
+ * a model is the one that the adapters were added to: the reference of a preference loss, in the
+ * same program. */
+CKPT_API void ckpt_use_adapters(ckpt_tape *t, bool on);
+
 /* A filter for ckpt_save_params_filtered that selects adapters only, as PEFT reads them: the file
  * has their rank, alpha and layers, and adapter_config.json beside it. user is ignored. */
 CKPT_API bool ckpt_lora_only(void *user, const char *name);

@@ -191,7 +191,8 @@ static const char *const tunes[] = {
     "weight-decay", "ema-decay",    "video",      "video-dir", "vae",        "text",
     "features",     "tensors",      "lpips",      "size",      "data",       "tokenizer",
     "latents",      "videos",       "prompts",    "csv",       "text-drop",  "buckets",
-    "images",       "text-encoder", "loss-chunk", "shared",    "lr-factors", "decay-factors"};
+    "images",       "text-encoder", "loss-chunk", "shared",    "lr-factors", "decay-factors",
+    "distill"};
 static const char *const is_free[] = {"adapter",
                                       "batch",
                                       "dump",
@@ -249,7 +250,10 @@ static const char *const is_free[] = {"adapter",
                                       "lora-format",
                                       "lora-other-base",
                                       "save-pt2",
-                                      "save-int8"};
+                                      "save-int8",
+                                      "save-logits",
+                                      "logits-top",
+                                      "reference-cache"};
 /* Options that may differ between ranks. */
 static const char *const is_own[] = {"log", "output", "tensorboard", "help", "version"};
 

@@ -80,8 +80,9 @@ double training_rate(const struct training *t, int64_t step)
     return ckpt_schedule(&t->options->rates, t->options->lr, step);
 }
 
-static void log_step(const struct training *t, const ckpt_program *p, int64_t step, double loss,
-                     double ms, int64_t tokens)
+/* ran: the step has outputs. */
+static int log_step(struct training *t, const ckpt_program *p, int64_t step, double loss, double ms,
+                    int64_t tokens, bool ran)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
 
@@ -95,7 +96,9 @@ static void log_step(const struct training *t, const ckpt_program *p, int64_t st
         log_float(t->log, "data_ms", t->data_ms);
     if (tokens)
         log_float(t->log, "tokens_per_second", (double)tokens * 1e3 / ms);
+    int rc = ran && t->fields ? t->fields(t, step) : 0;
     log_step_end(t->log, &info);
+    return rc;
 }
 
 int training_wait(struct training *t, ckpt_program *p, float *loss)
@@ -112,8 +115,8 @@ int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t toke
     int rc = training_wait(t, p, &loss);
     double ms = training_lap(t, p);
 
-    if (!rc || rc == CKPT_ENAN)
-        log_step(t, p, step, (double)loss, ms, tokens);
+    if ((!rc || rc == CKPT_ENAN) && log_step(t, p, step, (double)loss, ms, tokens, !rc))
+        return -1;
     if (rc)
         return say_fail("%s", ckpt_error(t->context));
     training_ended(t, (double)loss);

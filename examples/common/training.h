@@ -65,6 +65,9 @@ struct training {
     ckpt_program *(*program)(const struct training *t, int64_t step);
     ckpt_program *only;
     int (*end)(struct training *t, int64_t step);
+    /* Adds fields to the line of a step in training_end, from its outputs; NULL: none.  Returns 0,
+     * or -1 after an error message. */
+    int (*fields)(struct training *t, int64_t step);
     struct training_look look[TRAINING_LOOKS]; /* one after the other */
     void *run;                                 /* theirs */
     /* Called before a state is written, with no step under way: stores the trainer's notes in it.

@@ -357,6 +357,8 @@ int lm_data_open(void *run)
     const struct lm_options *o = &r->options;
     const char *data = o->data ? o->data : shipped();
 
+    if (o->preference.loss)
+        return tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ? -1 : preference_open(r);
     if (!data || tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ||
         (lm_traits(&o->config)->masked && begin_masking(r)) ||
         open_files(r, &r->data, data, !o->in_order))
@@ -370,6 +372,8 @@ int lm_data_open(void *run)
     if (o->longest)
         return lm_data_cut(r, 1); /* until the length is chosen */
     set_widths(r);
+    if (distill_open(r))
+        return -1;
     set_title(r);
     if (r->data.first_piece)
         describe_conversations(r);

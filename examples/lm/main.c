@@ -70,6 +70,10 @@ static int check_outputs(const void *run)
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
         {"--tokenizer", file_only(o->tokenizer), CKPT_PATH_INPUT, 0},
+        {"--distill", o->distill.from, CKPT_PATH_INPUT, 0},
+        {"--save-logits", o->distill.to, CKPT_PATH_FILE, 0},
+        {"--reference-cache", o->preference.cache,
+         file_only(o->preference.cache) ? CKPT_PATH_INPUT : CKPT_PATH_FILE, 0},
         {"--chat-template", file_only(o->chat_template), CKPT_PATH_INPUT, 0},
         {"--eval", file_only(o->eval), CKPT_PATH_INPUT, 0},
         {"--adapter", adapter_input(&o->adapters), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
@@ -93,9 +97,11 @@ static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
     fact[0] = (struct ckpt_fact){"number of samples", &d->rows, sizeof d->rows};
     fact[1] = (struct ckpt_fact){"number of tokens", &d->tokens.count, sizeof d->tokens.count};
     fact[2] = (struct ckpt_fact){"number of samples of --val", &v->rows, sizeof v->rows};
-    fact[3] = (struct ckpt_fact){"tokens of the conversations", &r->conversations.digest,
+    fact[3] = (struct ckpt_fact){"texts of --data", &r->preference.data.digest,
+                                 sizeof r->preference.data.digest};
+    fact[4] = (struct ckpt_fact){"tokens of the conversations", &r->conversations.digest,
                                  sizeof r->conversations.digest};
-    return 4;
+    return 5;
 }
 
 static int compile(void *run, bool trains)
@@ -136,6 +142,8 @@ static int finish(void *run, bool trained)
             return -1;
         printf("validation loss %.4f\n", loss);
     }
+    if (o->distill.to && distill_write(r))
+        return -1;
     if (!trained && r->eval.n) {
         if (lm_answer(r, &right))
             return -1;
@@ -158,7 +166,7 @@ static int note(void *run, struct resume_place *place)
     struct lm_run *r = run;
 
     (void)place; /* the number of steps gives it */
-    return adapters_note(&r->adapters);
+    return adapters_note(&r->adapters) || preference_note(run) ? -1 : 0;
 }
 
 int main(int argc, char **argv)

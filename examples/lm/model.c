@@ -137,8 +137,7 @@ static ckpt_tensor rope_table(const struct lm *m, ckpt_tape *t, int which, int64
         return CKPT_NONE;
     }
     lm_rope_table(&m->config, which, length, table);
-    ckpt_tensor x = ckpt_constant(t, which ? "rope.local" : "rope", CKPT_F32, 3,
-                                  (int64_t[]){length, half, 2}, table);
+    ckpt_tensor x = ckpt_constant(t, NULL, CKPT_F32, 3, (int64_t[]){length, half, 2}, table);
     free(table);
     return x;
 }
@@ -243,12 +242,13 @@ ckpt_tensor lm_pairs_loss(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_
 }
 
 ckpt_tensor lm_cross_entropy(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor targets,
-                             int64_t chunk)
+                             int64_t chunk, enum ckpt_reduction reduction)
 {
     struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
 
     spec.chunk = chunk;
     spec.cap = (float)m->config.last_cap;
+    spec.reduction = (int)reduction;
     return ckpt_linear_cross_entropy(t, x, m->head, m->head_bias, targets, &spec);
 }
 

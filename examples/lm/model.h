@@ -57,10 +57,10 @@ ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_
  * places [B, K]. */
 ckpt_tensor lm_rows(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor places);
 
-/* Records the loss of rows: the mean over all targets of the step except DATASET_IGNORED ones.
- * chunk: as in ckpt_cross_entropy_spec. */
+/* Records the loss of rows: the mean over all targets of the step except DATASET_IGNORED ones, or
+ * that of each.  chunk: as in ckpt_cross_entropy_spec. */
 ckpt_tensor lm_cross_entropy(const struct lm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor targets,
-                             int64_t chunk);
+                             int64_t chunk, enum ckpt_reduction reduction);
 
 /* The loss of the head for pairs, from lm_hidden's result: each sample's, or the mean over those of
  * the step. */

@@ -57,6 +57,8 @@ static const struct ckpt_option table[] = {
     ROW("next-sentence", FLAG, next_sentence, NULL,
         "also predict whether the second part of a sample follows its first one, or is of another "
         "document"),
+    PREFERENCE_ROWS,
+    DISTILL_ROWS,
     CKPT_OPTION_GROUP("Adapters"),
     LORA_RANK_ROW("train only LoRA adapters of rank N (default: from --adapter or --resume, else "
                   "train all weights)"),
@@ -230,6 +232,8 @@ static void fill_recipe(struct lm_options *o)
     option_take(&o->length, r.length, 0);
     if (o->adapters.rank) /* few numbers are trained, and they begin as 0 */
         r.lr = 2e-4, r.warmup = 0;
+    if (o->preference.loss && !tiny)
+        r.lr = o->adapters.rank ? 1e-5 : 1e-6, r.warmup = 0;
     training_preset(&o->train, r.batch, r.steps, r.warmup, r.lr);
     if (o->train.weight_decay < 0)
         o->train.weight_decay = o->adapters.rank ? 0 : f->weight_decay;
@@ -252,7 +256,8 @@ int64_t lm_options_tokens(const struct lm_options *o, bool largest)
 
     if (micro == CKPT_AUTO)
         micro = largest ? 0 : 1;
-    return (micro ? micro : o->train.batch) * lm_options_targets(o);
+    return (micro ? micro : o->train.batch) * lm_options_targets(o) *
+           (o->preference.loss ? PREFERENCE_TEXTS : 1);
 }
 
 /* Whether some number of equal chunks of at most `chunk` tokens exists. */
@@ -318,6 +323,8 @@ static int check_pack(const struct lm_options *o)
 
     if (o->pack && lm_traits(&o->config)->masked)
         return say_fail("--pack: BERT learns no conversations");
+    if (o->pack && o->preference.loss)
+        return say_fail("--pack: --loss %s has samples of two texts", o->preference.name);
     if (o->pack && lm_options_tokens(o, true) > MOST_TOKENS)
         return say_fail("--pack: a micro-step has at most %d tokens; give --micro-batch N",
                         MOST_TOKENS);
@@ -408,6 +415,8 @@ static int check(struct lm_options *o)
                         (long long)o->length, (long long)o->config.positions);
     o->too_long = chat_too_long(o->too_long_name);
     if (o->too_long < 0 || check_pack(o) || check_masks(o) ||
+        distill_options_check(&o->distill, o->preference.loss ? o->preference.name : NULL,
+                              lm_traits(&o->config)->masked, o->config.vocabulary) ||
         adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))
         return -1;
     if (o->validation_every && !o->validation && !o->eval)
@@ -442,7 +451,8 @@ int lm_options_check(void *options)
 
     if (lm_recover(o) ||
         dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
-        lm_options_config(o) || lm_options_generation(o) || lm_options_adapters(o, true))
+        lm_options_config(o) || lm_options_generation(o) || lm_options_adapters(o, true) ||
+        preference_options_check(&o->preference, o->adapters.rank, lm_traits(&o->config)->masked))
         return -1;
     fill_recipe(o);
     if (check(o))

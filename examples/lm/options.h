@@ -8,6 +8,8 @@
 #include "../common/say.h"
 #include "config.h"
 #include "decode.h"
+#include "distill.h"
+#include "preference_options.h"
 
 enum { LM_LENGTH_UNIT = 128 }; /* --length auto takes a multiple of it */
 
@@ -52,6 +54,8 @@ struct lm_options {
     const char *adapter; /* the file that they begin from; NULL: new ones, or a state's */
     const char *use, *train_adapter; /* names in a list of --adapter */
     struct lm_adapters others;       /* that list */
+    struct preference_options preference;
+    struct distill_options distill;
     /* training */
     struct training_options train;
     const char *to_hf;
@@ -72,6 +76,7 @@ struct lm_options {
 #define LM_OPTIONS_INIT                                                                            \
     {                                                                                              \
         .model = "tiny", .adapters = {ADAPTER_DEFAULTS("model", "peft")},                          \
+        .preference = PREFERENCE_DEFAULTS, .distill = DISTILL_DEFAULTS,                            \
         .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = -1}, .validation_batches = 8,    \
         .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
         .too_long_name = "refuse", .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT        \

@@ -7,10 +7,12 @@
 #include "chat_data.h"
 #include "dataset.h"
 #include "decode.h"
+#include "distill.h"
 #include "eval.h"
 #include "masked.h"
 #include "model.h"
 #include "options.h"
+#include "preference.h"
 #include "../tokenizer/tokenizer.h"
 
 struct lm_run {
@@ -33,6 +35,8 @@ struct lm_run {
     struct eval eval;                   /* questions of --eval */
     int64_t width[LM_INPUTS];           /* values of a sample; 0: the model has no such input */
     int32_t *in[LM_INPUTS];             /* of a batch: [batch][width]; NULL between uses */
+    struct preference preference;       /* of a loss of preferences */
+    struct distill distill;             /* of a teacher */
     struct run_log log;
 };
 
@@ -84,6 +88,18 @@ int lm_forecast(struct lm_run *r, const struct lm_programs *p, bool brief, bool 
 /* --length auto: chooses the length and cuts the data.  Returns 0, or -1 after an error message. */
 int lm_length_choose(struct lm_run *r, const struct lm_programs *p);
 void lm_length_print(const struct lm_run *r);
+
+/* The first sample of a step that this rank reads. */
+int64_t lm_first_sample(const struct lm_run *r, int64_t step);
+
+/* Sums over the measured rows: of the losses and the numbers of targets, of tokens and of pairs. */
+struct lm_sums {
+    double loss, targets, pairs_loss, pairs;
+};
+
+/* Allocates the inputs of a batch, until lm_close_steps.  Returns 0, or -1 after an error message.
+ */
+int lm_open_batch(struct lm_run *r);
 
 /* Computes the mean loss over the validation batches.  Returns 0, or -1 after an error message. */
 int lm_measure(struct lm_run *r, double *loss);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds the model of a run, and frees the run. */
+#include <stdlib.h>
 #include <string.h>
+#include "../common/memory.h"
 #include "../common/trainer.h"
+#include "ckpt_dist.h"
 #include "run.h"
 
 struct adapter_run lm_adapters(struct lm_run *r)
@@ -48,6 +51,37 @@ int lm_make_model(void *run)
     return o->adapters.rank && (adapters_begin(&r->adapters) || lm_adapters_begin(r)) ? -1 : 0;
 }
 
+int64_t lm_first_sample(const struct lm_run *r, int64_t step)
+{
+    return (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * r->options.train.batch;
+}
+
+int lm_open_batch(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    bool whole = true;
+
+    if (o->preference.loss)
+        return preference_begin(r);
+    for (int i = 0; i < LM_INPUTS; i++) {
+        if (r->width[i])
+            r->in[i] = MEMORY_FOR(sizeof *r->in[i], o->train.batch, r->width[i]);
+        whole &= r->in[i] || !r->width[i];
+    }
+    return whole ? 0 : say_fail("no memory for a batch of %lld samples", (long long)o->train.batch);
+}
+
+void lm_close_steps(void *user)
+{
+    struct lm_run *r = user;
+
+    preference_end(&r->preference);
+    for (int i = 0; i < LM_INPUTS; i++) {
+        free(r->in[i]);
+        r->in[i] = NULL;
+    }
+}
+
 /* Generated text ends where a turn does. */
 static void add_end(struct lm_ids *ends, int32_t token)
 {
@@ -87,6 +121,8 @@ void lm_close(void *run)
     struct lm_run *r = run;
     lm_decoder_close(&r->decoder);
     lm_free(&r->model);
+    preference_close(&r->preference);
+    distill_close(&r->distill);
     dataset_close(&r->data);
     dataset_close(&r->validation);
     eval_close(&r->eval);

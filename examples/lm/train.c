@@ -39,11 +39,16 @@ static ckpt_tensor record_loss(ckpt_tape *t, int64_t batch, const struct variant
     const struct lm_run *r = step->user;
     ckpt_tensor in[LM_INPUTS];
 
+    if (r->options.preference.loss)
+        return preference_record(r, t, batch, step->size, trains, dump);
     record_inputs(r, t, batch, in);
     ckpt_tensor x = lm_hidden(&r->model, t, in), rows = lm_rows(&r->model, t, x, in[LM_PLACES]);
     if (dump)
         dump_record(r->context, t, lm_scores(&r->model, t, rows));
-    ckpt_tensor loss = lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size);
+    if (trains && r->options.distill.from)
+        return distill_record(r, t, rows, in[LM_TARGETS], step->size);
+    ckpt_tensor loss =
+        lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size, CKPT_REDUCE_MEAN);
     if (!in[LM_PAIRS].id)
         return loss;
     if (trains)
@@ -83,6 +88,24 @@ static bool trains_vectors(const struct lm_run *r)
             return true;
     }
     return false;
+}
+
+static ckpt_tensor record_texts(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct variant_step *step = user;
+
+    return preference_record_texts(step->user, t, batch, step->size);
+}
+
+static ckpt_tensor record_top(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct variant_step *step = user;
+    const struct lm_run *r = step->user;
+    ckpt_tensor in[LM_INPUTS] = {[LM_TOKENS] = ckpt_input(t, input_names[LM_TOKENS], CKPT_I32, 2,
+                                                          (int64_t[]){batch, r->width[LM_TOKENS]})};
+
+    return distill_record_top(r, t, lm_rows(&r->model, t, lm_hidden(&r->model, t, in), CKPT_NONE),
+                              step->size);
 }
 
 /* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings and
@@ -182,33 +205,14 @@ int lm_compile(struct lm_run *r, bool trains)
         return -1;
     if (r->validation.rows && compile_loss(r, record_measure, NULL, &r->measuring))
         return -1;
+    if (preference_is_cached(r) && compile_loss(r, record_texts, NULL, &r->preference.reference))
+        return -1;
+    if (o->distill.to && compile_loss(r, record_top, NULL, &r->distill.writing))
+        return -1;
     return writes ? lm_decoder_compile(&r->decoder) : 0;
 }
 
 /* ---- batches ------------------------------------------------------------------------------- */
-
-static int open_batch(struct lm_run *r)
-{
-    const struct lm_options *o = &r->options;
-    bool whole = true;
-
-    for (int i = 0; i < LM_INPUTS; i++) {
-        if (r->width[i])
-            r->in[i] = MEMORY_FOR(sizeof *r->in[i], o->train.batch, r->width[i]);
-        whole &= r->in[i] || !r->width[i];
-    }
-    return whole ? 0 : say_fail("no memory for a batch of %lld samples", (long long)o->train.batch);
-}
-
-void lm_close_steps(void *user)
-{
-    struct lm_run *r = user;
-
-    for (int i = 0; i < LM_INPUTS; i++) {
-        free(r->in[i]);
-        r->in[i] = NULL;
-    }
-}
 
 /* Samples from number n on count for nothing: they have no targets. */
 static void fill_rest(const struct lm_run *r, int64_t n)
@@ -219,9 +223,10 @@ static void fill_rest(const struct lm_run *r, int64_t n)
 }
 
 /* Feeds n rows of data; the rest of the batch has no targets. */
-static int feed(const struct lm_run *r, ckpt_program *p, struct dataset *d, int64_t first,
-                int64_t n)
+static int feed(struct lm_run *r, ckpt_program *p, struct dataset *d, int64_t first, int64_t n)
 {
+    if (r->options.preference.loss)
+        return preference_feed(r, p, d == &r->validation, first, n);
     int rc = d->first_piece ? dataset_read_samples(d, first, n, r->in[LM_TOKENS], r->in[LM_TARGETS],
                                                    r->in[LM_STARTS])
              : d->piece     ? masked_read(d, &r->masking, first, n, r->in)
@@ -235,15 +240,10 @@ static int feed(const struct lm_run *r, ckpt_program *p, struct dataset *d, int6
         if (r->width[i] && ckpt_feed(p, input_names[i], r->in[i], bytes))
             return say_fail("%s", ckpt_error(r->context));
     }
-    return 0;
+    return p == r->training && r->options.distill.from ? distill_feed(r, p, first) : 0;
 }
 
 /* ---- validation loss and text samples -------------------------------------------------------- */
-
-/* Sums over the measured rows: of the losses and the numbers of targets, of tokens and of pairs. */
-struct measured {
-    double loss, targets, pairs_loss, pairs;
-};
 
 static int64_t count(const int32_t *target, int64_t n)
 {
@@ -255,7 +255,7 @@ static int64_t count(const int32_t *target, int64_t n)
 }
 
 /* Adds the losses of n pairs of the step before. */
-static int add_pairs(const struct lm_run *r, struct measured *m, int64_t n)
+static int add_pairs(const struct lm_run *r, struct lm_sums *m, int64_t n)
 {
     const int64_t batch = r->options.train.batch;
     float *loss = MEMORY_FOR(sizeof *loss, batch, 1);
@@ -271,7 +271,7 @@ static int add_pairs(const struct lm_run *r, struct measured *m, int64_t n)
 }
 
 /* Measures n rows from `first` on, at most a batch. */
-static int measure_batch(struct lm_run *r, int64_t first, int64_t n, struct measured *m)
+static int measure_batch(struct lm_run *r, int64_t first, int64_t n, struct lm_sums *m)
 {
     float mean;
 
@@ -279,6 +279,8 @@ static int measure_batch(struct lm_run *r, int64_t first, int64_t n, struct meas
         return -1;
     if (ckpt_step(r->measuring, &mean))
         return say_fail("%s", ckpt_error(r->context));
+    if (r->options.preference.loss)
+        return preference_measured(r, n, m);
     double targets = (double)count(r->in[LM_TARGETS], n * r->width[LM_TARGETS]);
     m->loss += targets * (double)mean;
     m->targets += targets;
@@ -292,7 +294,7 @@ static int measure(struct lm_run *r, double *loss)
 {
     int64_t batch = r->options.train.batch, most = r->options.validation_batches;
     int64_t rows = r->validation.rows / batch < most ? r->validation.rows : most * batch;
-    struct measured m = {0, 0, 0, 0};
+    struct lm_sums m = {0, 0, 0, 0};
 
     for (int64_t first = 0; first < rows; first += batch) {
         if (training_is_stopped(r->context)) {
@@ -309,7 +311,7 @@ static int measure(struct lm_run *r, double *loss)
 
 int lm_measure(struct lm_run *r, double *loss)
 {
-    int rc = open_batch(r);
+    int rc = lm_open_batch(r);
 
     rc = rc ? rc : measure(r, loss);
     lm_close_steps(r);
@@ -369,19 +371,26 @@ static int report_text(void *run, int64_t step)
 static int feed_step(struct training *t, int64_t step)
 {
     struct lm_run *r = t->user;
-    int64_t batch = r->options.train.batch;
-    int64_t first = (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch;
 
-    return feed(r, r->training, &r->data, first, batch);
+    return feed(r, r->training, &r->data, lm_first_sample(r, step), r->options.train.batch);
+}
+
+static int log_fields(struct training *t, int64_t step)
+{
+    struct lm_run *r = t->user;
+
+    if (r->options.preference.loss)
+        return preference_log(r, r->training, step);
+    return r->options.distill.from ? distill_log(r, r->training) : 0;
 }
 
 static int end(struct training *t, int64_t step)
 {
     const struct lm_run *r = t->user;
     const struct lm_options *o = &r->options;
+    const int64_t tokens = o->preference.loss ? PREFERENCE_TEXTS * r->preference.length : o->length;
 
-    return training_end(t, r->training, step,
-                        o->train.batch * o->length * ckpt_ranks(r->context)) ||
+    return training_end(t, r->training, step, o->train.batch * tokens * ckpt_ranks(r->context)) ||
                    adapters_check_step(t, step)
                ? -1
                : 0;
@@ -410,6 +419,7 @@ int lm_open_steps(void *run, struct training *t)
 
     t->feed = feed_step;
     t->end = end;
+    t->fields = log_fields;
     if (r->measuring || r->eval.n)
         t->look[0] = (struct training_look){report_validation, o->validation_every, true};
     t->look[1] = (struct training_look){report_text, o->sample_every, o->sample_every};
@@ -418,5 +428,5 @@ int lm_open_steps(void *run, struct training *t)
     t->alias = o->adapters.rank ? saved_name : NULL;
     t->saves_user = run;
     t->user = run;
-    return open_batch(run);
+    return lm_open_batch(run) || preference_note(run) ? -1 : 0;
 }

@@ -250,6 +250,7 @@ struct ckpt_tape {
     bool in_gradients;          /* ckpt_gradients is recording */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */
+    bool no_adapters;           /* nor adapters (ckpt_use_adapters) */
     char coupled[160];          /* why the results depend on the size of micro-steps; or "" */
     struct counting *counting;  /* NULL: no count is computed by the host */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */

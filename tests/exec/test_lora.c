@@ -126,6 +126,42 @@ static void check_gradients(ckpt_program *p, const float *h, const float *y, con
         }
 }
 
+/* One program with the layer twice, the first time without its adapter. */
+static ckpt_tensor record_twice(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *m = user;
+    ckpt_use_adapters(t, false);
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, IN});
+    ckpt_output(t, "plain", ckpt_linear(t, x, m->w, m->b));
+    ckpt_use_adapters(t, true);
+    ckpt_tensor y = ckpt_linear(t, x, m->w, m->b);
+    ckpt_output(t, "y", y);
+    return ckpt_mean(t, ckpt_mul(t, y, y), 3);
+}
+
+static void test_without(void **state)
+{
+    const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct net m = {.dtype = CKPT_F32};
+    float x[BATCH * IN], y[BATCH * OUT], plain[BATCH * OUT], w[OUT * IN], b[OUT], la[RANK * IN];
+    const float zero[OUT * RANK] = {0}, one[OUT * RANK] = {1, 1, 1};
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    make(&m, &c, true);
+    if (ckpt_compile(c, record_twice, &m, ckpt_adamw(c, &adamw), BATCH, &p))
+        fail_msg("%s", ckpt_error(c));
+    assert_int_equal(ckpt_param_set(c, m.lb, CKPT_VALUE, one, OUT * RANK), 0);
+    get(c, m.w, w, OUT * IN), get(c, m.b, b, OUT), get(c, m.la, la, RANK * IN);
+    step(c, p);
+    ckpt_fill_normal(3, 0, 1, x, BATCH * IN);
+    assert_int_equal(ckpt_fetch(p, "y", y, sizeof y), 0);
+    assert_int_equal(ckpt_fetch(p, "plain", plain, sizeof plain), 0);
+    check_formula(&m, x, y, w, b, la, one, 1e-5);
+    check_formula(&m, x, plain, w, b, la, zero, 1e-5);
+    ckpt_close(c);
+}
+
 static void check_model(enum ckpt_dtype dtype, bool with_addend)
 {
     float w[OUT * IN], after[OUT * IN], b[OUT], la[RANK * IN], lb[OUT * RANK], moved[OUT * RANK];
@@ -467,7 +503,7 @@ int main(void)
         cmocka_unit_test(test_order),     cmocka_unit_test(test_columns),
         cmocka_unit_test(test_settings),  cmocka_unit_test(test_sentences),
         cmocka_unit_test(test_schedules), cmocka_unit_test(test_bad_schedules),
-        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_embedding), cmocka_unit_test(test_without),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,7 +148,12 @@ static ckpt_tensor record_chunks(ckpt_tape *t, int64_t batch, void *user)
     struct ckpt_cross_entropy_spec spec = spec_of(m);
     (void)batch;
     spec.chunk = ROWS / m->chunks;
-    return ckpt_linear_cross_entropy(t, ckpt_tanh(t, m->x), m->w, CKPT_NONE, labels(t), &spec);
+    ckpt_tensor loss =
+        ckpt_linear_cross_entropy(t, ckpt_tanh(t, m->x), m->w, CKPT_NONE, labels(t), &spec);
+    if (m->reduction != CKPT_REDUCE_NONE)
+        return loss;
+    ckpt_output(t, "rows", loss);
+    return ckpt_mean(t, ckpt_mul(t, loss, loss), 1); /* a gradient that depends on the losses */
 }
 
 static ckpt_tensor record_noise(ckpt_tape *t, int64_t batch, void *user)
@@ -205,13 +210,51 @@ static void test_chunks(void **state)
     }
 }
 
+static ckpt_tensor record_rows(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_output_gradient(t, "dx", ((const struct model *)user)->x);
+    return record_chunks(t, batch, user);
+}
+
+static void assert_close(const float *x, const float *y, int n)
+{
+    for (int i = 0; i < n; i++)
+        assert_true(fabsf(x[i] - y[i]) <= 1e-5f * (1 + fabsf(y[i])));
+}
+
+/* The losses of single rows: each chunk has its logits, and its gradient reads them. */
+static void test_rows(void **state)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    float rows[2][ROWS], dx[2][ROWS * WIDTH];
+    (void)state;
+    for (int chunks = 1; chunks <= ROWS; chunks++) {
+        struct model m = {.reduction = CKPT_REDUCE_NONE, .chunks = chunks, .weighs = true};
+        const int k = chunks > 1;
+        ckpt *c = open_model(&m);
+        ckpt_program *p;
+        if (ckpt_compile(c, record_rows, &m, ckpt_adamw(c, &adamw), 1, &p))
+            fail_msg("%s", ckpt_error(c));
+        if (ROWS % chunks == 0) {
+            assert_int_equal(count(p, &op_cross_entropy), chunks);
+            assert_int_equal(count(p, &op_cross_entropy_dx), chunks);
+        }
+        assert_int_equal(ckpt_step(p, NULL), 0);
+        assert_int_equal(ckpt_fetch(p, "rows", rows[k], sizeof rows[k]), 0);
+        assert_int_equal(ckpt_fetch(p, "dx", dx[k], sizeof dx[k]), 0);
+        assert_close(rows[k], rows[0], ROWS);
+        assert_close(dx[k], dx[0], ROWS * WIDTH);
+        ckpt_close(c);
+    }
+}
+
 /* Noise that is recorded after the loss does not depend on the number of chunks. */
 static void test_noise(void **state)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     (void)state;
     for (int trains = 0; trains < 2; trains++)
-        for (int reduction = CKPT_REDUCE_MEAN; reduction <= CKPT_REDUCE_SUM; reduction++) {
+        for (int reduction = CKPT_REDUCE_MEAN; reduction <= CKPT_REDUCE_NONE; reduction++) {
             float one[NOISE], noise[NOISE];
             for (int chunks = 1; chunks <= ROWS; chunks++) {
                 struct model m = {.reduction = reduction, .chunks = chunks, .weighs = true};
@@ -233,6 +276,6 @@ static void test_noise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_chunks),
-                                       cmocka_unit_test(test_noise)};
+                                       cmocka_unit_test(test_rows), cmocka_unit_test(test_noise)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
