@@ -452,7 +452,9 @@ int lm_options_check(void *options)
     if (lm_recover(o) ||
         dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         lm_options_config(o) || lm_options_generation(o) || lm_options_adapters(o, true) ||
-        preference_options_check(&o->preference, o->adapters.rank, lm_traits(&o->config)->masked))
+        preference_options_check(&o->preference,
+                                 o->adapters.rank && !o->adapters.also && o->others.n < 2,
+                                 lm_traits(&o->config)->masked))
         return -1;
     fill_recipe(o);
     if (check(o))

@@ -52,7 +52,8 @@ static int check_reference(const struct preference_options *o, bool adapters)
         return 0;
     if (!o->cache && !adapters)
         return say_fail("--loss %s compares the model with its weights at the start: give "
-                        "--reference-cache FILE, or train adapters with --lora-rank N",
+                        "--reference-cache FILE, or train the adapters of one name alone, with "
+                        "--lora-rank N and without --lora-also",
                         o->name);
     return 0;
 }
