@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "attention_decompose.h"
 #include "attention_fold.h"
+#include "call.h"
 #include "core/sized.h"
 
 static bool last_axis_dense(const struct ckpt_desc *d)
@@ -347,6 +348,8 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
         return CKPT_NONE;
     }
     bias = bias.id ? bias : whole.bias;
+    if (whole.sink.id)
+        return attention_with_sink(t, q, k, v, bias, &whole);
     const struct attention_attr attr = attr_of(&whole, &of_q, &of_k);
     ckpt_tensor in[] = {q, k, v, bias, whole.first, whole.lengths}, out[2] = {CKPT_NONE, CKPT_NONE};
     const bool plain = !bias.id && !whole.first.id && !whole.lengths.id;

@@ -90,6 +90,8 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
  * Loads parameters by name from anything ckpt_file_open opens.  A different shape is an error.
  * 8-bit floats NAME are multiplied by the scales in NAME_scale or NAME_scale_inv, if the file has
  * them: one, one for each row, or one for each block of 128 x 128.
+ * A parameter [E, N, K] that files have as [E, K, N] (ckpt_param_file_axes) may be in MXFP4, as the
+ * published gpt-oss is: NAME_blocks, U8 [E, N, K / 32, 16], and NAME_scales, U8 [E, N, K / 32].
  * Names that are missing from the file or unexpected in it are reported, and counted in *unmatched
  * (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not finite, and for a
  * state where no name matches), CKPT_ENAME (weights where no name matches), CKPT_ESHAPE,
@@ -119,6 +121,16 @@ CKPT_API int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot);
  */
 CKPT_API int ckpt_param_file_axes(ckpt *c, ckpt_tensor param, int ndim, const int64_t *shape,
                                   const int *axes);
+
+/*
+ * Declares that files store a parameter as n tensors, as those of single experts: its rows (of the
+ * last axis) divide into n equal parts, one after the other, and part i is a tensor [rows / n,
+ * columns] called names[i], which is copied.  Loading reads the parts where a file does not have
+ * the parameter whole, under its own name; ckpt_save_params and its kin write parts, states the
+ * whole.  Returns 0, CKPT_ENAME (no such parameter), CKPT_EINVAL (the rows do not divide; with
+ * ckpt_param_file_axes; a second call), CKPT_ENOMEM.
+ */
+CKPT_API int ckpt_param_file_parts(ckpt *c, ckpt_tensor param, int n, const char *const *names);
 
 /*
  * Writes the i-th alternative name (from 0) of a parameter in files to alias.  Returns false if

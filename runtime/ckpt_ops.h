@@ -83,12 +83,10 @@ CKPT_API ckpt_tensor ckpt_div(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 /* a to the power b: NaN where a < 0 and b is not an integer.  At a = 0 the gradient of b is 0. */
 CKPT_API ckpt_tensor ckpt_pow(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_pow_scalar(ckpt_tape *t, ckpt_tensor x, float p);
-/* The smaller and the larger one; NaN if either is.  Equal operands get half of the gradient
- * each. */
+/* NaN if either operand is; equal ones get half of the gradient each. */
 CKPT_API ckpt_tensor ckpt_minimum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_maximum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-/* x clamped to [low, high], low <= high (CKPT_EINVAL); NaN stays.  At the bounds the gradient
- * passes. */
+/* x in [low, high], low <= high (CKPT_EINVAL); NaN stays; the gradient passes at the bounds. */
 CKPT_API ckpt_tensor ckpt_clamp(ckpt_tape *t, ckpt_tensor x, float low, float high);
 
 /* 1 where true, else 0, as i32, with broadcasting; a and b of any dtypes (i32 is exact up to 2^24).
@@ -189,6 +187,9 @@ CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
  *   first:      j >= first[..., i], the start of its document among several in one sequence
  *
  * Values of lengths and first outside of [0, M] are clamped.
+ *
+ * sink: probabilities are exp(score) / (exp(sink) + sum exp(score)), with a gradient (gpt-oss).  It
+ * is one more key, recorded so on any device; a window is then a bias.  Not with bias, first, cap.
  */
 struct ckpt_attention_spec {
     size_t size;
@@ -198,12 +199,13 @@ struct ckpt_attention_spec {
     ckpt_tensor first;   /* i32 [..., L], the axes of q except the last two, or CKPT_NONE */
     ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
     ckpt_tensor bias;    /* where the call's own is CKPT_NONE, so that modules can pass it */
+    ckpt_tensor sink;    /* float [H]: a score without a value; or CKPT_NONE */
     float cap;           /* of scores, see ckpt_attention(); 0: none */
 };
 
 #define CKPT_ATTENTION_INIT                                                                        \
     {                                                                                              \
-        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0}, {0, 0}, {0, 0}, 0.f             \
+        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0}, {0, 0}, {0, 0}, {0, 0}, 0.f     \
     }
 
 /*
@@ -300,8 +302,7 @@ CKPT_API ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
  */
 CKPT_API ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask);
 
-/* The reduction of the losses of single rows. */
-enum ckpt_reduction { CKPT_REDUCE_MEAN, CKPT_REDUCE_SUM, CKPT_REDUCE_NONE };
+enum ckpt_reduction { CKPT_REDUCE_MEAN, CKPT_REDUCE_SUM, CKPT_REDUCE_NONE }; /* of rows' losses */
 
 struct ckpt_cross_entropy_spec {
     size_t size;
@@ -414,7 +415,6 @@ CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_ten
                                         ckpt_tensor noise);
 
 /* ---- autoencoders ---------------------------------------------------------------------------- */
-/* A perceptual loss, a codebook, and group norm of a tensor that is computed in parts. */
 
 /* max(x, 0); NaN stays. */
 CKPT_API ckpt_tensor ckpt_relu(ckpt_tape *t, ckpt_tensor x);
@@ -551,8 +551,7 @@ CKPT_API ckpt_tensor ckpt_stack(ckpt_tape *t, int axis, int n, const ckpt_tensor
 CKPT_API ckpt_tensor ckpt_flip(ckpt_tape *t, ckpt_tensor x, int axis);
 CKPT_API ckpt_tensor ckpt_roll(ckpt_tape *t, ckpt_tensor x, int axis, int64_t shift);
 
-/* The values beyond the ends of an axis: a constant; x mirrored at its end elements; the end
- * elements. */
+/* Beyond the ends of an axis: a constant; x mirrored at its end elements; these elements. */
 enum ckpt_padding { CKPT_PAD_CONSTANT, CKPT_PAD_REFLECT, CKPT_PAD_REPLICATE };
 /* Extends one axis by `before` and `after` elements.  Reflection needs fewer than the axis has. */
 CKPT_API ckpt_tensor ckpt_pad(ckpt_tape *t, ckpt_tensor x, int axis, int64_t before, int64_t after,

@@ -138,6 +138,27 @@ static struct ckpt_nn_mlp make_mlp(const struct lm *m, const struct ckpt_nn *nn,
     return ckpt_nn_mlp(nn, &mlp, "model.layers.%d.mlp", i);
 }
 
+static void make_mlp_or_experts(struct lm *m, const struct ckpt_nn *nn, int i)
+{
+    const struct lm_config *g = &m->config;
+    char name[64];
+
+    snprintf(name, sizeof name, "model.layers.%d", i);
+    if (g->layer[i] & LM_LAYER_EXPERTS)
+        m->block[i].experts =
+            lm_experts_make(nn, &g->experts, &lm_mixture(g)->names, g->width, name);
+    else
+        m->block[i].mlp = make_mlp(m, nn, i);
+}
+
+static ckpt_tensor make_sinks(const struct lm *m, const struct ckpt_nn *nn, int i)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.sinks", i);
+    return ckpt_param(nn->context, name, nn->dtype, 1, &m->config.heads, *nn->weight, true);
+}
+
 static void create_rotary(struct lm *m, const struct ckpt_nn *nn, int i)
 {
     const struct lm_config *g = &m->config;
@@ -148,6 +169,8 @@ static void create_rotary(struct lm *m, const struct ckpt_nn *nn, int i)
     if (before)
         b->norm1 = norm_in(m, nn, i, g->width, "input_layernorm");
     b->attention = make_attention(m, nn, i);
+    if (f->sinks)
+        b->sinks = make_sinks(m, nn, i);
     if (f->qk_norm != LM_QK_PLAIN) {
         b->q_norm = head_norm(m, nn, i, g->heads, "self_attn.q_norm");
         b->k_norm = head_norm(m, nn, i, g->kv_heads, "self_attn.k_norm");
@@ -157,7 +180,7 @@ static void create_rotary(struct lm *m, const struct ckpt_nn *nn, int i)
     if (before)
         b->norm2 = norm_in(m, nn, i, g->width,
                            after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-    b->mlp = make_mlp(m, nn, i);
+    make_mlp_or_experts(m, nn, i);
     if (after)
         b->after2 = norm_in(m, nn, i, g->width, "post_feedforward_layernorm");
 }
@@ -261,6 +284,7 @@ static ckpt_tensor attention(const struct lm *m, ckpt_tape *t, int i, ckpt_tenso
         table = CKPT_NONE;
     seen.scale = (float)g->scale;
     seen.cap = (float)g->cap;
+    seen.sink = b->sinks;
     seen.window = window ? g->window : 0;
     seen.causal |= window;
     ckpt_nn_attention_heads(t, &b->attention, x, CKPT_NONE, &q, &k, &v);
@@ -273,11 +297,17 @@ static ckpt_tensor attention(const struct lm *m, ckpt_tape *t, int i, ckpt_tenso
 
 /* ---- MLP ----------------------------------------------------------------------------------- */
 
-/* The MLP of layer i, plus `add` or CKPT_NONE. */
-static ckpt_tensor mlp(const struct lm *m, ckpt_tape *t, int i, ckpt_tensor x, ckpt_tensor add)
+/* The MLP of layer i or its experts, plus `add` or CKPT_NONE. */
+static ckpt_tensor mlp(const struct lm *m, ckpt_tape *t, int i, ckpt_tensor x,
+                       const struct lm_pass *pass, ckpt_tensor add)
 {
     const struct ckpt_nn_mlp *f = &m->block[i].mlp;
+    struct lm_routes routes, *to = pass->routes ? &pass->routes[i] : &routes;
 
+    if (m->config.layer[i] & LM_LAYER_EXPERTS) {
+        x = lm_experts_apply(&m->block[i].experts, &m->config.experts, t, x, to);
+        return add.id ? ckpt_add(t, x, add) : x;
+    }
     return add.id ? ckpt_nn_apply_mlp_add(t, f, x, add) : ckpt_nn_apply_mlp(t, f, x);
 }
 
@@ -293,6 +323,6 @@ ckpt_tensor lm_block(const struct lm *m, ckpt_tape *t, int i, ckpt_tensor x,
     ckpt_label(t, "layers.%d", i);
     ckpt_tensor y = attention(m, t, i, lm_norm(m, t, &b->norm1, x), pass, adds ? x : CKPT_NONE);
     x = join(m, t, &b->after1, x, y);
-    y = mlp(m, t, i, lm_norm(m, t, &b->norm2, x), adds ? x : CKPT_NONE);
+    y = mlp(m, t, i, lm_norm(m, t, &b->norm2, x), pass, adds ? x : CKPT_NONE);
     return join(m, t, &b->after2, x, y);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "experts.h"
 
 enum lm_family {
     LM_GPT2,
@@ -19,6 +20,8 @@ enum lm_family {
     LM_PHI3,
     LM_OLMO2,
     LM_SMOLLM3,
+    LM_QWEN3_MOE,
+    LM_GPT_OSS,
     LM_FAMILIES
 };
 
@@ -58,6 +61,7 @@ struct lm_traits {
     bool offset;   /* weights of RMS norms are w - 1, here and in files */
     bool fused;    /* one projection of q, k and v, and one of gate and up */
     bool scaled;   /* embeddings are multiplied by sqrt(width) */
+    bool sinks;    /* of attention: see struct ckpt_attention_spec */
     bool qkv_bias; /* q, k and v have biases, the output has none, whatever config.json says */
     const char *embedding, *head; /* names in files; head: where it is the embedding, too */
     const char *prefix;           /* of all names in some files; NULL: none */
@@ -99,7 +103,7 @@ struct lm_rope {
     double attention; /* cosines and sines are multiplied by it */
     bool truncate;    /* yarn: the ends of the ramp are whole numbers */
     int64_t length;   /* context length of the original training */
-    int64_t pairs;                 /* longrope: number of factors */
+    int64_t pairs;    /* longrope: number of factors */
     double each[2][LM_ROPE_PAIRS]; /* longrope: factors of texts up to `length`, of longer ones */
 };
 
@@ -110,7 +114,11 @@ struct lm_ids {
 };
 
 /* What a layer differs in from others of its model. */
-enum { LM_LAYER_WINDOW = 1, LM_LAYER_UNTURNED = 2 }; /* unturned: no rotary embedding */
+enum {
+    LM_LAYER_WINDOW = 1,
+    LM_LAYER_UNTURNED = 2, /* no rotary embedding */
+    LM_LAYER_EXPERTS = 4   /* experts in place of an MLP */
+};
 
 struct lm_config {
     enum lm_family family;
@@ -125,11 +133,13 @@ struct lm_config {
     /* of families with rotary positions */
     int activation; /* enum ckpt_nn_activation of the gated MLP */
     bool qkv_bias, out_bias, mlp_bias;
-    double scale;           /* of scores of attention; 0: 1 / sqrt(head) */
-    double cap;             /* scores s of attention become cap tanh(s / cap); 0: they stay */
-    double last_cap;        /* the same for scores of tokens */
-    int64_t window;         /* keys that a token sees in layers with LM_LAYER_WINDOW */
-    double share;           /* of the elements of a head that have the rotary embedding: lm_turned */
+    double scale;    /* of scores of attention; 0: 1 / sqrt(head) */
+    double cap;      /* scores s of attention become cap tanh(s / cap); 0: they stay */
+    double last_cap; /* the same for scores of tokens */
+    int64_t window;  /* keys that a token sees in layers with LM_LAYER_WINDOW */
+    double share;    /* of the elements of a head that have the rotary embedding: lm_turned */
+    struct lm_experts_config experts;
+    double balance;         /* the loss has this times the balance of experts; 0: it has not */
     struct lm_rope rope[2]; /* [1]: of layers with a window, if they have another */
     unsigned char layer[LM_MOST_LAYERS]; /* LM_LAYER_... flags, also of layers that are not there */
 };
@@ -157,6 +167,19 @@ int64_t lm_turned(const struct lm_config *c);
 /* Marks the layers that have c->window by the rule of the family: those from layer `from` on, all
  * but each `period`-th. */
 void lm_layers_fill(struct lm_config *c, int64_t from, int64_t period);
+
+/* What families with layers of experts differ in; NULL for others. */
+struct lm_mixture {
+    struct lm_experts_names names;
+    const char *count, *inner; /* keys of config.json */
+    bool some;                 /* config.json says which layers have experts; else all have */
+    struct lm_experts_config experts; /* of the class, where config.json says nothing */
+    double balance;                   /* the same: "router_aux_loss_coef" */
+};
+const struct lm_mixture *lm_mixture(const struct lm_config *c);
+/* What a preset of such a family has beside the others' values. */
+void lm_experts_preset(struct lm_config *c, const char *name);
+int lm_experts_check(const struct lm_config *c, const char *where);
 
 const struct lm_traits *lm_traits(const struct lm_config *c);
 const struct lm_traits *lm_traits_of(enum lm_family family);

@@ -32,6 +32,12 @@ void lm_rotary_write(const struct lm_config *c, struct lm_writing *o);
 void lm_layers_read(struct settings *s, struct lm_config *c);
 void lm_layers_write(const struct lm_config *c, struct lm_writing *o);
 
+/* ---- layers of experts (config_experts.c); nothing in other families ---------------------------
+ */
+
+void lm_experts_read(struct settings *s, struct lm_config *c);
+void lm_experts_write(const struct lm_config *c, struct lm_writing *o);
+
 /* ---- the rotary embedding (config_rope.c) ---------------------------------------------------- */
 
 /* Of an object that has one. */

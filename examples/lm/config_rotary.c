@@ -91,10 +91,41 @@ static const struct json_keys smollm3_keys[] = {
     JSON_READ("attention_bias mlp_bias no_rope_layers no_rope_layer_interval"),
     JSON_END};
 
+#define EXPERTS                                                                                    \
+    JSON_READ("num_experts num_local_experts num_experts_per_tok output_router_logits "            \
+              "router_aux_loss_coef")
+
+static const struct json_keys qwen3_moe_keys[] = {
+    JSON_MORE(rotary_keys),
+    SILU_FAMILY,
+    NO_WINDOWS,
+    EXPERTS,
+    JSON_UNUSED("max_window_layers"),
+    JSON_READ("attention_bias moe_intermediate_size norm_topk_prob decoder_sparse_step "
+              "mlp_only_layers"),
+    JSON_ONLY("mlp_bias", "false"),
+    JSON_END};
+
+/* Experts in codes, which loading unpacks. */
+static const struct json_keys mxfp4[] = {
+    JSON_ONLY("quant_method", "mxfp4"), JSON_UNUSED("modules_to_not_convert dequantize"), JSON_END};
+
+/* "hidden_act" is not read: the class has its own activation. */
+static const struct json_keys gpt_oss_keys[] = {
+    JSON_READ_INSIDE("quantization_config", mxfp4),
+    JSON_MORE(rotary_keys),
+    WINDOWS,
+    EXPERTS,
+    JSON_UNUSED("hidden_act"),
+    JSON_UNUSED("experts_per_token initial_context_length"),
+    JSON_READ("attention_bias swiglu_alpha swiglu_limit sliding_window_pattern"),
+    JSON_END};
+
 static const struct json_keys *const keys[LM_FAMILIES] = {
-    [LM_LLAMA] = llama_keys, [LM_QWEN2] = qwen2_keys,  [LM_MISTRAL] = mistral_keys,
-    [LM_QWEN3] = qwen3_keys, [LM_GEMMA2] = gemma_keys, [LM_GEMMA3] = gemma_keys,
-    [LM_PHI3] = phi3_keys,   [LM_OLMO2] = olmo2_keys,  [LM_SMOLLM3] = smollm3_keys,
+    [LM_QWEN3_MOE] = qwen3_moe_keys, [LM_GPT_OSS] = gpt_oss_keys, [LM_LLAMA] = llama_keys,
+    [LM_QWEN2] = qwen2_keys,         [LM_MISTRAL] = mistral_keys, [LM_QWEN3] = qwen3_keys,
+    [LM_GEMMA2] = gemma_keys,        [LM_GEMMA3] = gemma_keys,    [LM_PHI3] = phi3_keys,
+    [LM_OLMO2] = olmo2_keys,         [LM_SMOLLM3] = smollm3_keys,
 };
 
 /* ---- activations --------------------------------------------------------------------------- */
@@ -189,6 +220,7 @@ void lm_rotary_read(struct settings *s, struct lm_config *c)
     }
     lm_layers_read(s, c);
     lm_rope_read(s, c);
+    lm_experts_read(s, c);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -228,4 +260,5 @@ void lm_rotary_write(const struct lm_config *c, struct lm_writing *o)
         write_gemma(c, o);
     lm_layers_write(c, o);
     lm_rope_write(c, o);
+    lm_experts_write(c, o);
 }

@@ -17,8 +17,9 @@ static const struct adapter_names llama_adapters = {
 static const struct adapter_names bert_adapters = {
     .prefix = "base_model.model.", .blocks = "bert.encoder.layer.", .part = "attention."};
 
-#define LLAMA_LAYERS "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
-#define PHI3_LAYERS  "qkv_proj,o_proj,gate_up_proj,down_proj"
+#define LLAMA_LAYERS     "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+#define ATTENTION_LAYERS "q_proj,k_proj,v_proj,o_proj"
+#define PHI3_LAYERS      "qkv_proj,o_proj,gate_up_proj,down_proj"
 
 /* clang-format off */
 /* The names of Llama in files, and the recipe of llm.c. */
@@ -64,6 +65,13 @@ static const struct lm_traits families[LM_FAMILIES] = {
     [LM_SMOLLM3] = {"smollm3", "SmolLM 3", "SmolLM3ForCausalLM", LLAMA, SILU,
                     .layers = LLAMA_LAYERS, .eps = 1e-6, .theta = 2e6, .tied = true,
                     .grouped = true, .windows = LM_WINDOWS_UNTURNED},
+    [LM_QWEN3_MOE] = {"qwen3_moe", "Qwen 3 MoE", "Qwen3MoeForCausalLM", LLAMA, SILU,
+                      .layers = ATTENTION_LAYERS, .eps = 1e-6, .theta = 1e4,
+                      .qk_norm = LM_QK_HEAD, .grouped = true},
+    [LM_GPT_OSS] = {"gpt_oss", "gpt-oss", "GptOssForCausalLM", LLAMA, SILU,
+                    .layers = ATTENTION_LAYERS, .eps = 1e-5, .theta = 1.5e5, .sinks = true,
+                    .grouped = true, .head_width = 64, .windows = LM_WINDOWS_PERIOD,
+                    .window = 128, .period = 2},
 };
 /* clang-format on */
 
@@ -128,6 +136,9 @@ static const struct preset presets[] = {
     {"tiny-phi", LM_PHI3, 256, 256, 128, 4, 4, 4, 32, 384, false, 1e-5, 1e4, 0, 64, -1, -1},
     {"tiny-olmo", LM_OLMO2, 256, 256, 128, 4, 4, 4, 32, 384, false, 1e-6, 5e5, 0, 0, -1, -1},
     {"tiny-smollm3", LM_SMOLLM3, 256, 256, 128, 4, 4, 2, 32, 384, true, 1e-6, 5e6, 0, 0, -1, -1},
+    {"tiny-qwen3-moe", LM_QWEN3_MOE, 256, 256, 128, 4, 4, 2, 32, 384, false, 1e-6, 1e6, 0, 0, -1,
+     -1},
+    {"tiny-gpt-oss", LM_GPT_OSS, 256, 256, 128, 4, 4, 2, 32, 96, false, 1e-5, 1.5e5, 0, 64, -1, -1},
     {"tiny-bert", LM_BERT, 260, 256, 128, 4, 4, 4, 32, 512, true, 1e-12, 0, 0, 0, -1, -1},
 #define GPT2(name, width, layers, heads)                                                           \
     {                                                                                              \
@@ -168,6 +179,14 @@ static const struct preset presets[] = {
     QWEN3("qwen3-1.7B", 2048, 28, 16, 6144, true),
     QWEN3("qwen3-4B", 2560, 36, 32, 9728, true),
     QWEN3("qwen3-8B", 4096, 36, 32, 12288, false),
+    {"qwen3-30B-A3B", LM_QWEN3_MOE, 151936, 40960, 2048, 48, 32, 4, 128, 6144, false, 1e-6, 1e6, 0,
+     0, 151643, 151645},
+    {"qwen3-235B-A22B", LM_QWEN3_MOE, 151936, 40960, 4096, 94, 64, 4, 128, 12288, false, 1e-6, 1e6,
+     0, 0, 151643, 151645},
+    {"gpt-oss-20b", LM_GPT_OSS, 201088, 131072, 2880, 24, 64, 8, 64, 2880, false, 1e-5, 1.5e5, 32,
+     128, 199998, 200002},
+    {"gpt-oss-120b", LM_GPT_OSS, 201088, 131072, 2880, 36, 64, 8, 64, 2880, false, 1e-5, 1.5e5, 32,
+     128, 199998, 200002},
     {"mistral-7B-v0.1", LM_MISTRAL, 32000, 32768, 4096, 32, 32, 8, 128, 14336, false, 1e-5, 1e4, 0,
      4096, 1, 2},
     {"mistral-7B-v0.3", LM_MISTRAL, 32768, 32768, 4096, 32, 32, 8, 128, 14336, false, 1e-5, 1e6, 0,
@@ -204,6 +223,14 @@ static void set_rope(struct lm_config *c, const struct preset *p)
     if (p->factor > 0 && p->family == LM_GEMMA3) {
         c->rope[0].kind = LM_ROPE_LINEAR;
         c->rope[0].factor = p->factor;
+    } else if (p->factor > 0 && p->family == LM_GPT_OSS) {
+        c->rope[0] = (struct lm_rope){.kind = LM_ROPE_YARN,
+                                      .theta = p->theta,
+                                      .factor = p->factor,
+                                      .low = 1,
+                                      .high = 32,
+                                      .attention = 0.1 * log(p->factor) + 1,
+                                      .length = 4096};
     } else if (p->factor > 0) {
         c->rope[0].kind = LM_ROPE_LLAMA3;
         c->rope[0].factor = p->factor;
@@ -245,6 +272,7 @@ static void take_preset(struct lm_config *c, const struct preset *p)
     for (int64_t i = 3; i < LM_MOST_LAYERS && p->family == LM_SMOLLM3; i += 4)
         c->layer[i] = LM_LAYER_UNTURNED;
     lm_layers_fill(c, 0, f->period);
+    lm_experts_preset(c, p->name);
 }
 
 int lm_config_preset(struct lm_config *c, const char *name)
@@ -297,5 +325,5 @@ int lm_config_check(const struct lm_config *c, const char *where)
     if (c->head < 1 || (!lm_traits(c)->rotary && c->width % c->heads))
         return say_fail("%s: width %lld does not divide into %lld heads", where,
                         (long long)c->width, (long long)c->heads);
-    return lm_traits(c)->rotary ? check_rope(c, where) : 0;
+    return lm_experts_check(c, where) || (lm_traits(c)->rotary && check_rope(c, where)) ? -1 : 0;
 }

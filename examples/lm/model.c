@@ -194,8 +194,24 @@ static ckpt_tensor pack(ckpt_tape *t, ckpt_tensor starts, struct lm_pass *pass)
     return place;
 }
 
-ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_INPUTS])
+/* The balance of the layers with experts, times its share of the loss. */
+static ckpt_tensor balance_of(const struct lm *m, ckpt_tape *t, struct lm_routes *routes)
 {
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < m->config.layers; i++)
+        if (m->config.layer[i] & LM_LAYER_EXPERTS)
+            routes[n++] = routes[i];
+    return n ? ckpt_affine(t, lm_experts_balance(&m->config.experts, t, n, routes),
+                           (float)m->config.balance, 0)
+             : CKPT_NONE;
+}
+
+ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_INPUTS],
+                      ckpt_tensor *balance)
+{
+    const bool balanced = balance && m->config.balance > 0;
+
     ckpt_label(t, "embedding");
     const ckpt_tensor starts = in[LM_STARTS];
     struct lm_pass pass = lm_pass(m, t, ckpt_desc_of(t, in[LM_TOKENS]).shape[1]);
@@ -203,6 +219,12 @@ ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_
     ckpt_tensor x = lm_embed(m, t, in[LM_TOKENS], places);
     const struct ckpt_desc rows = ckpt_desc_of(t, x);
 
+    if (balance)
+        *balance = CKPT_NONE;
+    if (balanced)
+        pass.routes = calloc((size_t)m->config.layers, sizeof *pass.routes);
+    if (balanced && !pass.routes)
+        ckpt_tape_fail(t, CKPT_ENOMEM, "no memory for the balance of experts");
     pass.seen.lengths = in[LM_LENGTHS];
     if (lm_traits(&m->config)->masked)
         x = add_segments(m, t, x, in[LM_SEGMENTS]);
@@ -211,6 +233,9 @@ ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_
     for (int i = 0; i < m->config.layers; i++)
         x = lm_block(m, t, i, x, &pass);
     ckpt_label(t, "head");
+    if (pass.routes)
+        *balance = balance_of(m, t, pass.routes);
+    free(pass.routes);
     return starts.id ? ckpt_reshape(t, x, 3, rows.shape) : x;
 }
 
@@ -265,14 +290,27 @@ ckpt_tensor lm_scores(const struct lm *m, ckpt_tape *t, ckpt_tensor rows)
     return ckpt_affine(t, ckpt_tanh(t, ckpt_affine(t, scores, 1 / cap, 0)), cap, 0);
 }
 
+/* Products of the MLP of layer i, for a token. */
+static double mlp_products(const struct lm_config *c, int64_t i)
+{
+    const double width = (double)c->width, gates = lm_traits(c)->rotary ? 3 : 2;
+    const struct lm_experts_config *e = &c->experts;
+
+    if (!(c->layer[i] & LM_LAYER_EXPERTS))
+        return gates * width * (double)c->mlp;
+    return width * ((double)e->count + gates * (double)(e->chosen * e->inner));
+}
+
 double lm_token_flops(const struct lm_config *c, int64_t length, int64_t targets)
 {
     const struct lm_traits *f = lm_traits(c);
     double heads = (double)(c->heads * c->head), kv = (double)(c->kv_heads * c->head);
-    double width = (double)c->width, gates = f->rotary ? 3 : 2, sides = f->masked ? 2 : 1;
-    double block = width * (2 * heads + 2 * kv) + gates * width * (double)c->mlp;
+    double width = (double)c->width, sides = f->masked ? 2 : 1, mlps = 0;
+    double block = width * (2 * heads + 2 * kv);
     double head = width * ((double)c->vocabulary + (f->masked ? width : 0));
 
-    return 6 * ((double)c->layers * (block + sides * heads * (double)length) +
+    for (int64_t i = 0; i < c->layers; i++)
+        mlps += mlp_products(c, i);
+    return 6 * ((double)c->layers * (block + sides * heads * (double)length) + mlps +
                 head * (double)targets / (double)length);
 }

@@ -14,7 +14,9 @@ struct lm_block {
     struct ckpt_nn_norm norm2, after2; /* before and behind the MLP */
     struct ckpt_nn_norm q_norm, k_norm;
     struct ckpt_nn_attention attention;
-    struct ckpt_nn_mlp mlp;
+    ckpt_tensor sinks;         /* [heads], or CKPT_NONE */
+    struct ckpt_nn_mlp mlp;    /* none in layers with experts */
+    struct lm_experts experts; /* of layers with LM_LAYER_EXPERTS */
 };
 
 struct lm {
@@ -49,9 +51,11 @@ int lm_create(struct lm *m, ckpt *c, const struct lm_config *config, enum ckpt_d
               bool trains_pairs);
 void lm_free(struct lm *m);
 
-/* Records the layers: [B, T, width].  Of in, a masked model needs all but targets, lengths (no
- * sample is padded) and pairs; the others need the tokens. */
-ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_INPUTS]);
+/* Records the layers: [B, T, width], and, if *balance is not NULL and config.balance not 0, what
+ * the balance of experts adds to the loss; else *balance becomes CKPT_NONE.  Of in, a masked model
+ * needs all but targets, lengths (no sample is padded) and pairs; the others need the tokens. */
+ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_INPUTS],
+                      ckpt_tensor *balance);
 
 /* The rows of lm_hidden's result that the head reads, after the last norm: all, or those at the
  * places [B, K]. */
@@ -82,8 +86,8 @@ double lm_token_flops(const struct lm_config *c, int64_t length, int64_t targets
 ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor places);
 ckpt_tensor lm_embed_at(const struct lm *m, ckpt_tape *t, ckpt_tensor token, ckpt_tensor place);
 
-/* Fills in the cosines and sines [length, lm_turned / 2, 2] of config.rope[which], for texts of that
- * length. */
+/* Fills in the cosines and sines [length, lm_turned / 2, 2] of config.rope[which], for texts of
+ * that length. */
 void lm_rope_table(const struct lm_config *c, int which, int64_t length, float *table);
 
 /* ---- layers (block.c) ------------------------------------------------------------------------ */
@@ -97,6 +101,7 @@ struct lm_pass {
     ckpt_tensor (*attend)(void *user, ckpt_tape *t, int i, ckpt_tensor q, ckpt_tensor k,
                           ckpt_tensor v, const struct ckpt_attention_spec *seen);
     void *user;
+    struct lm_routes *routes; /* [layers] of layers with experts are put here; NULL: nowhere */
 };
 
 /* A pass over samples of `length` tokens, with the tables of the rotary embedding. */

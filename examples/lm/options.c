@@ -143,6 +143,8 @@ int lm_options_config(struct lm_options *o)
     take(&c->layers, o->layers);
     take(&c->heads, o->heads);
     take(&c->mlp, o->mlp);
+    if (c->experts.count)
+        take(&c->experts.inner, o->mlp);
     take(&c->vocabulary, o->vocabulary);
     if (o->hidden || o->heads)
         c->head = c->width / c->heads;
@@ -346,6 +348,9 @@ int lm_options_adapters(struct lm_options *o, bool trains)
     if (adapter_options_read(a, lm_adapter_names(o), &o->train, o->adapter) ||
         adapter_options_check(a, "model"))
         return -1;
+    if (o->config.experts.count && strcmp(a->frozen, "model") != 0)
+        return say_fail("--frozen %s: there are no codes for experts, which %s has", a->frozen,
+                        lm_traits(&o->config)->title);
     if (o->adapter && !a->file.n)
         return say_fail("--adapter: %s: %s", a->file.path,
                         access(a->file.path, F_OK) ? "no such file or directory"
@@ -456,6 +461,10 @@ int lm_options_check(void *options)
                                  o->adapters.rank && !o->adapters.also && o->others.n < 2,
                                  lm_traits(&o->config)->masked))
         return -1;
+    if (o->preference.loss && o->config.balance > 0)
+        return say_fail("--loss %s: it has no balance of experts; set \"output_router_logits\" to "
+                        "false in config.json",
+                        o->preference.name);
     fill_recipe(o);
     if (check(o))
         return -1;

@@ -46,7 +46,7 @@ static ckpt_tensor record_tokens(const struct lm_run *r, ckpt_tape *t, ckpt_tens
     const struct ckpt_desc d = ckpt_desc_of(t, tokens);
     const int64_t flat[] = {d.shape[0] * d.shape[1], d.shape[2]};
     ckpt_tensor in[LM_INPUTS] = {[LM_TOKENS] = ckpt_reshape(t, tokens, 2, flat)};
-    ckpt_tensor x = lm_rows(&r->model, t, lm_hidden(&r->model, t, in), CKPT_NONE);
+    ckpt_tensor x = lm_rows(&r->model, t, lm_hidden(&r->model, t, in, NULL), CKPT_NONE);
 
     x = lm_cross_entropy(&r->model, t, x, ckpt_reshape(t, targets, 2, flat), chunk,
                          CKPT_REDUCE_NONE);

@@ -42,13 +42,16 @@ static ckpt_tensor record_loss(ckpt_tape *t, int64_t batch, const struct variant
     if (r->options.preference.loss)
         return preference_record(r, t, batch, step->size, trains, dump);
     record_inputs(r, t, batch, in);
-    ckpt_tensor x = lm_hidden(&r->model, t, in), rows = lm_rows(&r->model, t, x, in[LM_PLACES]);
+    ckpt_tensor balance, x = lm_hidden(&r->model, t, in, trains ? &balance : NULL);
+    ckpt_tensor rows = lm_rows(&r->model, t, x, in[LM_PLACES]);
     if (dump)
         dump_record(r->context, t, lm_scores(&r->model, t, rows));
-    if (trains && r->options.distill.from)
-        return distill_record(r, t, rows, in[LM_TARGETS], step->size);
-    ckpt_tensor loss =
-        lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size, CKPT_REDUCE_MEAN);
+    ckpt_tensor loss = trains && r->options.distill.from
+                           ? distill_record(r, t, rows, in[LM_TARGETS], step->size)
+                           : lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size,
+                                              CKPT_REDUCE_MEAN);
+    if (trains && balance.id)
+        loss = ckpt_add(t, loss, balance);
     if (!in[LM_PAIRS].id)
         return loss;
     if (trains)
@@ -104,16 +107,18 @@ static ckpt_tensor record_top(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor in[LM_INPUTS] = {[LM_TOKENS] = ckpt_input(t, input_names[LM_TOKENS], CKPT_I32, 2,
                                                           (int64_t[]){batch, r->width[LM_TOKENS]})};
 
-    return distill_record_top(r, t, lm_rows(&r->model, t, lm_hidden(&r->model, t, in), CKPT_NONE),
+    return distill_record_top(r, t, lm_rows(&r->model, t, lm_hidden(&r->model, t, in, NULL), CKPT_NONE),
                               step->size);
 }
 
-/* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings and
- * the head. */
+/* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings, the
+ * head, and experts. */
 static ckpt_optimizer *optimizer(const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
     struct ckpt_optimizer_group rest = CKPT_OPTIMIZER_GROUP_INIT;
+    struct ckpt_optimizer_group biases = CKPT_OPTIMIZER_GROUP_INIT; /* [experts, columns] */
+    bool has_biases = false;
     struct ckpt_adamw s = training_adamw(&o->train);
 
     rest.max_ndim = 1;
@@ -124,8 +129,19 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         if (is_trained(r->context, tables[i]))
             optimizer_keep_adamw(r->context, all, o->train.optimizer, tables[i]);
+    for (int64_t i = 0; i < o->config.layers; i++) {
+        const struct lm_experts *e = &r->model.block[i].experts;
+        const ckpt_tensor rows[] = {e->router.weight, e->gate_up, e->down};
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+            if (is_trained(r->context, rows[k]))
+                optimizer_keep_adamw(r->context, all, o->train.optimizer, rows[k]);
+        has_biases |= is_trained(r->context, e->gate_up_bias);
+    }
     if (trains_vectors(r))
         ckpt_optimizer_group(all, "*", &rest);
+    biases.weight_decay = 0;
+    if (has_biases)
+        ckpt_optimizer_group(all, "*_proj_bias", &biases);
     return all;
 }
 

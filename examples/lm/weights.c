@@ -274,10 +274,24 @@ static int write_index(const struct directory *d, json_t *map, int64_t bytes)
     return rc;
 }
 
+/* Adds the names of a file, which may have a parameter in parts, to the index. */
+static int add_names(json_t *map, const char *path, const char *name)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    bool failed = false;
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    for (int i = 0; i < ckpt_file_count(f) && !ckpt_file_entry(f, i, &e); i++)
+        json_make_set(map, e.name, json_string(name), &failed);
+    ckpt_file_close(f);
+    return failed ? say_fail("%s: no memory for the index", path) : 0;
+}
+
 static int save_part(struct part *p, const struct directory *d, int i, json_t *map)
 {
     char name[64], path[PATH];
-    bool failed = false;
 
     part_name(name, d, i);
     if (path_in(path, d, name, ".new"))
@@ -286,10 +300,7 @@ static int save_part(struct part *p, const struct directory *d, int i, json_t *m
             ? ckpt_save_params_merged(p->context, path, is_in_part, p)
             : ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
         return say_fail("%s", ckpt_error(p->context));
-    for (int k = 0; k < p->n; k++)
-        json_make_set(map, param_info_at(p->context, p->first + k).name, json_string(name),
-                      &failed);
-    return failed ? say_fail("%s: no memory for the index", path) : 0;
+    return ckpt_rank(p->context) ? 0 : add_names(map, path, name);
 }
 
 /* Copies a file beside the model or its tokenizer, as it is.  Returns 0, also where there is none,

@@ -27,6 +27,9 @@ void params_free(struct params *ps)
 {
     for (int32_t i = 0; i < ps->n; i++) {
         free(ps->data[i].name);
+        for (int k = 0; k < ps->data[i].n_file_parts; k++)
+            free(ps->data[i].file_parts[k]);
+        free(ps->data[i].file_parts);
         free(ps->data[i].place.initial);
     }
     free(ps->data);
@@ -249,6 +252,16 @@ static struct ckpt_desc file_order(const struct param *p)
 struct ckpt_desc param_file_desc(const struct param *p)
 {
     return p->file_view.ndim ? p->desc : file_order(p);
+}
+
+struct ckpt_desc param_part_desc(const struct param *p)
+{
+    struct ckpt_desc d = {.dtype = CKPT_F32, .ndim = 2};
+
+    d.shape[1] = p->desc.shape[p->desc.ndim - 1];
+    d.shape[0] = desc_numel(&p->desc) / d.shape[1] / p->n_file_parts;
+    desc_dense(&d);
+    return d;
 }
 
 /* Copies all values between the order of a file and the order of the parameter. */

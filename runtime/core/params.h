@@ -76,6 +76,8 @@ struct param {
     bool reordered;               /* files have its axes in another order: */
     int file_axes[CKPT_MAX_DIMS]; /* axis i of a file is this axis of file_view */
     struct ckpt_desc file_view;   /* view of the parameter; ndim 0: its own desc */
+    char **file_parts; /* names of the tensors that files store it as, n_file_parts; or NULL */
+    int n_file_parts;
     struct param_training training;
     struct param_place place;
 };
@@ -166,6 +168,8 @@ void params_trim_heap(void);
 
 /* Shape of a parameter in files; strides have no meaning. */
 struct ckpt_desc param_file_desc(const struct param *p);
+/* The same of a part, if files have it in parts. */
+struct ckpt_desc param_part_desc(const struct param *p);
 
 /* Copy all values of a parameter whose axes are reordered, from its own order to that of files, and
  * back. */

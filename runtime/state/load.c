@@ -5,15 +5,23 @@
 #include "ckpt_files.h"
 #include "context/context.h"
 #include "dist/ranks.h"
+#include "state/file_forms.h"
 #include "state/safetensors.h"
 #include "state/state_counts.h"
+
+/* Where a file has a parameter: the index of the tensor, of the first part or of the blocks, or -1.
+ */
+struct found {
+    int entry;
+    enum file_form form;
+};
 
 /* State of a load: the file entry of each parameter. */
 struct load {
     ckpt *c;
     ckpt_file *f;
     int n_params;
-    int *entry;         /* per parameter: index in the file, or -1 */
+    struct found *of;   /* per parameter */
     bool *used;         /* per file entry */
     const char *prefix; /* prefix of all names in the file that no parameter here has; or "" */
     ckpt_name_alias other;
@@ -44,10 +52,10 @@ static int trim_ones(int ndim, const int64_t *shape)
 }
 
 /* If the name differs, trailing axes of size 1 are ignored in the comparison of shapes. */
-static int check_fit(const struct load *l, const struct param *p, int entry)
+static int check_fit(const struct load *l, const struct param *p, int entry, enum file_form of)
 {
     const struct file_tensor *e = &l->f->tensors[entry];
-    struct ckpt_desc d = param_file_desc(p);
+    struct ckpt_desc d = of == FORM_PARTS ? param_part_desc(p) : param_file_desc(p);
     bool same = strcmp(e->name + strlen(l->prefix), p->name) == 0;
     int ndim = same ? e->ndim : trim_ones(e->ndim, e->shape);
 
@@ -68,14 +76,28 @@ static int find_name(const struct load *l, const char *name)
     return ckpt_file_find(l->f, *l->prefix ? whole : name);
 }
 
-static int find_entry(const struct load *l, const char *name)
+/* NAME_blocks or NAME_scales. */
+static int find_ending(const struct load *l, const char *name, const char *ending)
 {
-    char other[256];
-    int entry = find_name(l, name);
+    char whole[512];
 
-    for (int i = 0; entry < 0 && l->other && l->other(l->user, name, i, other, sizeof(other)); i++)
-        entry = find_name(l, other);
-    return entry;
+    snprintf(whole, sizeof whole, "%s%s", name, ending);
+    return find_name(l, whole);
+}
+
+static struct found find_entry(const struct load *l, const struct param *p)
+{
+    struct found x = {find_name(l, p->name), FORM_WHOLE};
+    char other[256];
+
+    for (int i = 0; x.entry < 0 && l->other && l->other(l->user, p->name, i, other, sizeof(other));
+         i++)
+        x.entry = find_name(l, other);
+    if (x.entry < 0 && p->n_file_parts)
+        x = (struct found){find_name(l, p->file_parts[0]), FORM_PARTS};
+    if (x.entry < 0)
+        x = (struct found){find_ending(l, p->name, "_blocks"), FORM_MXFP4};
+    return x;
 }
 
 /* The scale and zero point of the operand of a layer whose weight is in codes: kernels of integers
@@ -94,28 +116,62 @@ static void use_input_scales(const struct load *l, int entry)
     }
 }
 
+/* Validates one tensor with values of the parameter, all or a part, and its scales. */
+static int match_tensor(struct load *l, const struct param *p, int entry, enum file_form form)
+{
+    int rc = check_fit(l, p, entry, form);
+    int scale = rc ? -1 : file_find_scale(l->f, entry);
+
+    if (scale >= 0) {
+        l->used[scale] = true;
+        use_input_scales(l, entry);
+        rc = file_check_scale(&l->f->tensors[entry], &l->f->tensors[scale]);
+    }
+    l->used[entry] = true;
+    return rc;
+}
+
+static int match_parts(struct load *l, const struct param *p)
+{
+    int rc = 0;
+
+    for (int i = 0; i < p->n_file_parts && !rc; i++) {
+        const int entry = find_name(l, p->file_parts[i]);
+        rc = entry < 0 ? file_bad(l->f->path, "it has '%s' and not '%s': parts of '%s' are missing",
+                                  p->file_parts[0], p->file_parts[i], p->name)
+                       : match_tensor(l, p, entry, FORM_PARTS);
+    }
+    return rc;
+}
+
+static int match_mxfp4(struct load *l, const struct param *p, int blocks)
+{
+    const int scales = find_ending(l, p->name, "_scales");
+
+    l->used[blocks] = true;
+    if (scales >= 0)
+        l->used[scales] = true;
+    return file_check_mxfp4(l->f, blocks, scales, p);
+}
+
 /* Finds and validates the entry of every parameter; *largest is the largest number of elements. */
 static int match_parameters(struct load *l, int64_t *largest)
 {
+    int rc = 0;
+
     *largest = 0;
-    for (int i = 0; i < l->n_params; i++) {
+    for (int i = 0; i < l->n_params && !rc; i++) {
         const struct param *p = &l->c->params.data[i];
-        l->entry[i] = p->cache ? -1 : find_entry(l, p->name);
-        if (l->entry[i] < 0)
+        l->of[i] = p->cache ? (struct found){-1, FORM_WHOLE} : find_entry(l, p);
+        const struct found x = l->of[i];
+        if (x.entry < 0)
             continue;
-        int rc = check_fit(l, p, l->entry[i]);
-        int scale = rc ? -1 : file_find_scale(l->f, l->entry[i]);
-        if (scale >= 0) {
-            l->used[scale] = true;
-            use_input_scales(l, l->entry[i]);
-            rc = file_check_scale(&l->f->tensors[l->entry[i]], &l->f->tensors[scale]);
-        }
-        if (rc)
-            return rc;
-        l->used[l->entry[i]] = true;
+        rc = x.form == FORM_PARTS   ? match_parts(l, p)
+             : x.form == FORM_MXFP4 ? match_mxfp4(l, p, x.entry)
+                                    : match_tensor(l, p, x.entry, x.form);
         *largest = max_i64(*largest, desc_numel(&p->desc));
     }
-    return 0;
+    return rc;
 }
 
 /* Whether a file need not have it: caches are in none, and ranges may begin anew. */
@@ -130,7 +186,7 @@ static int report_unmatched(const struct load *l)
 
     for (int i = 0; i < l->n_params; i++) {
         struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
-        if (l->entry[i] >= 0 || is_optional(&l->c->params.data[i]))
+        if (l->of[i].entry >= 0 || is_optional(&l->c->params.data[i]))
             continue;
         unmatched++;
         ckpt_param_info(l->c, ckpt_param_at(l->c, i), &p);
@@ -151,7 +207,7 @@ static int report_unmatched(const struct load *l)
 static bool has_all_params(const struct load *l)
 {
     for (int i = 0; i < l->n_params; i++)
-        if (l->entry[i] < 0 && !is_optional(&l->c->params.data[i]))
+        if (l->of[i].entry < 0 && !is_optional(&l->c->params.data[i]))
             return false;
     return true;
 }
@@ -162,7 +218,7 @@ static bool matches_any(const struct load *l)
     bool wanted = false;
 
     for (int i = 0; i < l->n_params; i++) {
-        if (l->entry[i] >= 0)
+        if (l->of[i].entry >= 0)
             return true;
         wanted |= !is_optional(&l->c->params.data[i]);
     }
@@ -182,25 +238,51 @@ static int refuse_foreign(const struct load *l)
                      l->f->tensors[0].name, l->f->count > 1 ? " and others" : "");
 }
 
+static int read_tensor(const struct load *l, int entry, float *values)
+{
+    int rc = ckpt_file_read_f32(l->f, entry, values, l->f->tensors[entry].numel);
+    int scale = rc ? -1 : file_find_scale(l->f, entry);
+
+    return scale >= 0 ? file_apply_scale(l->f, entry, scale, values) : rc;
+}
+
+static int read_parts(const struct load *l, const struct param *p, float *values)
+{
+    const struct ckpt_desc part = param_part_desc(p);
+    int rc = 0;
+
+    for (int i = 0; i < p->n_file_parts && !rc; i++)
+        rc = read_tensor(l, find_name(l, p->file_parts[i]), values + i * desc_numel(&part));
+    return rc;
+}
+
+/* Reads a parameter in whatever form; MXFP4 has the order of the parameter itself. */
+static int read_values(const struct load *l, const struct param *p, struct found x, float *values)
+{
+    int rc = x.form == FORM_PARTS ? read_parts(l, p, values)
+             : x.form == FORM_MXFP4
+                 ? file_read_mxfp4(l->f, x.entry, find_ending(l, p->name, "_scales"), values)
+                 : read_tensor(l, x.entry, values);
+
+    if (!rc && !floats_are_finite(values, desc_numel(&p->desc)))
+        rc = file_bad(l->f->path, "tensor '%s' has values that are not finite",
+                      l->f->tensors[x.entry].name);
+    return rc;
+}
+
 /* buffer holds the largest parameter twice. */
 static int copy_values(const struct load *l, float *buffer, int64_t largest)
 {
     for (int i = 0; i < l->n_params; i++) {
         const struct param *p = &l->c->params.data[i];
+        const int64_t n = desc_numel(&p->desc);
         float *value = buffer;
-        if (l->entry[i] < 0)
+        if (l->of[i].entry < 0)
             continue;
-        int64_t n = l->f->tensors[l->entry[i]].numel;
-        int rc = ckpt_file_read_f32(l->f, l->entry[i], buffer, n);
-        int scale = rc ? -1 : file_find_scale(l->f, l->entry[i]);
-        if (scale >= 0)
-            rc = file_apply_scale(l->f, l->entry[i], scale, buffer);
-        if (!rc && !floats_are_finite(buffer, n))
-            rc = file_bad(l->f->path, "tensor '%s' has values that are not finite",
-                          l->f->tensors[l->entry[i]].name);
+        int rc = read_values(l, p, l->of[i], buffer);
         if (rc)
             return rc;
-        if (p->reordered) {
+        if (p->reordered && l->of[i].form != FORM_MXFP4) {
             value = buffer + largest;
             param_from_file(p, buffer, value);
         }
@@ -248,14 +330,14 @@ int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
 
     if (rc)
         return rc;
-    l.entry = calloc((size_t)l.n_params + 1, sizeof(l.entry[0]));
+    l.of = calloc((size_t)l.n_params + 1, sizeof(l.of[0]));
     l.used = calloc((size_t)l.f->count + 1, sizeof(l.used[0]));
     l.prefix = find_prefix(&l);
-    if (l.entry && l.used)
+    if (l.of && l.used)
         rc = load_parameters(&l, unmatched);
     else
         rc = error_set(CKPT_ENOMEM, "%s: no memory to match its names", path);
-    free(l.entry);
+    free(l.of);
     free(l.used);
     ckpt_file_close(l.f);
     if (!rc)

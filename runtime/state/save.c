@@ -6,6 +6,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "dist/values.h"
+#include "state/file_forms.h"
 #include "state/save.h"
 #include "train/train.h"
 
@@ -50,6 +51,8 @@ static struct ckpt_desc desc_of(const struct save_item *s)
     const struct param *p = params_at(&s->c->params, s->param);
     if (s->form)
         return save_int8_desc(s);
+    if (s->part)
+        return param_part_desc(p);
     struct ckpt_desc d =
         s->as_stored ? values_state_desc(p, s->slot) : values_file_desc(p, s->slot);
 
@@ -90,6 +93,63 @@ static int read_values(const struct save_item *s, float *dst, int64_t n)
     return rc;
 }
 
+/*
+ * Parameters that are written in parts.  Files have the parts of several parameters in turn, those
+ * of each expert together, so the values of the last ones stay.  All ranks keep the same ones.
+ */
+enum { WHOLES = 2 };
+struct save_wholes {
+    ckpt_tensor param[WHOLES];
+    enum ckpt_slot slot[WHOLES];
+    float *values[WHOLES]; /* NULL on ranks that write nothing */
+    int next;              /* the one that is replaced */
+};
+
+/* The kept values, or -1. */
+static int wholes_find(const struct save_wholes *w, const struct save_item *s)
+{
+    for (int i = 0; i < WHOLES; i++)
+        if (w->param[i].id && w->param[i].id == s->param.id && w->slot[i] == s->slot)
+            return i;
+    return -1;
+}
+
+/* Makes room for the values of s. */
+static int wholes_begin(struct save_wholes *w, const struct save_item *s)
+{
+    const int i = w->next;
+
+    w->next = (i + 1) % WHOLES;
+    w->param[i] = s->param;
+    w->slot[i] = s->slot;
+    free(w->values[i]);
+    w->values[i] = NULL;
+    return i;
+}
+
+static void wholes_free(struct save_wholes *w)
+{
+    for (int i = 0; i < WHOLES; i++)
+        free(w->values[i]);
+}
+
+static int read_part(const struct save_item *s, float *dst)
+{
+    const struct param *p = params_at(&s->c->params, s->param);
+    const struct ckpt_desc part = param_part_desc(p);
+    const int64_t n = desc_numel(&part), all = n * p->n_file_parts;
+    int i = wholes_find(s->wholes, s), rc = 0;
+
+    if (i < 0) {
+        i = wholes_begin(s->wholes, s);
+        s->wholes->values[i] = malloc((size_t)all * sizeof *dst);
+        rc = s->wholes->values[i] ? get(s, s->wholes->values[i], all) : fail_memory(p);
+    }
+    if (!rc)
+        memcpy(dst, s->wholes->values[i] + (s->part - 1) * n, (size_t)n * sizeof *dst);
+    return rc;
+}
+
 /* Reads the values in their stored form: bf16, or code words. */
 static int read_compact(const struct save_item *s, float *values, int64_t n, void *dst,
                         int64_t bytes)
@@ -114,6 +174,8 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     struct ckpt_desc d = values_file_desc(p, s->slot);
     int64_t n = desc_numel(&d);
 
+    if (s->part)
+        return read_part(s, dst);
     if (!s->form && dtype_of(s) == CKPT_F32)
         return read_values(s, dst, n);
     float *values = malloc((size_t)n * sizeof *values);
@@ -128,6 +190,8 @@ static int read_slot(void *user, void *dst, int64_t bytes)
 
 static const char *name_of(const struct save_item *s)
 {
+    if (s->part)
+        return params_at(&s->c->params, s->param)->file_parts[s->part - 1];
     return s->alias ? s->alias : params_at(&s->c->params, s->param)->name;
 }
 
@@ -193,8 +257,12 @@ static int join_gather(ckpt *c, const struct save_item *s)
     const struct param *p = params_at(&c->params, s->param);
     struct ckpt_desc d = values_file_desc(p, s->slot);
     int64_t n = desc_numel(&d);
-    float *values = malloc((size_t)n * sizeof *values);
 
+    if (s->part && wholes_find(s->wholes, s) >= 0)
+        return 0;
+    if (s->part)
+        wholes_begin(s->wholes, s);
+    float *values = malloc((size_t)n * sizeof *values);
     if (!values)
         return error_set(CKPT_ENOMEM, "no memory to save '%s'", p->name);
     int rc = gather(s, values, n);
@@ -206,7 +274,11 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
                const struct file_note *notes, int n_notes)
 {
     struct comm *hosts = c->ranks.comm ? ranks_hosts(&c->ranks) : NULL;
+    struct save_wholes wholes = {.next = 0};
     int rc = 0;
+
+    for (int i = 0; i < n; i++)
+        items[i].wholes = &wholes;
 
     /* The other ranks join the gathers of the writing rank, in the order of the file. */
     qsort(items, (size_t)n, sizeof *items, as_in_file);
@@ -214,6 +286,7 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
         rc = write_alone(path, items, n, notes, n_notes);
     for (int i = 0; c->ranks.rank && i < n && !rc; i++)
         rc = join_gather(c, &items[i]);
+    wholes_free(&wholes);
     if (!rc && hosts && comm_barrier(hosts, "the end of a save"))
         rc = error_set(CKPT_ECOMM, "%s", hosts->reason);
     return ranks_give_up(&c->ranks, rc);

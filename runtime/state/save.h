@@ -36,6 +36,8 @@ struct save_item {
     char *alias;    /* owned by the caller; NULL: the parameter's name */
     bool as_stored; /* keep bf16 and codes (as words); else everything is fp32 */
     bool merged;    /* with the adapter's product added */
+    int part;       /* 1 to n: the n-th of the tensors that files have of it; 0: all of it */
+    struct save_wholes *wholes; /* of items that are parts; set by save_items */
     enum save_form form;
     ckpt_tensor more; /* of one element, added to the values; CKPT_NONE: none */
 };

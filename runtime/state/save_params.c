@@ -42,6 +42,16 @@ static int add_alias(struct save_item *s, const struct selection *by, const char
     return 0;
 }
 
+/* Copies of the item at the place `at`, one for each part. */
+static int make_parts(struct save_item *items, int at, int n)
+{
+    for (int i = 0; i < n; i++) {
+        items[at + i] = items[at];
+        items[at + i].part = i + 1;
+    }
+    return n;
+}
+
 /* Fills the items; returns their number, or a negative code. */
 static int select_items(ckpt *c, const struct selection *by, struct save_item *items)
 {
@@ -59,6 +69,10 @@ static int select_items(ckpt *c, const struct selection *by, struct save_item *i
                                       .slot = kept_or_value(c, p, by->slot),
                                       .prefix = "",
                                       .merged = by->merged};
+        if (p->n_file_parts && items[n].slot <= CKPT_EMA) {
+            n += make_parts(items, n, p->n_file_parts);
+            continue;
+        }
         rc = add_alias(&items[n], by, p->name);
         int made = !rc && by->int8 && p->training.qat.used ? save_int8_items(&items[n], p) : 1;
         rc = made < 0 ? made : rc;
@@ -92,9 +106,19 @@ static int write_items(ckpt *c, const char *path, struct save_item *items, int n
     return rc;
 }
 
-static int save_selected(ckpt *c, const char *path, const struct selection *by)
+/* Most items of a file. */
+static int count_items(const ckpt *c)
 {
     int all = 4 * ckpt_param_count(c);
+
+    for (int32_t i = 0; i < c->params.n; i++)
+        all += c->params.data[i].n_file_parts;
+    return all;
+}
+
+static int save_selected(ckpt *c, const char *path, const struct selection *by)
+{
+    const int all = count_items(c);
     struct save_item *items = calloc((size_t)all + 1, sizeof *items);
     int n = items ? select_items(c, by, items) : CKPT_ENOMEM;
     char *config = n > 0 && by->int8 ? save_int8_config(items, n) : NULL;

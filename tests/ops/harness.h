@@ -16,7 +16,7 @@
 
 #include "reference.h"
 
-#define MAX_OPERANDS 6
+#define MAX_OPERANDS 7
 
 struct rng {
     uint64_t state;

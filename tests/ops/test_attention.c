@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of language models on random shapes, in the manner of test_gradients: causal, windows,
- * grouped heads, biases, packed documents, lengths, and all of them together.
+ * grouped heads, biases, packed documents, lengths, sinks, and all of them together.
  */
 #include "harness.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- the reference -------------------------------------------------------------------------- */
 
-enum { Q, K, V, BIAS, FIRST, LENGTHS, OPERANDS };
+enum { Q, K, V, BIAS, FIRST, LENGTHS, SINK, OPERANDS };
 
 /* The attributes of a case: axis is causal, size[0] the window. */
 static bool sees(const struct array *in, const struct op_attr *a, int64_t row, int64_t key)
@@ -64,6 +64,10 @@ static void ref_masked(const struct array *in, struct array *out, const struct o
                 score[m] += a->scale * q->x[row * D + d] * k->x[from + m * KV * D + d];
             top = fmax(top, score[m]);
         }
+        if (in[SINK].ndim >= 0) {
+            top = fmax(top, in[SINK].x[row % H]);
+            total = exp(in[SINK].x[row % H] - top);
+        }
         for (int64_t m = 0; m < M && top > -INFINITY; m++)
             total += score[m] = exp(score[m] - top);
         for (int64_t m = 0; m < M && top > -INFINITY; m++)
@@ -81,13 +85,14 @@ static ckpt_tensor record_masked(ckpt_tape *t, const ckpt_tensor *in, const stru
     spec.window = c->attr.size[0];
     spec.first = in[FIRST];
     spec.lengths = in[LENGTHS];
+    spec.sink = in[SINK];
     return ckpt_attention(t, in[Q], in[K], in[V], in[BIAS], &spec);
 }
 
 /* ---- cases ---------------------------------------------------------------------------------- */
 
 struct wish {
-    bool causal, window, grouped, bias, first, lengths;
+    bool causal, window, grouped, bias, first, lengths, sink;
     bool square;   /* as many keys as queries */
     int64_t width; /* of the large trials */
 };
@@ -156,6 +161,10 @@ static void draw_wish(struct op_case *c, struct rng *r, int trial, const struct 
         draw_places(c, r, ndim - 3, q, k[ndim - 3]);
     else
         case_add_absent(c);
+    if (w->sink)
+        case_add(c, r, ROLE_PARAM, 1, &q[ndim - 2]);
+    else
+        case_add_absent(c);
     c->attr.axis = w->causal;
     c->attr.size[0] = w->window ? rng_range(r, 1, trial < TRIAL_LARGE ? 4 : 150) : 0;
     c->attr.scale = (float)(1 / sqrt((double)q[ndim - 1]));
@@ -179,6 +188,10 @@ DRAW(lengths, .lengths = true, .width = 80)
 DRAW(wide, .causal = true, .grouped = true, .width = 256)
 DRAW(everything, .causal = true, .window = true, .grouped = true, .bias = true, .first = true,
      .lengths = true, .width = 96)
+DRAW(sink, .causal = true, .square = true, .grouped = true, .sink = true, .width = 64)
+DRAW(sink_window, .causal = true, .window = true, .grouped = true, .sink = true, .width = 64)
+DRAW(sink_everything, .causal = true, .window = true, .grouped = true, .lengths = true,
+     .sink = true, .width = 72)
 
 static const struct op_row rows[] = {
     {"causal", draw_causal, record_masked, ref_masked},
@@ -192,6 +205,9 @@ static const struct op_row rows[] = {
     {"lengths", draw_lengths, record_masked, ref_masked},
     {"wide", draw_wide, record_masked, ref_masked},
     {"everything", draw_everything, record_masked, ref_masked},
+    {"sink", draw_sink, record_masked, ref_masked},
+    {"sink_window", draw_sink_window, record_masked, ref_masked},
+    {"sink_everything", draw_sink_everything, record_masked, ref_masked},
     {NULL, NULL, NULL, NULL}};
 
 int main(int argc, char **argv)
