@@ -55,8 +55,9 @@ static int read_value(struct reading *r, conversation_taker take, void *user)
 {
     char place[WHERE];
     json_error_t e;
-    json_t *value = json_loadb(r->at, (size_t)(r->end - r->at),
-                               JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &e);
+    json_t *value =
+        json_loadb(r->at, (size_t)(r->end - r->at),
+                   JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &e);
 
     where(r, r->at, place);
     if (!value)
@@ -112,7 +113,9 @@ int conversations_each(const char *path, const char *text, int64_t bytes, conver
     }
     if (rc || !array)
         return rc;
-    r.at += r.at < r.end;
+    if (r.at == r.end)
+        return say_fail("%s: the array has no end", where(&r, r.at, place));
+    r.at++;
     skip_blanks(&r);
     return r.at < r.end ? say_fail("%s: there is more behind the array", where(&r, r.at, place))
                         : 0;

@@ -27,6 +27,8 @@ target lm --line vocabulary "$lm/pair/vocab.json"
 target lm --line merges "$lm/pair/merges.txt"
 target lm --line tokenizer "$lm/gpt2-tokenizer.json" "$lm/llama-tokenizer.json" "$tests/tokenizer/umt5.json" \
     "$tests/tokenizer/bert.json"
+target template --line template "$tests"/model/chat/*.jinja
+target template --line conversations "$tests/fuzz/corpus/conversations"
 target lm --line words "$lm/bert/vocab.txt"
 target lm --line tokens "$lm/gpt2-text.bin" "$lm/llama/tokens.bin"
 target lm --line text "$lm/text.txt"
