@@ -99,7 +99,7 @@ static int facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS])
     fact[2] = (struct ckpt_fact){"number of samples of --val", &v->rows, sizeof v->rows};
     fact[3] = (struct ckpt_fact){"texts of --data", &r->preference.data.digest,
                                  sizeof r->preference.data.digest};
-    fact[4] = (struct ckpt_fact){"tokens of the conversations", &r->conversations.digest,
+    fact[4] = (struct ckpt_fact){"digest of the conversations", &r->conversations.digest,
                                  sizeof r->conversations.digest};
     return 5;
 }
@@ -166,6 +166,9 @@ static int note(void *run, struct resume_place *place)
     struct lm_run *r = run;
 
     (void)place; /* the number of steps gives it */
+    if (r->data.first_piece &&
+        resume_note_count(r->context, "digest of the conversations", r->conversations.digest))
+        return -1;
     return adapters_note(&r->adapters) || preference_note(run) ? -1 : 0;
 }
 

@@ -30,10 +30,11 @@ static const struct ckpt_option table[] = {
           "tokens of context (default 1024, or fewer if the model has fewer positions)", 2,
           1 << 24),
     ROW("chat", STRING, chat, "TEXT",
-        "instead of --prompt, a turn of a user, which goes through the chat template of the model"),
+        "instead of --prompt, a turn of a user, which goes through the chat template of the model "
+        "(default: --prompt)"),
     ROW("messages", STRING, messages, "FILE",
         "instead of --prompt, a JSON file with an array of messages, or an object with "
-        "\"messages\", to be answered"),
+        "\"messages\", to be answered (default: --prompt)"),
     LM_TEMPLATE_ROW,
     LM_SAMPLE_ROWS,
     HELP_ROWS,

@@ -79,7 +79,7 @@ wait
 near one two 3
 cp "$work/talks.jsonl" "$work/kept.jsonl"
 sed 's/é/è/' "$work/kept.jsonl" >"$work/talks.jsonl"
-refuses 1 "tokens of the conversations" "$train" $small --model tiny-llama --data "$work/talks.jsonl" \
+refuses 1 "digest of the conversations" "$train" $small --model tiny-llama --data "$work/talks.jsonl" \
     --chat-template "$templates/ends.jinja" --pack --batch 2 --steps 6 --resume "$work/state"
 cp "$work/kept.jsonl" "$work/talks.jsonl"
 
