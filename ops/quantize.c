@@ -12,7 +12,7 @@ static int quantize_rule(struct ckpt_call *call)
     const struct ckpt_desc *z = &call->in[0], *book = &call->in[1];
     if (call_float(call, 0) || call_float(call, 1))
         return CKPT_ESHAPE;
-    if (z->ndim < 2 || book->ndim != 2 || z->shape[z->ndim - 1] != book->shape[1])
+    if (z->ndim < 1 || book->ndim != 2 || z->shape[z->ndim - 1] != book->shape[1])
         return ckpt_call_fail(call, "z must be [..., D] and the codebook [K, D]");
     if (z->dtype != book->dtype)
         return ckpt_call_fail(call, "z and the codebook must have the same dtype");

@@ -10,13 +10,23 @@ enum { USUAL = 768 };
 
 /* ---- the loss --------------------------------------------------------------------------------*/
 
+/* A cross entropy, sometimes with the settings of its specification. */
+static int entropy_of(struct draw *d, struct call c)
+{
+    c.a = draw_chance(d, 20) ? 0.25f : 0.f;
+    c.b = draw_chance(d, 20) ? 0.125f : 0.f;
+    c.flag[0] = draw_chance(d, 20);
+    return draw_call(d, c);
+}
+
 /* The cross entropy of x, sometimes with two sets of labels. */
 static int cross_entropy(struct draw *d, int x)
 {
-    const int one = draw_call1(d, CALL_CROSS_ENTROPY, x);
+    const struct call c = {.kind = CALL_CROSS_ENTROPY, .n_in = 1, .in = {x}};
+    const int one = entropy_of(d, c);
     if (one < 0 || !draw_chance(d, 30))
         return one;
-    const int two = draw_call1(d, CALL_CROSS_ENTROPY, x);
+    const int two = entropy_of(d, c);
     return two < 0 ? one : draw_call2(d, CALL_ADD, one, two);
 }
 
@@ -30,8 +40,8 @@ static int layer_loss(struct draw *d, int x)
         return -1;
     const int w = draw_param(d, v.dtype, 2, shape, 0.25f);
     const int b = has_bias ? draw_param(d, v.dtype, 1, shape, 1) : -1;
-    return draw_call(d,
-                     (struct call){.kind = CALL_LINEAR_CROSS_ENTROPY, .n_in = 3, .in = {x, w, b}});
+    return entropy_of(d,
+                      (struct call){.kind = CALL_LINEAR_CROSS_ENTROPY, .n_in = 3, .in = {x, w, b}});
 }
 
 /* A loss of x and a parameter of its shape. */
@@ -42,7 +52,9 @@ static int loss_of_two(struct draw *d, int x)
     const struct value v = *draw_value(d, x);
     struct call c = {.kind = kinds[draw_below(d, 8)], .n_in = 2, .in = {x}, .a = 0.5f};
     c.in[1] = draw_param(d, v.dtype, v.ndim, v.shape, 1);
-    return c.in[1] == x || (c.kind == CALL_L1 && v.rough) ? -1 : draw_call(d, c);
+    const int y = c.in[1] == x || (c.kind == CALL_L1 && v.rough) ? -1 : draw_call(d, c);
+    const bool sums = c.kind == CALL_SMOOTH_L1 || c.kind == CALL_KL_NORMAL;
+    return sums ? draw_affine(d, y, 1.f / (float)value_numel(&v), 0.f) : y;
 }
 
 static int term(struct draw *d, int x)

@@ -57,8 +57,21 @@ static int lookup(struct draw *d, int x)
     return draw_call(d, c);
 }
 
+/* Rows of x by the nearest of a few. */
+static int quantized(struct draw *d, int x)
+{
+    const struct value v = *draw_value(d, x);
+    const int64_t shape[] = {1 + draw_below(d, 6), draw_last(&v)};
+    if (!v.ndim || v.rough)
+        return -1;
+    const int w = draw_param(d, v.dtype, 2, shape, 1);
+    return w == x ? -1 : draw_call2(d, CALL_QUANTIZE, x, w);
+}
+
 int draw_moves(struct draw *d, int x)
 {
+    if (draw_chance(d, 10))
+        return quantized(d, x);
     return draw_chance(d, 50) ? view(d, x) : lookup(d, x);
 }
 

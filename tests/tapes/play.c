@@ -255,6 +255,8 @@ static ckpt_tensor play_views(ckpt_tape *t, const struct played *p)
         return ckpt_scatter_add(t, in[0], c->axis, index_of(t, p->r, c, 0), in[1]);
     case CALL_INDEX_ADD:
         return ckpt_index_add(t, in[0], c->axis, index_of(t, p->r, c, 0), in[1]);
+    case CALL_QUANTIZE:
+        return ckpt_quantize(t, in[0], in[1], NULL, NULL);
     default:
         return CKPT_NONE;
     }
@@ -293,13 +295,17 @@ static ckpt_tensor play_windows(ckpt_tape *t, const struct played *p)
 
 static ckpt_tensor play_losses(ckpt_tape *t, const struct played *p)
 {
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
     const struct call *c = p->c;
     const ckpt_tensor *in = p->in;
+    spec.label_smoothing = c->a;
+    spec.z_loss = c->b;
+    spec.ignore_index = c->flag[0] ? 0 : -100;
     switch (c->kind) {
     case CALL_CROSS_ENTROPY:
-        return ckpt_cross_entropy(t, in[0], index_of(t, p->r, c, 0), NULL);
+        return ckpt_cross_entropy(t, in[0], index_of(t, p->r, c, 0), &spec);
     case CALL_LINEAR_CROSS_ENTROPY:
-        return ckpt_linear_cross_entropy(t, in[0], in[1], in[2], index_of(t, p->r, c, 0), NULL);
+        return ckpt_linear_cross_entropy(t, in[0], in[1], in[2], index_of(t, p->r, c, 0), &spec);
     case CALL_MASKED_MEAN:
         return ckpt_masked_mean(t, in[0], index_of(t, p->r, c, 0));
     case CALL_MSE:

@@ -87,6 +87,14 @@ static void print_pool(FILE *f, const struct call *c, int ndim)
             stride, stride, before, second, before, second, c->flag[0]);
 }
 
+static void print_entropy(FILE *f, const struct call *c)
+{
+    fprintf(f,
+            "&(struct ckpt_cross_entropy_spec){sizeof(struct ckpt_cross_entropy_spec), %d, %#gf, "
+            "%#gf, 0, {0, 0}, 0}",
+            c->flag[0] ? 0 : -100, (double)c->a, (double)c->b);
+}
+
 static void print_axes(FILE *f, const struct call *c, int n)
 {
     for (int k = 0; k < n; k++)
@@ -126,6 +134,8 @@ static void print_letter(FILE *f, char letter, const struct recording *r, const 
         return print_conv(f, c, v->ndim);
     case 'w':
         return print_pool(f, c, v->ndim);
+    case 'E':
+        return print_entropy(f, c);
     case 'd':
         fprintf(f, "%s", dtype_name(v->dtype));
         return;

@@ -111,6 +111,8 @@ static bool passes(const struct call *c, int k)
     case CALL_WHERE:
     case CALL_MASKED_FILL:
         return k >= 2;
+    case CALL_QUANTIZE:
+        return k == 0;
     default:
         return c->kind != CALL_STOP_GRADIENT;
     }

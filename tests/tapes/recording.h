@@ -84,9 +84,9 @@ struct call {
     /* PERMUTE; times of REPEAT; of CONV stride, dilation, groups, padding; padding of pools */
     int axes[MAX_RANK];
     /* MATMUL, GROUPED_MATMUL: transposed; GROUP_NORM: silu; ATTENTION: causal, and bits of which
-     * constants it has; pools: padding counts */
+     * constants it has; pools: padding counts; losses: label 0 is ignored */
     bool flag[3];
-    float a, b;   /* AFFINE, ... */
+    float a, b;   /* AFFINE, ...; label smoothing and z loss */
     int64_t seed; /* of the values of leaves, indices and labels */
 };
 

@@ -4,38 +4,52 @@
 #include <stdlib.h>
 #include "reference.h"
 
+/* (1 - e) (m - x[label]) + e (m - mean x) + z m^2 of a row x, m = log sum exp(x). */
+static int32_t entropy(struct graph *g, const struct call *c, const int32_t *x, int64_t n,
+                       int32_t label)
+{
+    const double e = (double)c->a, z = (double)c->b;
+    const int32_t m = node_log_sum(g, x, n, 1), mean = node_sum(g, x, n, 1, 1. / (double)n);
+    const double log = node_at(g, m), right = node_at(g, x[label]);
+    const int32_t y = node_two(g, log - (1 - e) * right - e * node_at(g, mean) + z * log * log, m,
+                               1 + 2 * z * log, x[label], e - 1);
+    node_edge(g, mean, -e);
+    return y;
+}
+
+/* The logits of a layer: of its own, to be freed, or the operand. */
+static const int32_t *logits_of(const struct context *x, struct value *shape, int32_t **own)
+{
+    *shape = *operand(x, 0);
+    *own = NULL;
+    if (x->c->kind != CALL_LINEAR_CROSS_ENTROPY)
+        return nodes(x, 0);
+    shape->shape[shape->ndim - 1] = operand(x, 1)->shape[0];
+    *own = malloc((size_t)value_numel(shape) * sizeof **own);
+    if (!*own)
+        abort();
+    linear(x, *own, shape);
+    return *own;
+}
+
 /* Cross entropy of rows, or the mean over the elements whose mask is 1. */
 void row_loss(const struct context *x, int32_t *y, const struct value *v)
 {
-    const struct value *from = operand(x, 0);
     const bool masked = x->c->kind == CALL_MASKED_MEAN;
-    const bool layer = x->c->kind == CALL_LINEAR_CROSS_ENTROPY;
-    struct value shape, logits = *from;
-    int32_t label[MAX_NUMEL], terms[MAX_NUMEL], *row = NULL;
+    struct value shape, of_labels;
+    int32_t label[MAX_NUMEL], terms[MAX_NUMEL], *own;
+    const int32_t *in = logits_of(x, &shape, &own);
     int64_t count = 0;
     (void)v;
-    recording_indices(x->r, x->c, 0, &shape, label);
-    const int64_t rows = value_numel(&shape);
-    if (layer) {
-        logits.shape[from->ndim - 1] = operand(x, 1)->shape[0];
-        row = malloc((size_t)value_numel(&logits) * sizeof *row);
-        if (!row)
-            abort();
-        linear(x, row, &logits);
-    }
-    const int64_t n = last_of(&logits);
-    for (int64_t i = 0; i < rows; i++) {
-        const int32_t *in = (layer ? row : nodes(x, 0)) + (masked ? i : i * n);
+    recording_indices(x->r, x->c, 0, &of_labels, label);
+    for (int64_t i = 0; i < value_numel(&of_labels); i++)
         if (masked && label[i])
-            terms[count++] = *in;
-        if (masked)
-            continue;
-        const int32_t total = node_log_sum(x->g, in, n, 1), right = in[label[i]];
-        terms[count++] =
-            node_two(x->g, node_at(x->g, total) - node_at(x->g, right), total, 1, right, -1);
-    }
+            terms[count++] = in[i];
+        else if (!masked && !(x->c->flag[0] && label[i] == 0))
+            terms[count++] =
+                entropy(x->g, x->c, in + i * last_of(&shape), last_of(&shape), label[i]);
     y[0] = node_sum(x->g, terms, count, 1, count ? 1. / (double)count : 0);
-    free(row);
+    free(own);
 }
 
 /* The loss of elements a and b. */

@@ -152,6 +152,31 @@ void scattered(const struct context *x, int32_t *y, const struct value *v)
     }
 }
 
+static double distance(const struct context *x, int64_t row, int64_t entry, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += pow(number(x, 0, row * n + i) - number(x, 1, entry * n + i), 2);
+    return sum;
+}
+
+/* Entries of a codebook in the place of rows, whose gradient passes as if they were the rows. */
+void nearest(const struct context *x, int32_t *y, const struct value *v)
+{
+    const int64_t n = last_of(v), entries = operand(x, 1)->shape[0];
+    for (int64_t r = 0; r < value_numel(v) / n; r++) {
+        int64_t best = 0;
+        for (int64_t k = 1; k < entries; k++)
+            best = distance(x, r, k, n) < distance(x, r, best, n) ? k : best;
+        for (int64_t k = 0; k < entries; k++)
+            if (k != best)
+                graph_branch(x->g, distance(x, r, k, n) - distance(x, r, best, n),
+                             distance(x, r, k, n));
+        for (int64_t i = 0; i < n; i++)
+            y[r * n + i] = node_one(x->g, number(x, 1, best * n + i), nodes(x, 0)[r * n + i], 1);
+    }
+}
+
 /* ---- windows ---------------------------------------------------------------------------------*/
 
 /* What one axis of an element of the result reads: elements begin .. begin + n - 1 of the operand,

@@ -418,6 +418,12 @@ static bool shape_embedding(const struct inferred *i, struct value *v)
     return true;
 }
 
+static bool shape_nearest(const struct inferred *i, struct value *v)
+{
+    const struct value *codebook = operand(i, 1);
+    return v->ndim && codebook->ndim == 2 && last_of(codebook) == last_of(v) && one_dtype(i, 0);
+}
+
 /* source has the shape of x except on the axis. */
 static bool shape_added(const struct inferred *i, struct value *v)
 {

@@ -193,11 +193,43 @@ static void test_parts(void **state)
     check_gradients(record_parts);
 }
 
+/* ---- a codebook for a single row -------------------------------------------------------------*/
+
+/* It was refused, although z is [..., D]. */
+static ckpt_tensor record_entry(ckpt_tape *t, int64_t n, void *user)
+{
+    ckpt_tensor index;
+    (void)n, (void)user;
+    ckpt_tensor y = ckpt_quantize(t, w[0], w[1], &index, NULL);
+    ckpt_output(t, "index", index);
+    return mean_of(t, ckpt_mul(t, y, y));
+}
+
+static double square_at(int row_of, int i)
+{
+    return (double)((row_of * SIDE + i) * 7 % 11 - 5) / 8;
+}
+
+static void test_entry(void **state)
+{
+    double near = INFINITY, loss = 0;
+    (void)state;
+    for (int k = 0; k < SIDE; k++) {
+        double distance = 0, sum = 0;
+        for (int i = 0; i < SIDE; i++) {
+            distance += pow(row[i] - square_at(k, i), 2);
+            sum += pow(square_at(k, i), 2) / SIDE;
+        }
+        loss = distance < near ? sum : loss;
+        near = fmin(near, distance);
+    }
+    assert_true(fabs(loss_of(record_entry) - loss) < 1e-6);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_parameter),
-                                       cmocka_unit_test(test_broadcast),
-                                       cmocka_unit_test(test_losses),
-                                       cmocka_unit_test(test_parts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_parameter), cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_losses), cmocka_unit_test(test_parts), cmocka_unit_test(test_entry)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
