@@ -137,7 +137,7 @@ struct lm_config {
     double cap;      /* scores s of attention become cap tanh(s / cap); 0: they stay */
     double last_cap; /* the same for scores of tokens */
     int64_t window;  /* keys that a token sees in layers with LM_LAYER_WINDOW */
-    double share;    /* of the elements of a head that have the rotary embedding: lm_turned */
+    double share;    /* of a head that has the rotary embedding: lm_turned */
     struct lm_experts_config experts;
     double balance;         /* the loss has this times the balance of experts; 0: it has not */
     struct lm_rope rope[2]; /* [1]: of layers with a window, if they have another */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lm-train: trains GPT-2, Llama 3, Qwen 2.5 and BERT inside a memory budget, on files of tokens or
+ * lm-train: trains the language models of config.h inside a memory budget, on files of tokens or
  * text, from random initial values or from Hugging Face weights.
  */
 #include <string.h>

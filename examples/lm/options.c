@@ -16,8 +16,8 @@
 
 static const char usage[] =
     "Usage: lm-train [OPTION]...\n\n"
-    "Trains GPT-2, Llama 3, Qwen 2.5 or BERT inside a memory budget.  Without options: a\n"
-    "tiny GPT-2 on the bytes of the included text.\n"
+    "Trains GPT-2, Llama, Mistral, Qwen, Gemma, Phi, OLMo, SmolLM or BERT inside a memory\n"
+    "budget.  Without options: a tiny GPT-2 on the bytes of the included text.\n"
     "\nExamples:\n  lm-train --model Qwen2.5-0.5B --load Qwen2.5-0.5B --data text.txt --vram "
     "8G --save-hf tuned\n"
     "  lm-train --model gpt2-124M --dtype bf16 --data \"train_*.bin\" --micro-batch auto "

@@ -85,7 +85,7 @@ struct lm_options {
 /* Option rows of the model, for both programs. */
 #define LM_MODEL_ROWS                                                                              \
     ROW("model", STRING, model, "NAME",                                                            \
-        "preset such as gpt2-124M, llama3.2-1B or qwen2.5-0.5B, or a config.json, or a directory " \
+        "preset such as gpt2-124M, llama3.2-1B or qwen3-0.6B, or a config.json, or a directory "   \
         "with one (default tiny)"),                                                                \
         RANGE("hidden", INT, hidden, "N", "width of the model (default: the preset's)", 2, 65536), \
         RANGE("layers", INT, layers, "N", "blocks (default: the preset's)", 1, 1024),              \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lm-sample: text from GPT-2, Llama 3 and Qwen 2.5, inside a memory budget. */
+/* lm-sample: text from a language model, inside a memory budget. */
 #include "../common/compiled.h"
 #include "../common/signals.h"
 #include "ckpt_dist.h"

@@ -8,7 +8,7 @@
 
 static const char usage[] =
     "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
-    "Generates text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n"
+    "Generates text with a model that lm-train knows, inside a memory budget.\n"
     "\nExamples:\n  lm-sample --load Qwen2.5-0.5B --prompt \"Once upon a time\"\n"
     "  lm-sample --load tuned --prompt \"Once\" --temperature 0 --sample-tokens "
     "64 --vram 4G\n  lm-sample --load Qwen2.5-0.5B-Instruct --chat \"Name three colours.\"\n";
