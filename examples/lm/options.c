@@ -461,6 +461,11 @@ int lm_options_check(void *options)
                                  o->adapters.rank && !o->adapters.also && o->others.n < 2,
                                  lm_traits(&o->config)->masked))
         return -1;
+    if (o->adapters.dropout > 0 && (o->preference.loss || o->pack))
+        return say_fail("--lora-dropout %g: its draws follow from the number of a sample, which %s "
+                        "has not",
+                        o->adapters.dropout,
+                        o->pack ? "a row of several (--pack)" : "a pair of texts (--loss)");
     if (o->preference.loss && o->config.balance > 0)
         return say_fail("--loss %s: it has no balance of experts; set \"output_router_logits\" to "
                         "false in config.json",
