@@ -219,10 +219,8 @@ static int start(struct video_sampler *s, int64_t clip)
         ckpt_fill_normal((uint64_t)o->sample_seed, (uint64_t)clip, STREAM_START, s->x, s->n);
         return 0;
     }
-    if (read_rows(o->noise, "noise", 4, shape, &rows, &noise)) {
-        free(noise);
+    if (read_rows(o->noise, "noise", 4, shape, &rows, &noise)) /* made nothing */
         return -1;
-    }
     memcpy(s->x, noise + clip % rows * s->n, (size_t)s->n * sizeof *s->x);
     free(noise);
     return 0;

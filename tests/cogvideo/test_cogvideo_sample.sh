@@ -121,6 +121,7 @@ refuses 2 "continues a picture" "$sample" $device --model "$models/5b-i2v" --tex
 refuses 2 "is for programs that train" "$sample" $small --plan-out x
 refuses 2 "multiple of 4" "$sample" $small --frames 6
 refuses 1 'no tensor "prompt_embedding"' "$sample" $small --text "$models/5b/step.safetensors" --out "$work/x"
+refuses 1 "no-such" "$sample" $small --noise "$work/no-such" --out "$work/x"
 refuses 1 'no tensor "noise"' "$sample" $small --noise "$models/5b/step.safetensors" --out "$work/x"
 refuses 1 "is expected" "$sample" $small --noise "$clip" --height 64 --out "$work/x"
 refuses 1 "position table" "$sample" $device --model "$models/5b-i2v" --snr-shift 1 --text "$clip" --image "$image" \
