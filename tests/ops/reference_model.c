@@ -89,9 +89,15 @@ void ref_rms_norm_rope(const struct array *in, struct array *out, const struct o
     array_free(&normal[0]);
 }
 
-/* One query against M keys, `stride` apart: o = softmax(scale q k^T) v; M may be 0. */
+/* cap tanh(x / cap), or x without a cap. */
+static double capped(double x, double cap)
+{
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* One query against M keys, `stride` apart: o = softmax(capped(scale q k^T)) v; M may be 0. */
 static void attend(const double *q, const double *k, const double *v, int64_t M, int64_t D,
-                   int64_t stride, double scale, double *o)
+                   int64_t stride, double scale, double cap, double *o)
 {
     double *score = calloc((size_t)M + 1, sizeof(*score)), top = -INFINITY, total = 0;
     if (!score)
@@ -99,6 +105,7 @@ static void attend(const double *q, const double *k, const double *v, int64_t M,
     for (int64_t m = 0; m < M; m++) {
         for (int64_t d = 0; d < D; d++)
             score[m] += scale * q[d] * k[m * stride + d];
+        score[m] = capped(score[m], cap);
         top = fmax(top, score[m]);
     }
     for (int64_t m = 0; m < M; m++)
@@ -118,7 +125,8 @@ void ref_attention(const struct array *in, struct array *out, const struct op_at
     for (int64_t row = 0; row < q->n / D; row++) {
         int64_t h = row % H, batch = row / H / L;
         int64_t keys = (batch * M * H + h) * D;
-        attend(q->x + row * D, k->x + keys, v->x + keys, M, D, H * D, a->scale, out->x + row * D);
+        attend(q->x + row * D, k->x + keys, v->x + keys, M, D, H * D, a->scale, a->a,
+               out->x + row * D);
     }
 }
 
@@ -131,7 +139,7 @@ void ref_cross_attention(const struct array *in, struct array *out, const struct
         for (int64_t row = b * L * H; row < (b + 1) * L * H; row++) {
             int64_t keys = (first * H + row % H) * D;
             attend(q->x + row * D, k->x + keys, v->x + keys, (int64_t)lens->x[b], D, H * D,
-                   a->scale, out->x + row * D);
+                   a->scale, 0, out->x + row * D);
         }
 }
 
@@ -237,13 +245,12 @@ void ref_mse(const struct array *in, struct array *out, const struct op_attr *a)
 void ref_cross_entropy(const struct array *in, struct array *out, const struct op_attr *a)
 {
     int64_t B = in[0].shape[0], V = in[0].shape[1];
-    (void)a;
     array_init(out, 0, NULL);
     for (int64_t b = 0; b < B; b++) {
         const double *x = in[0].x + b * V;
         double total = 0;
         for (int64_t i = 0; i < V; i++)
-            total += exp(x[i]);
-        out->x[0] += (log(total) - x[(int64_t)in[1].x[b]]) / (double)B;
+            total += exp(capped(x[i], a->a));
+        out->x[0] += (log(total) - capped(x[(int64_t)in[1].x[b]], a->a)) / (double)B;
     }
 }

@@ -278,6 +278,22 @@ static ckpt_tensor record_attention(ckpt_tape *t, const ckpt_tensor *in, const s
     return ckpt_attention(t, in[0], in[1], in[2], CKPT_NONE, &scaled);
 }
 
+/* As Gemma 2 has it; the cap is of the size of the scores. */
+static void draw_capped_attention(struct op_case *c, struct rng *r, int trial)
+{
+    draw_attention(c, r, trial);
+    c->attr.a = 1.5;
+}
+
+static ckpt_tensor record_capped_attention(ckpt_tape *t, const ckpt_tensor *in,
+                                           const struct op_case *c)
+{
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    spec.scale = (float)c->attr.scale;
+    spec.cap = (float)c->attr.a;
+    return ckpt_attention(t, in[0], in[1], in[2], CKPT_NONE, &spec);
+}
+
 /* Sequences that are neither short nor long, in heads of the real model from the large trials on.
  */
 static void draw_middling_attention(struct op_case *c, struct rng *r, int trial)
@@ -474,6 +490,20 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in,
     return ckpt_cross_entropy(t, in[0], in[1], NULL);
 }
 
+static void draw_capped_cross_entropy(struct op_case *c, struct rng *r, int trial)
+{
+    draw_cross_entropy(c, r, trial);
+    c->attr.a = 1.5;
+}
+
+static ckpt_tensor record_capped_cross_entropy(ckpt_tape *t, const ckpt_tensor *in,
+                                               const struct op_case *c)
+{
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
+    spec.cap = (float)c->attr.a;
+    return ckpt_cross_entropy(t, in[0], in[1], &spec);
+}
+
 static const struct op_row rows[] = {
     {"layer_norm", draw_layer_norm, record_layer_norm, ref_layer_norm},
     {"layer_norm (heads)", draw_layer_norm_heads, record_layer_norm_heads, ref_layer_norm_heads},
@@ -488,6 +518,7 @@ static const struct op_row rows[] = {
     {"rms_norm_rope", draw_rms_norm_rope, record_rms_norm_rope, ref_rms_norm_rope},
     {"attention", draw_attention, record_attention, ref_attention},
     {"attention (middling)", draw_middling_attention, record_attention, ref_attention},
+    {"attention (capped)", draw_capped_attention, record_capped_attention, ref_attention},
     {"attention (wide)", draw_wide_attention, record_attention, ref_attention},
     {"cross_attention", draw_cross_attention, record_cross_attention, ref_cross_attention},
     {"cross_attention (many keys)", draw_many_keys, record_cross_attention, ref_cross_attention},
@@ -498,6 +529,8 @@ static const struct op_row rows[] = {
     {"unpatchify", draw_unpatchify, record_unpatchify, ref_unpatchify},
     {"mse", draw_mse, record_mse, ref_mse},
     {"cross_entropy", draw_cross_entropy, record_cross_entropy, ref_cross_entropy},
+    {"cross_entropy (capped)", draw_capped_cross_entropy, record_capped_cross_entropy,
+     ref_cross_entropy},
     {NULL, NULL, NULL, NULL},
 };
 
