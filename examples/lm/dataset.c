@@ -100,7 +100,8 @@ int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length,
 {
     *d = (struct dataset){
         .tokens = *tokens, .length = length, .limit = limit, .seed = seed, .shuffled = shuffled};
-    if (!dataset_check_vocabulary(d) && !(ends ? dataset_find_documents(d, ends) : dataset_cut(d, length)))
+    if (!dataset_check_vocabulary(d) &&
+        !(ends ? dataset_find_documents(d, ends) : dataset_cut(d, length)))
         return 0;
     dataset_close(d);
     return -1;

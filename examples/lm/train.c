@@ -106,9 +106,9 @@ static ckpt_tensor record_top(ckpt_tape *t, int64_t batch, void *user)
     const struct lm_run *r = step->user;
     ckpt_tensor in[LM_INPUTS] = {[LM_TOKENS] = ckpt_input(t, input_names[LM_TOKENS], CKPT_I32, 2,
                                                           (int64_t[]){batch, r->width[LM_TOKENS]})};
+    ckpt_tensor x = lm_hidden(&r->model, t, in, NULL);
 
-    return distill_record_top(r, t, lm_rows(&r->model, t, lm_hidden(&r->model, t, in, NULL), CKPT_NONE),
-                              step->size);
+    return distill_record_top(r, t, lm_rows(&r->model, t, x, CKPT_NONE), step->size);
 }
 
 /* Weight decay applies to matrices, not to biases and norm weights; Muon excludes embeddings, the
