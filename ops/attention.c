@@ -349,7 +349,7 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
     }
     bias = bias.id ? bias : whole.bias;
     if (whole.sink.id)
-        return attention_with_sink(t, q, k, v, bias, &whole);
+        return attention_with_sink(t, q, k, v, bias, &whole, ckpt_attention);
     const struct attention_attr attr = attr_of(&whole, &of_q, &of_k);
     ckpt_tensor in[] = {q, k, v, bias, whole.first, whole.lengths}, out[2] = {CKPT_NONE, CKPT_NONE};
     const bool plain = !bias.id && !whole.first.id && !whole.lengths.id;

@@ -12,9 +12,15 @@ int attention_check(struct ckpt_call *call, int q_ndim, int k_ndim);
 /* out[1] is the log-sum-exp of the scores of each query: fp32, [..., H, L]. */
 void attention_lse(struct ckpt_call *call);
 
-/* ckpt_attention of a spec with a sink, of which everything else was checked. */
+/* Records attention, as ckpt_attention does. */
+typedef ckpt_tensor attention_recorder(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                                       ckpt_tensor bias, const struct ckpt_attention_spec *spec);
+
+/* ckpt_attention of a spec with a sink, of which everything else was checked; attend records it
+ * with one more key. */
 ckpt_tensor attention_with_sink(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
-                                ckpt_tensor bias, const struct ckpt_attention_spec *spec);
+                                ckpt_tensor bias, const struct ckpt_attention_spec *spec,
+                                attention_recorder *attend);
 
 /* x, or a copy with a dense last axis, as the kernels require of a gradient. */
 ckpt_tensor attention_rows_dense(ckpt_tape *t, ckpt_tensor x);

@@ -140,7 +140,8 @@ static ckpt_tensor window_bias(const struct sinking *s, int64_t window, ckpt_ten
 }
 
 ckpt_tensor attention_with_sink(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
-                                ckpt_tensor bias, const struct ckpt_attention_spec *spec)
+                                ckpt_tensor bias, const struct ckpt_attention_spec *spec,
+                                attention_recorder *attend)
 {
     struct sinking s = {.t = t, .q = ckpt_desc_of(t, q), .k = ckpt_desc_of(t, k)};
     struct ckpt_attention_spec inner = *spec;
@@ -159,7 +160,7 @@ ckpt_tensor attention_with_sink(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt
         inner.lengths = with_first_key(&s, spec->lengths);
     if (spec->window && spec->window < s.k.shape[s.ndim - 3])
         bias = window_bias(&s, spec->window, inner.lengths);
-    ckpt_tensor y = ckpt_attention(t, queries_with_sink(&s, q, spec->sink), keys_with_sink(&s, k),
-                                   values_with_sink(&s, v), bias, &inner);
+    ckpt_tensor y = attend(t, queries_with_sink(&s, q, spec->sink), keys_with_sink(&s, k),
+                           values_with_sink(&s, v), bias, &inner);
     return ckpt_slice(t, y, s.ndim - 1, 0, s.width);
 }

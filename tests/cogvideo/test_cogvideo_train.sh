@@ -268,8 +268,8 @@ refuses 2 "have rank 3 .*and --lora-rank is 5" "$train" $small --lora-rank 5 --l
 refuses 1 "adapters do not match this run" "$train" $small --lora-rank 3 --lora-targets to_q --load "$work/adapters"
 refuses 1 "missing" "$train" $small --lora-rank 3 --load "$models/2b/step.safetensors"
 refuses 1 "lora-targets to_x" "$train" $small --lora-rank 3 --lora-targets to_x
-refuses 2 "are for --lora-rank" "$train" --model "$models/2b" --lora-alpha 3
-refuses 2 "are for --lora-rank" "$train" --model "$models/2b" --lora-targets to_q
+refuses 2 "is for --lora-rank" "$train" --model "$models/2b" --lora-alpha 3
+refuses 2 "is for --lora-rank" "$train" --model "$models/2b" --lora-targets to_q
 refuses 2 "is for --lora-rank N: without adapters all weights are trained" "$train" --model "$models/2b" --frozen nf4
 refuses 2 "give bf16, int8 or nf4" "$train" --model "$models/2b" --lora-rank 3 --frozen fp4
 refuses 2 "there are no adapters yet" "$train" --model "$models/2b" --lora-rank 3 --steps 0 --lora-merge "$work/x"
