@@ -46,7 +46,7 @@ near() {
 
 # ---- packing ----------------------------------------------------------------------------------
 
-for model in tiny tiny-llama; do
+for model in tiny tiny-llama "tiny-gemma2 --kv-heads 1" "tiny-gemma3 --kv-heads 1" "tiny-phi --kv-heads 2"; do
     on_talks alone --model $model --batch 24 --val "$work/talks.jsonl"
     grep -q "24 samples of 192; 24 conversations, .* of the rows filled" "$work/out" || fail "no numbers: $(cat "$work/out")"
     on_talks packed --model $model --pack --batch 1
