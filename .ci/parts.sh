@@ -57,10 +57,14 @@ part() {
     name=$1 limit=$2 log=$3
     shift 3
     printf '\n==== %s: %s\n' "$name" "$*"
-    rm -f "$log" "$output.status"
+    rm -f "$log"
     begin=$(date +%s)
-    { timeout -k 10 "${limit}m" "$@" </dev/null 2>&1 || echo $? >"$output.status"; } | tee "$output"
-    status=$(cat "$output.status" 2>/dev/null || echo 0)
+    : >"$output" # shown by another process: one that outlives its part holds no pipe of ours
+    tail -n +1 -f "$output" &
+    shown=$!
+    timeout -k 10 "${limit}m" "$@" </dev/null >"$output" 2>&1
+    status=$?
+    sleep 2 && kill $shown && wait $shown 2>/dev/null
     minutes=$(awk "BEGIN { printf \"%.1f\", ($(date +%s) - $begin) / 60 }")
     case $status in
     0) set -- 1 0 ;;

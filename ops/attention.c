@@ -306,23 +306,35 @@ static struct attention_attr attr_of(const struct ckpt_attention_spec *spec,
     return a;
 }
 
+/* The rule of the op, for operands that it does not get: false after an error. */
+static bool fits(ckpt_tape *t, const struct attention_attr *attr, const ckpt_tensor *in)
+{
+    enum { N = ATTENTION_PLAIN + ATTENTION_EXTRAS };
+    struct ckpt_desc desc[N], out[2] = {{.ndim = 0}, {.ndim = 0}};
+    char reason[200] = "";
+    struct ckpt_call call = {.n_in = N,
+                             .n_out = 2,
+                             .in = desc,
+                             .out = out,
+                             .attr = attr,
+                             .message = reason,
+                             .message_size = sizeof reason};
+    for (int i = 0; i < N; i++)
+        desc[i] = in[i].id ? ckpt_desc_of(t, in[i]) : (struct ckpt_desc){.ndim = -1};
+    if (!attention_shape(&call))
+        return true;
+    ops_refuse(t, 3, in, "%s", reason);
+    return false;
+}
+
 /* Operands as of the op, with all extras. */
 static ckpt_tensor record_capped(ckpt_tape *t, const struct attention_attr *attr, float cap,
                                  const ckpt_tensor *in)
 {
-    const struct ckpt_desc q = ckpt_desc_of(t, in[ATTENTION_Q]),
-                           k = ckpt_desc_of(t, in[ATTENTION_K]),
-                           v = ckpt_desc_of(t, in[ATTENTION_V]);
-    bool good = q.ndim >= 3 && k.ndim == q.ndim && desc_same_shape(&k, &v) &&
-                q.shape[q.ndim - 2] % max_i64(1, k.shape[q.ndim - 2]) == 0;
-    for (int i = 0; good && i < q.ndim; i++)
-        good = i == q.ndim - 3 || i == q.ndim - 2 || q.shape[i] == k.shape[i];
-    if (!good) {
-        ops_refuse(t, 3, in, "q must be [..., L, H, D], k and v [..., M, KV, D], KV dividing H");
-        return CKPT_NONE;
-    }
-    return attention_decomposed(t, attr, cap, in[ATTENTION_Q], in[ATTENTION_K], in[ATTENTION_V],
-                                in + ATTENTION_PLAIN);
+    OPS_CALL(t);
+    return fits(t, attr, in) ? attention_decomposed(t, attr, cap, in[ATTENTION_Q], in[ATTENTION_K],
+                                                    in[ATTENTION_V], in + ATTENTION_PLAIN)
+                             : CKPT_NONE;
 }
 
 ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,

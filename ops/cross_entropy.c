@@ -339,13 +339,17 @@ static int32_t ops_since(const ckpt_tape *t, int32_t first)
 /* A chunk has no axis of samples, by whose number dropout draws. */
 static void refuse_dropout(ckpt_tape *t, ckpt_tensor w)
 {
-    const struct param *p = find_adapter(t, w);
-    const int32_t a = p ? p->training.lora : 0;
-    if (a && t->trains && t->env.params->data[a].training.factor.dropout > 0.f)
+    const struct param *p = t->trains ? find_adapter(t, w) : NULL;
+    const struct params *ps = t->env.params;
+    for (int32_t a = p ? p->training.lora : 0; a; a = ps->data[a].training.factor.next) {
+        if (!(ps->data[a].training.factor.dropout > 0.f))
+            continue;
         ckpt_tape_fail(t, CKPT_EINVAL,
                        "linear_cross_entropy: '%s' has an adapter with dropout (ckpt_lora), which "
                        "this op has not",
                        p->name);
+        return;
+    }
 }
 
 /* The result of all chunks: their losses one after the other with the shape of the labels, or their

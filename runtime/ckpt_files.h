@@ -159,7 +159,8 @@ typedef bool (*ckpt_param_filter)(void *user, const char *name);
  * use_dora, modules_to_save.  The note "lora-base" of ckpt_state_note(), about the weights below,
  * is there, too.  With the prefix "base_model.model." of PEFT's own files the settings are also
  * written to adapter_config.json beside the file: PEFT loads a directory whose
- * adapter_model.safetensors was written so.  ckpt_load_params reads tensors alone:
+ * adapter_model.safetensors was written so, with the same prefix before the names of whole
+ * parameters (ckpt_lora_whole), which an alias adds.  ckpt_load_params reads tensors alone:
  * the program gives ckpt_lora the rank and alpha that ckpt_file_note has of them.
  */
 CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,

@@ -304,14 +304,14 @@ struct ckpt_lora {
 /*
  * Adds adapters to the parameters made so far, and makes all of these except adapters and those of
  * ckpt_lora_whole() untrained buffers.  Call it before a program is compiled.  Returns the number
- * of weights with new adapters, or CKPT_EINVAL if no weight matches or one already has an adapter
- * of that prefix; the context keeps the error, as for ckpt_param().
+ * of weights with new adapters, or CKPT_EINVAL if no weight matches, or one is trained as a whole
+ * or already has an adapter of that prefix; the context keeps the error, as for ckpt_param().
  */
 CKPT_API int ckpt_lora(ckpt *c, const struct ckpt_lora *settings);
 
 /* Before ckpt_lora(): the trained parameters that match the pattern stay trained beside adapters
- * (PEFT: modules_to_save), and ckpt_lora() gives them none.  Returns their number, or CKPT_EINVAL:
- * there is none. */
+ * (PEFT: modules_to_save).  A pattern of ckpt_lora() that matches one of them is CKPT_EINVAL.
+ * Returns their number, or CKPT_EINVAL: there is none. */
 CKPT_API int ckpt_lora_whole(ckpt *c, const char *pattern);
 
 /* Sets the magnitudes of all DoRA adapters to the lengths of the rows of W + (alpha / rank) B A, so

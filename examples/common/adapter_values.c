@@ -27,6 +27,9 @@ static int keep(const struct adapter_run *r, const char *option, const char *par
 {
     char pattern[PATTERN_NAME];
 
+    if (strstr(parameter, ".experts."))
+        return say_fail("%s: '%s' has experts, which are not trained as a whole", option,
+                        parameter);
     if (r->tied && !strcmp(parameter, r->tied))
         return say_fail(
             "%s: '%s' is the head of %s, too, and PEFT would train it as one of the two "

@@ -192,10 +192,11 @@ static const char *const tunes[] = {
     "features",     "tensors",      "lpips",      "size",      "data",       "tokenizer",
     "latents",      "videos",       "prompts",    "csv",       "text-drop",  "buckets",
     "images",       "text-encoder", "loss-chunk", "shared",    "lr-factors", "decay-factors",
-    "distill"};
+    "distill",      "chat-template", "too-long"};
 static const char *const is_free[] = {"adapter",
                                       "batch",
                                       "dump",
+                                      "eval",
                                       "frames-2d",
                                       "guidance",
                                       "help",

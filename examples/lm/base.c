@@ -2,7 +2,8 @@
 /*
  * A digest of the weights that adapters are trained on.  It is of values as bf16, in no order and
  * without names: the same weights in other files, or as another dtype, have the same one.  A few
- * thousand values of each tensor tell weights apart, since training changes all tensors.
+ * thousand values of each tensor tell weights apart, since training changes all tensors.  Experts
+ * of gpt-oss do not count: files have them in 4 bits or as numbers.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -47,7 +48,8 @@ int lm_base_digest(const struct lm *m, const char *path, char to[ADAPTER_BASE])
         return say_fail("%s", ckpt_error(NULL));
     for (int i = 0; i < ckpt_file_count(f) && !rc; i++) {
         struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-        if (ckpt_file_entry(f, i, &e) || !e.numel || lm_is_made_here(m, e.name))
+        if (ckpt_file_entry(f, i, &e) || !e.numel || lm_is_made_here(m, e.name) ||
+            (m->config.family == LM_GPT_OSS && strstr(e.name, ".experts.")))
             continue;
         rc = digest_entry(f, i, e.numel, &hash);
         sum += hash;

@@ -3,6 +3,7 @@
  * lm-train: trains the language models of config.h inside a memory budget, on files of tokens or
  * text, from random initial values or from Hugging Face weights.
  */
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "../common/compiled.h"
@@ -65,7 +66,8 @@ static int check_outputs(const void *run)
     const struct lm_options *o = &((const struct lm_run *)run)->options;
     struct training_files files = lm_files(o);
     char beside[2][4096];
-    const struct ckpt_path inputs[] = {
+    enum { OWN = 13 };
+    struct ckpt_path inputs[OWN + LM_ADAPTERS] = {
         {"--model", file_only(o->model), CKPT_PATH_INPUT, 0},
         {"--data", file_only(o->data), CKPT_PATH_INPUT, 0},
         {"--val", file_only(o->validation), CKPT_PATH_INPUT, 0},
@@ -81,8 +83,12 @@ static int check_outputs(const void *run)
         adapter_beside(&o->adapters, &o->train, false, beside[0]),
         adapter_beside(&o->adapters, &o->train, true, beside[1]),
     };
+    int n = OWN;
 
-    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs) ||
+    for (int i = 1; i < o->others.n; i++)
+        inputs[n++] = (struct ckpt_path){"--adapter", o->others.each[i].options.file.path,
+                                         CKPT_PATH_INPUT, FAMILY_WEIGHTS};
+    return outputs_check(&files, inputs, n) ||
                    check_pattern(&files, "--data", o->data) ||
                    check_pattern(&files, "--val", o->validation)
                ? -1
@@ -140,14 +146,16 @@ static int finish(void *run, bool trained)
     if (!trained && r->measuring) {
         if (lm_measure(r, &loss))
             return -1;
-        printf("validation loss %.4f\n", loss);
+        if (!isnan(loss)) /* a signal */
+            printf("validation loss %.4f\n", loss);
     }
     if (o->distill.to && distill_write(r))
         return -1;
     if (!trained && r->eval.n) {
         if (lm_answer(r, &right))
             return -1;
-        printf("exact answers: %lld of %lld\n", (long long)right, (long long)r->eval.n);
+        if (right >= 0)
+            printf("exact answers: %lld of %lld\n", (long long)right, (long long)r->eval.n);
     }
     if (o->adapters.merge && ckpt_save_params_merged(r->context, o->adapters.merge, NULL, NULL))
         return say_fail("%s", ckpt_error(r->context));
@@ -169,7 +177,7 @@ static int note(void *run, struct resume_place *place)
     if (r->data.first_piece &&
         resume_note_count(r->context, "digest of the conversations", r->conversations.digest))
         return -1;
-    return adapters_note(&r->adapters) || preference_note(run) ? -1 : 0;
+    return adapters_note(&r->adapters) || lm_adapters_note(r) || preference_note(run) ? -1 : 0;
 }
 
 int main(int argc, char **argv)

@@ -325,6 +325,10 @@ static int check_pack(const struct lm_options *o)
 
     if (o->pack && lm_traits(&o->config)->masked)
         return say_fail("--pack: BERT learns no conversations");
+    if (o->pack && lm_traits(&o->config)->sinks)
+        return say_fail("--pack: attention of %s has sinks, and they cannot have rows of several "
+                        "samples; leave it out",
+                        lm_traits(&o->config)->title);
     if (o->pack && o->preference.loss)
         return say_fail("--pack: --loss %s has samples of two texts", o->preference.name);
     if (o->pack && lm_options_tokens(o, true) > MOST_TOKENS)
@@ -387,9 +391,18 @@ static int check_one_length(const struct lm_options *o)
     if (o->library.plan_in)
         return say_fail("--length auto with --plan-in: the plan is for one length; give --length "
                         "N");
-    if (o->sample_every)
-        return say_fail("--length auto with --sample-every: the caches of generated text have the "
-                        "length of a sample; give --length N");
+    if (o->sample_every || o->eval)
+        return say_fail("--length auto with --%s: the caches of generated text have the length of "
+                        "a sample; give --length N",
+                        o->eval ? "eval" : "sample-every");
+    if (o->preference.loss)
+        return say_fail("--length auto with --loss %s: texts are cut before a plan is made; give "
+                        "--length N",
+                        o->preference.name);
+    if (o->distill.from || o->distill.to)
+        return say_fail("--length auto with --%s: its file is for samples of one length; give "
+                        "--length N",
+                        o->distill.from ? "distill" : "save-logits");
     if (o->config.positions < LM_LENGTH_UNIT)
         return say_fail("--length auto: chooses a multiple of %d, and the model has %lld "
                         "positions; give --length N",
@@ -458,7 +471,8 @@ int lm_options_check(void *options)
         dtype_select(&o->dtype, &o->train.state, o->train.load, o->train.dtype_note) ||
         lm_options_config(o) || lm_options_generation(o) || lm_options_adapters(o, true) ||
         preference_options_check(&o->preference,
-                                 o->adapters.rank && !o->adapters.also && o->others.n < 2,
+                                 o->adapters.rank && !o->adapters.also &&
+                                     !o->adapters.file.n_whole && o->others.n < 2,
                                  lm_traits(&o->config)->masked))
         return -1;
     if (o->adapters.dropout > 0 && (o->preference.loss || o->pack))
@@ -466,6 +480,11 @@ int lm_options_check(void *options)
                         "has not",
                         o->adapters.dropout,
                         o->pack ? "a row of several (--pack)" : "a pair of texts (--loss)");
+    if (o->preference.loss && o->eval)
+        return say_fail("--eval: a run with --loss %s answers no questions; leave it out",
+                        o->preference.name);
+    if (o->distill.to && o->library.plan_only)
+        return say_fail("--save-logits %s: --plan-only computes none", o->distill.to);
     if (o->preference.loss && o->config.balance > 0)
         return say_fail("--loss %s: it has no balance of experts; set \"output_router_logits\" to "
                         "false in config.json",

@@ -65,6 +65,10 @@ struct adapter_run lm_adapters(struct lm_run *r);
 int lm_adapters_add(struct lm_run *r);
 int lm_adapters_begin(struct lm_run *r);
 
+/* Notes for a state which other adapters are added, and how much.  Returns 0, or -1 after an error
+ * message. */
+int lm_adapters_note(struct lm_run *r);
+
 /* Makes the model with its adapters, if any, and loads the weights of both.  Returns 0, or -1 after
  * an error message. */
 int lm_make_model(void *run);

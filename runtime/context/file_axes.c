@@ -41,6 +41,9 @@ int ckpt_param_file_axes(ckpt *c, ckpt_tensor x, int ndim, const int64_t *shape,
 
     if (!p)
         return error_set(CKPT_ENAME, "ckpt_param_file_axes: no such parameter");
+    if (p->file_parts)
+        return error_set(CKPT_EINVAL, "parameter '%s': files have parts of it, in its own order",
+                         p->name);
     if (ndim < 1 || ndim > CKPT_MAX_DIMS || (!shape && ndim != p->desc.ndim) ||
         !is_permutation(ndim, axes))
         return error_set(CKPT_EINVAL,

@@ -14,6 +14,8 @@ int ckpt_param_file_parts(ckpt *c, ckpt_tensor x, int n, const char *const *name
 
     if (!p)
         return error_set(CKPT_ENAME, "ckpt_param_file_parts: no such parameter");
+    for (int i = 0; i < n; i++)
+        NOT_NULL(names[i]);
     const int last = p->desc.ndim - 1;
     if (last < 1 || n < 1 || desc_numel(&p->desc) / p->desc.shape[last] % n)
         return error_set(CKPT_EINVAL, "parameter '%s': its rows do not divide into %d parts",

@@ -89,6 +89,12 @@ static int add_layer(struct layers *l, const struct save_item *s, const struct p
     const struct param *a = params_at(&s->c->params, s->param);
     int all = (int)strlen(w->name), cut = before_end(w->name, all, ".weight");
 
+    for (int i = 0; i < l->n; i++)
+        if (l->all[i].weight == w->name)
+            return error_set(CKPT_EINVAL,
+                             "'%s' has several adapters, and a file has the settings of one: "
+                             "select those of one",
+                             w->name);
     l->all[l->n++] =
         (struct layer){w->name, cut < 0 ? all : cut, a->desc.shape[0], a->training.factor.alpha};
     l->dropout = a->training.factor.dropout;

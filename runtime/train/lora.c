@@ -351,6 +351,11 @@ static int merge(ckpt *c, int32_t i)
 
     if (!rc)
         rc = lora_add(c, params_handle(&c->params, i), values);
+    for (int64_t k = 0; !rc && magnitude && k < desc_numel(&w->desc); k++)
+        if (!isfinite(values[k])) /* before anything is changed */
+            rc = error_set(CKPT_EINVAL, "ckpt_lora_merge: a row of '%s' is 0, and DoRA divides by "
+                                        "its length",
+                           w->name);
     if (!rc)
         rc = set_values(c, i, values);
     for (int32_t a = first; a && !rc; a = c->params.data[a].training.factor.next)

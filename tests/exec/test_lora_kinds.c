@@ -293,6 +293,43 @@ static void test_several(void **state)
     ckpt_close(n.c);
 }
 
+static ckpt_tensor record_chunks(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *n = user;
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, IN});
+    ckpt_tensor label = ckpt_input(t, "label", CKPT_I32, 1, &batch);
+
+    spec.chunk = 2;
+    return ckpt_linear_cross_entropy(t, x, n->w, CKPT_NONE, label, &spec);
+}
+
+/* Chunks of a loss have no samples to draw for, whichever adapter drops; a file has one adapter of
+ * a weight. */
+static void test_second_refused(void **state)
+{
+    const struct ckpt_lora plain = {.size = sizeof plain},
+                           drops = {.size = sizeof drops, .dropout = 0.5f};
+    struct ckpt_adamw o = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    struct net n;
+    (void)state;
+    open_net(&n);
+    adapt(&n, "one", &plain);
+    adapt(&n, "two", &drops);
+    assert_true(ckpt_compile(n.c, record_chunks, &n, ckpt_adamw(n.c, &o), BATCH, &p) < 0);
+    assert_non_null(strstr(ckpt_error(n.c), "has an adapter with dropout"));
+    ckpt_close(n.c);
+    open_net(&n);
+    adapt(&n, "one", &plain);
+    adapt(&n, "two", &plain);
+    assert_int_equal(ckpt_save_params_filtered(n.c, "test_lora_kinds.tmp", CKPT_VALUE,
+                                               ckpt_lora_only, NULL),
+                     CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(n.c), "has several adapters"));
+    ckpt_close(n.c);
+}
+
 static void test_refused(void **state)
 {
     const struct ckpt_lora dora = {.size = sizeof dora, .dora = true};
@@ -326,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_dora),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_several),
+        cmocka_unit_test(test_second_refused),
         cmocka_unit_test(test_refused),
     };
 

@@ -72,6 +72,8 @@ is "a given chunk" 512 $book --loss-chunk 8 --vram 1G
 head -c 100 "$root/doc/design.md" >"$work/short"
 refuses 1 "too few for a sample of 128" "$train" $small --data "$work/short" --tokenizer bytes --length auto
 refuses 2 "--length auto with --resume" "$train" $small $book --length auto --resume "$work/state"
+refuses 2 "--length auto with --eval" "$train" $small $book --length auto --eval "$work/short"
+refuses 2 "--length auto with --distill" "$train" $small $book --length auto --distill "$work/short"
 refuses 2 "--length auto with --plan-in" "$train" $small $book --length auto --plan-in "$work/plan"
 refuses 2 "--length auto with --sample-every" "$train" $small $book --length auto --sample-every 2
 refuses 2 "multiple of 128" "$train" --model "$root/tests/model/lm/llama" --length auto

@@ -138,6 +138,14 @@ refuses 2 "no codes for experts" "$train" $device --model "$lm/qwen3_moe" --load
 refuses 1 "is called so" "$train" $device --model "$lm/qwen3_moe" --load "$lm/qwen3_moe" --data random --lora-rank 2 \
     --lora-targets gate_up_proj
 # shellcheck disable=SC2086
+refuses 1 "has experts, which are not trained as a whole" "$train" $device --model "$lm/qwen3_moe" --load "$lm/qwen3_moe" \
+    --data random --lora-rank 2 --lora-also experts
+# shellcheck disable=SC2086
+refuses 2 "pack: attention of .* has sinks" "$train" $device --model "$lm/gpt_oss" --data random --pack
+# shellcheck disable=SC2086
+runs "896 trainable" "$train" $device --model "$work/mxfp4" --load "$work/mxfp4" --data "$lm/gpt_oss/tokens.bin" --length 12 \
+    --batch 2 --lora-rank 2 --steps 1
+# shellcheck disable=SC2086
 runs "896 trainable" "$train" $device --model "$lm/gpt_oss" --load "$lm/gpt_oss" --data "$lm/gpt_oss/tokens.bin" --length 12 \
     --batch 2 --lora-rank 2 --steps 1
 

@@ -256,6 +256,8 @@ line 'it is not an object' '["a"]'
     refuses 2 "beta: --loss ce has no such setting" "$train" --beta 1
     refuses 2 "has no reference" $one --loss orpo --reference-cache "$work/x"
     refuses 2 "give --reference-cache FILE, or train the adapters" "$train" $device $base --loss dpo
+    refuses 2 "length auto with --loss orpo" "$train" $device $base --loss orpo --length auto
+    refuses 2 "eval: a run with --loss dpo" "$train" $device $new --eval "$given/pairs.jsonl"
     refuses 2 "lora-dropout 0.1: its draws" "$train" $device $new --lora-dropout 0.1
     refuses 2 "without --lora-also" "$train" $device $new --lora-also model.norm
     refuses 2 "BERT gives no probabilities" "$train" --model tiny-bert --loss orpo

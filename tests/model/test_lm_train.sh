@@ -276,7 +276,7 @@ done
 
 refuses 2 "the presets are tiny, .*gpt2-124M" "$train" --model gpt5
 printf '{"model_type": "mamba"}' >"$work/config.json"
-refuses 2 '"model_type" is "mamba"; known are gpt2, .*llama, .*gemma3_text, .*and smollm3' "$train" --model "$work/config.json"
+refuses 2 '"model_type" is "mamba"; known are gpt2, .*llama, .*gemma3_text, .*smollm3, .*and gpt_oss' "$train" --model "$work/config.json"
 sed 's/"gelu_new"/"relu"/' "$models/gpt2/config.json" >"$work/config.json"
 refuses 2 '"activation_function" is "relu"' "$train" --model "$work/config.json"
 sed 's/"llama3"/"ntk"/' "$models/llama/config.json" >"$work/config.json"

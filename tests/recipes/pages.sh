@@ -50,7 +50,7 @@ blocks() {
         { close_block(); left_out = /^<!-- not run: .* -->$/; before = text = $0 }' "$1"
 }
 
-# run_page PAGE: fails with the block that failed.
+# run_page PAGE N: fails with the block that failed, or where it has not N.
 run_page() {
     blocks "$root/$1"
     found=0
@@ -63,6 +63,6 @@ run_page() {
             fail "$1: $(cat "$block"): $(tail -n 5 "$work/out")"
         fi
     done
-    [ $found -gt 0 ] || fail "$1 has no block"
+    [ $found = "$2" ] || fail "$1 has $found blocks that are run, not $2"
     echo "$1: $found blocks"
 }

@@ -30,7 +30,7 @@ if ! ./text-encode --family cogvideox --model "$tiny" --device cpu --threads 1 -
     grep -q "built without" "$work/out" && exit 77
     fail "$(cat "$work/out")"
 fi
-run_page doc/recipe-cogvideox.md
+run_page doc/recipe-cogvideox.md 5
 [ -s "$work/home/adapter/pytorch_lora_weights.safetensors" ] || fail "no adapter"
 [ -s "$work/home/rbbt.rgb" ] || fail "no sample"
 finish

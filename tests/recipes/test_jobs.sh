@@ -17,11 +17,13 @@ printf 'localhost\nlocalhost\n'
 SH
 stand_in srun <<'SH'
 while [ "${1#--}" != "$1" ]; do shift; done
+ranks=
 for rank in $(seq 1 $((SLURM_NTASKS - 1))); do
     CKPT_HOST_NAME=host$rank SLURM_PROCID=$rank "$@" &
+    ranks="$ranks $!"
 done
 CKPT_HOST_NAME=host0 SLURM_PROCID=0 "$@" || exit
-wait
+for rank in $ranks; do wait $rank || exit; done
 SH
 # Two ranks of MPI, where it is there.
 stand_in mpirun <<SH
@@ -44,6 +46,6 @@ exec "${MPIRUN-}" -np 2 \$words "\$@"
 SH
 mkdir "$work/home/data"
 cp "$root/doc/tour.md" "$work/home/data/text.txt"
-run_page doc/jobs.md
+run_page doc/jobs.md 5
 [ -s "$work/home/run.state" ] || fail "the job of Slurm saved nothing"
 finish

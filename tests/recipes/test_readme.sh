@@ -36,7 +36,7 @@ SH
 stand_in cc <<SH
 exec $(sed -n 's/^CC = //p' Makefile) -std=gnu11 $flags -Wall -Wextra -Werror "\$@"
 SH
-run_page README.md
+run_page README.md 3
 for budget in none 4M; do
     runs "^loss 0" "$home/a.out" --vram $budget --device cpu
     cp "$work/out" "$work/$budget"

@@ -139,6 +139,7 @@ static void test_parts_refused(void **state)
     (void)state;
     assert_int_equal(ckpt_param_file_parts(m.c, CKPT_NONE, PARTS, names), CKPT_ENAME);
     assert_int_equal(ckpt_param_file_parts(m.c, m.up, PARTS, names), CKPT_EINVAL); /* again */
+    assert_int_equal(ckpt_param_file_axes(m.c, m.up, 2, NULL, (int[]){1, 0}), CKPT_EINVAL);
     assert_int_equal(ckpt_param_file_parts(m.c, m.rest, 2, names), CKPT_EINVAL);   /* no rows */
     ckpt_tensor x = ckpt_param(m.c, "x", CKPT_F32, 2, (int64_t[]){4, 2}, CKPT_NORMAL(1.f), true);
     assert_int_equal(ckpt_param_file_parts(m.c, x, 3, names), CKPT_EINVAL);

@@ -119,6 +119,7 @@ static int load(void)
     const char *better = rc ? NULL : better_kernels(library);
     if (better) {
         dlclose(library);
+        library = NULL;
         rc = open_library(&library, better);
     }
     if (!rc)
