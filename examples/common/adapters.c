@@ -49,7 +49,7 @@ static int add(const struct adapter_run *r, const char *layer, int64_t rank, dou
     lora.rank = rank;
     lora.alpha = (float)alpha;
     lora.prefix = r->names->prefix;
-    lora.dropout = (float)r->options->dropout;
+    lora.dropout = (float)fmax(0, r->options->dropout); /* -1: not given */
     lora.dora = r->options->dora;
     lora.frozen = r->frozen;
     return ckpt_lora(r->context, &lora) < 0
