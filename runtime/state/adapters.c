@@ -240,7 +240,8 @@ int adapters_describe(struct adapters_texts *t, const struct save_item *items, i
         t->note = settings_text(&l, false);
     if (!rc && is_peft(&l))
         t->config = settings_text(&l, true);
-    rc = !t->note || (is_peft(&l) && !t->config) ? CKPT_ENOMEM : 0;
+    if (!rc && (!t->note || (is_peft(&l) && !t->config)))
+        rc = CKPT_ENOMEM;
     free(l.all);
     free(l.whole);
     return rc;

@@ -91,7 +91,7 @@ static int write_items(ckpt *c, const char *path, struct save_item *items, int n
     struct file_note notes[3] = {{NULL, NULL}};
     int n_notes = 0, rc = alone ? adapters_describe(&texts, items, n) : 0;
 
-    if (rc)
+    if (rc == CKPT_ENOMEM)
         error_set(rc, "%s: no memory to write it", path);
     if (note)
         notes[n_notes++] = *note;

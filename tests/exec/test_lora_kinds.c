@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ckpt_files.h"
 #include "ckpt_ops.h"
 #include "ckpt_tools.h"
 #include "plan/one_search.h"

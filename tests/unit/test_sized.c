@@ -196,7 +196,7 @@ static int give_gradcheck(const void *check)
 
 static struct ckpt_nn nn = CKPT_NN_INIT; /* its context is set before the first test */
 static const struct ckpt_nn_mlp_spec mlp = {
-    sizeof mlp, 2, 2, CKPT_NN_GELU_TANH, false, true, "gate", "up", "down", NULL};
+    sizeof mlp, 2, 2, CKPT_NN_GELU_TANH, false, true, "gate", "up", "down", NULL, NULL};
 static const struct ckpt_nn_attention_spec heads = {
     sizeof heads, 4, 2, 0, 0, 0, true, true, "q", "k", "v", NULL, "out", false, NULL};
 static int modules; /* made so far: each has a name of its own */
