@@ -25,7 +25,8 @@ done
 CKPT_HOST_NAME=host0 SLURM_PROCID=0 "$@" || exit
 for rank in $ranks; do wait $rank || exit; done
 SH
-# Two ranks of MPI, where it is there.
+# Two ranks of MPI, where it is there; under its whole name, since ours is found before it.
+mpirun=$(command -v "${MPIRUN:-mpirun}" || echo none)
 stand_in mpirun <<SH
 words=
 while :; do
@@ -35,14 +36,14 @@ while :; do
     *) break ;;
     esac
 done
-if [ ! -f "$build/.libs/ckpt_mpi.so" ] || [ -z "${MPIRUN-}" ]; then
+if [ ! -f "$build/.libs/ckpt_mpi.so" ] || [ "$mpirun" = none ]; then
     echo "no MPI here"
     exit 0
 fi
 export CKPT_PLUGIN_DIR="$build/.libs"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-exec "${MPIRUN-}" -np 2 \$words "\$@"
+exec "$mpirun" -np 2 \$words "\$@"
 SH
 mkdir "$work/home/data"
 cp "$root/doc/tour.md" "$work/home/data/text.txt"
