@@ -10,6 +10,8 @@ static const char *const choices[] = {
 
 int chat_too_long(const char *name)
 {
+    if (!name)
+        return CHAT_REFUSE;
     for (int i = 0; i < 3; i++)
         if (!strcmp(name, choices[i]))
             return i;

@@ -9,7 +9,7 @@
 /* What happens to conversations of more tokens than a row. */
 enum chat_too_long { CHAT_REFUSE, CHAT_CUT, CHAT_DROP };
 
-/* The value of --too-long; -1 after an error message. */
+/* The value of --too-long, NULL: not given; -1 after an error message. */
 int chat_too_long(const char *name);
 
 /* Whether the files of a pattern are conversations: their names end with .jsonl or .json. */

@@ -318,6 +318,21 @@ static int check_masks(struct lm_options *o)
     return 0;
 }
 
+/* Options of conversations, in a run that reads none. */
+static int check_conversations(const struct lm_options *o)
+{
+    const bool reads = (o->data && chat_is_data(o->data)) ||
+                       (o->validation && chat_is_data(o->validation));
+
+    if (o->too_long_name && o->preference.loss)
+        return say_fail("--too-long: --loss %s cuts texts to --length", o->preference.name);
+    if (o->too_long_name && !reads)
+        return say_fail("--too-long: the data have no conversations");
+    if (o->chat_template && !reads && !o->eval && !o->preference.loss)
+        return say_fail("--chat-template: the data have no conversations, and no --eval FILE asks");
+    return 0;
+}
+
 /* Packed rows of a micro-step are one sequence, whose places are exact numbers in fp32. */
 static int check_pack(const struct lm_options *o)
 {
@@ -432,7 +447,7 @@ static int check(struct lm_options *o)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
     o->too_long = chat_too_long(o->too_long_name);
-    if (o->too_long < 0 || check_pack(o) || check_masks(o) ||
+    if (o->too_long < 0 || check_conversations(o) || check_pack(o) || check_masks(o) ||
         distill_options_check(&o->distill, o->preference.loss ? o->preference.name : NULL,
                               lm_traits(&o->config)->masked, o->config.vocabulary) ||
         adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))

@@ -79,7 +79,7 @@ struct lm_options {
         .preference = PREFERENCE_DEFAULTS, .distill = DISTILL_DEFAULTS,                            \
         .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = -1}, .validation_batches = 8,    \
         .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
-        .too_long_name = "refuse", .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT        \
+        .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT        \
     }
 
 /* Option rows of the model, for both programs. */

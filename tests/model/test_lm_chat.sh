@@ -91,6 +91,10 @@ runs "of 24 conversations 16 are cut and 0 left out" "$train" $small $short --le
 runs "of 24 conversations 0 are cut and 16 left out" "$train" $small $short --length 60 --too-long drop --pack
 refuses 1 "that is short enough" "$train" $small $short --length 10 --too-long drop
 refuses 2 "give refuse, cut or drop" "$train" $small $short --too-long never
+refuses 2 "too-long: the data have no conversations" "$train" $small --model tiny --data random --too-long cut
+refuses 2 "chat-template: the data have no conversations" "$train" $small --model tiny --data random --chat-template "$work/x"
+refuses 2 "too-long: --loss dpo cuts texts" "$train" $small --model tiny --data "$work/talks.jsonl" --loss dpo --lora-rank 2 \
+    --too-long cut
 
 # ---- answers ----------------------------------------------------------------------------------
 
