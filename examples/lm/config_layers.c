@@ -57,6 +57,10 @@ static void read_types(struct settings *s, struct lm_config *c)
         bool window = type && !strcmp(type, "sliding_attention");
         if (i >= LM_MOST_LAYERS)
             break;
+        if (!window && c->window && lm_traits(c)->windows == LM_WINDOWS_ALL)
+            settings_refuse(s, "layer_types", "has a layer without a window, and all layers of %s "
+                                              "have \"sliding_window\"",
+                            lm_traits(c)->title);
         c->layer[i] &= (unsigned char)~LM_LAYER_WINDOW;
         c->layer[i] |= window ? LM_LAYER_WINDOW : 0;
         if (window && !c->window)

@@ -159,7 +159,7 @@ static struct value eval_slice(struct rendering *r, const struct node *e)
         return v;
     if (v.kind != LIST && v.kind != STRING)
         return run_refuse(r, e->at, "a slice of %s", value_kind(v));
-    if (s.kind != WHOLE || !s.is.whole || llabs(s.is.whole) > 1000000)
+    if (s.kind != WHOLE || !s.is.whole || s.is.whole < -1000000 || s.is.whole > 1000000)
         return run_refuse(r, e->at, "this step of a slice is not supported");
     all = value_elements(r, e->at, v);
     const int64_t n = r->failed ? 0 : all.is.list->n, step = s.is.whole;
@@ -183,7 +183,7 @@ static struct value eval_minus(struct rendering *r, const struct node *e)
 {
     struct value v = run_eval(r, e->a);
 
-    if (v.kind == WHOLE)
+    if (v.kind == WHOLE && v.is.whole > INT64_MIN)
         return value_whole(-v.is.whole);
     if (v.kind == REAL)
         return (struct value){.kind = REAL, .is.real = -v.is.real};

@@ -164,6 +164,8 @@ wrong phi3 's/5.0$/5.0, 6.0/' '"long_factor" has 3 factors, and a head has 2 pai
 wrong phi3 's/longrope/proportional/' 'rope_type" is "proportional"'
 wrong phi3 's/"partial_rotary_factor": 0.5/"partial_rotary_factor": 1.5/' '"partial_rotary_factor" is above 1'
 wrong smollm3 's/"no_rope_layers": \[/"no_rope_layers": [], "layer_kinds": [/' 'layer_kinds'
+wrong mistral 's/"use_cache": true/"layer_types": ["sliding_attention", "full_attention", "full_attention"]/' \
+    '"layer_types" has a layer without a window'
 wrong mistral 's/"use_cache": true/"quantization_config": {"quant_method": "awq"}/' '"quantization_config.quant_method" is "awq"'
 wrong olmo2 's/"use_cache": true/"sliding_window": 5/' '"sliding_window" is 5'
 refuses 2 "heads of width 7" "$train" --model tiny-qwen3 --hidden 28 --heads 4
