@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../common/digest.h"
 #include "../common/patterns.h"
 #include "run.h"
 
@@ -246,27 +247,19 @@ int lm_adapters_begin(struct lm_run *r)
     return each_other(r, adapters_begin);
 }
 
-/* FNV-1a */
-static uint64_t add_bytes(uint64_t hash, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
-    return hash;
-}
-
 int lm_adapters_note(struct lm_run *r)
 {
     const struct lm_adapters *all = &r->options.others;
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = DIGEST_START;
     char digest[ADAPTER_BASE];
 
     for (int i = 1; i < all->n; i++) {
         const struct lm_adapter *x = &all->each[i];
         if (lm_base_digest(&r->model, x->options.file.path, digest))
             return -1;
-        hash = add_bytes(hash, x->name, strlen(x->name) + 1);
-        hash = add_bytes(hash, &x->weight, sizeof x->weight);
-        hash = add_bytes(hash, digest, strlen(digest));
+        hash = digest_bytes(hash, x->name, strlen(x->name) + 1);
+        hash = digest_bytes(hash, &x->weight, sizeof x->weight);
+        hash = digest_bytes(hash, digest, strlen(digest));
     }
     return all->n > 1 ? resume_note_count(r->context, "digest of the adapters that are not trained",
                                           (int64_t)hash)

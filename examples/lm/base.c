@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include "../common/digest.h"
 #include "ckpt_files.h"
 #include "run.h"
 
@@ -18,7 +19,7 @@ static uint64_t add_value(uint64_t hash, float x)
 
     memcpy(&bits, &x, sizeof bits);
     bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (hash ^ bits) * 0x100000001b3u;
+    return digest_word(hash, bits);
 }
 
 /* The values of up to PARTS places of a tensor. */
@@ -28,7 +29,7 @@ static int digest_entry(ckpt_file *f, int i, int64_t n, uint64_t *hash)
     const int64_t size = parts > 1 ? VALUES : n;
     float x[PARTS * VALUES];
 
-    *hash = 0xcbf29ce484222325u;
+    *hash = DIGEST_START;
     for (int64_t p = 0; p < parts; p++) {
         if (ckpt_file_read_part_f32(f, i, p * (n / parts), x, size))
             return say_fail("%s", ckpt_error(NULL));

@@ -2,6 +2,7 @@
 /* Files of conversations as training data: see chat_data.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/digest.h"
 #include "../common/say.h"
 #include "chat_data.h"
 
@@ -45,10 +46,10 @@ struct files {
 
 static void add_digest(struct chat_counts *c, const struct chat_ids *ids)
 {
-    uint64_t h = (uint64_t)c->digest ^ 0xcbf29ce484222325; /* FNV-1a by words */
+    uint64_t h = (uint64_t)c->digest ^ DIGEST_START;
 
     for (int64_t i = 0; i < ids->n; i++)
-        h = (h ^ ((uint64_t)(uint32_t)ids->id[i] << 1 | ids->trained[i])) * 0x100000001b3;
+        h = digest_word(h, (uint64_t)(uint32_t)ids->id[i] << 1 | ids->trained[i]);
     c->digest = (int64_t)(h & INT64_MAX);
 }
 

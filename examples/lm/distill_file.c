@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/digest.h"
 #include "../common/memory.h"
 #include "../common/tensors.h"
 #include "ckpt_dist.h"
@@ -45,20 +46,20 @@ int distill_options_check(struct distill_options *o, const char *loss, bool mask
     return 0;
 }
 
-/* FNV-1a over inputs and targets of all rows. */
+/* Of inputs and targets of all rows. */
 static int digest_data(struct lm_run *r, int32_t digest[DIGEST])
 {
     struct dataset *d = &r->data;
     const bool shuffled = d->shuffled;
     int32_t *row = MEMORY_FOR(sizeof *row, 2, d->length);
-    uint64_t sum = 0xcbf29ce484222325u;
+    uint64_t sum = DIGEST_START;
     int rc = row ? 0 : say_fail("no memory for a row of %lld tokens", (long long)d->length);
 
     d->shuffled = false;
     for (int64_t i = 0; i < d->rows && !rc; i++) {
         rc = dataset_read(d, i, 1, row, row + d->length);
         for (int64_t k = 0; k < 2 * d->length && !rc; k++)
-            sum = (sum ^ (uint32_t)row[k]) * 0x100000001b3u;
+            sum = digest_word(sum, (uint32_t)row[k]);
     }
     d->shuffled = shuffled;
     free(row);

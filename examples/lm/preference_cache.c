@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../common/digest.h"
 #include "../common/memory.h"
 #include "../common/tensors.h"
 #include "ckpt_dist.h"
@@ -217,12 +218,7 @@ int preference_cache_open(struct lm_run *r)
 
 static uint64_t sum_of(const struct preference_data *d)
 {
-    uint64_t sum = 0xcbf29ce484222325u; /* FNV-1a */
-    const unsigned char *bytes = (const unsigned char *)d->reference;
-
-    for (size_t i = 0; i < (size_t)d->rows * sizeof *d->reference; i++)
-        sum = (sum ^ bytes[i]) * 0x100000001b3u;
-    return sum;
+    return digest_bytes(DIGEST_START, d->reference, (size_t)d->rows * sizeof *d->reference);
 }
 
 int preference_note(struct lm_run *r)

@@ -3,6 +3,7 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/digest.h"
 #include "../common/json_keys.h"
 #include "../common/say.h"
 #include "../common/text_file.h"
@@ -367,22 +368,16 @@ static int add_row(struct reader *r, int64_t i)
     return 0;
 }
 
-/* FNV-1a. */
-static void digest(uint64_t *to, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        *to = (*to ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
-}
-
 static void digest_all(struct preference_data *d)
 {
-    d->digest = 0xcbf29ce484222325u;
-    digest(&d->digest, d->id, (size_t)d->tokens * sizeof *d->id);
-    digest(&d->digest, d->trained, (size_t)d->tokens * sizeof *d->trained);
-    digest(&d->digest, d->desired, (size_t)d->rows * sizeof *d->desired);
+    uint64_t sum = digest_bytes(DIGEST_START, d->id, (size_t)d->tokens * sizeof *d->id);
+
+    sum = digest_bytes(sum, d->trained, (size_t)d->tokens * sizeof *d->trained);
+    sum = digest_bytes(sum, d->desired, (size_t)d->rows * sizeof *d->desired);
     for (int64_t i = 0; i < d->rows; i++)
         for (int k = 0; k < PREFERENCE_TEXTS; k++)
-            digest(&d->digest, &d->text[i][k].n, sizeof d->text[i][k].n);
+            sum = digest_bytes(sum, &d->text[i][k].n, sizeof d->text[i][k].n);
+    d->digest = sum;
 }
 
 static int read_all(struct reader *r, const char *pattern)

@@ -2,6 +2,7 @@
 /* Tokens by their numbers, and by their names with a hash table. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/digest.h"
 #include "../common/say.h"
 #include "parts.h"
 
@@ -12,10 +13,8 @@ struct token_names {
 
 static int64_t first_place(const struct token_names *names, const char *bytes, int64_t n)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    const uint64_t hash = digest_bytes(DIGEST_START, bytes, (size_t)n);
 
-    for (int64_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3u;
     return (int64_t)((hash ^ hash >> 32) & (uint64_t)(names->places - 1));
 }
 
