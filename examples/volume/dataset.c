@@ -223,7 +223,8 @@ static int64_t count_classes(struct settings *j)
             label = json_is_integer(value) ? json_integer_value(value) : -1;
         if (label < 0 || label > INT32_MAX)
             settings_refuse(j, "labels", "has \"%.40s\", which is no label", key);
-        most = label > most ? label : most;
+        else
+            most = label > most ? label : most;
     }
     return most + 1;
 }

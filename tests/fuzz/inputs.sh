@@ -39,7 +39,7 @@ target volume --line packed "$volume/oblique.nii.gz"
 target volume --line meta "$volume/plain.mhd"
 target volume --line tensor "$readers/volume.safetensors"
 target volume --line csv "$volume/reference.csv"
-target volume --line json "$readers/volumes.json"
+target volume --line json "$readers/volumes.json" "$readers/volumes-label.json"
 
 printf 'a.mp4\n  b.mp4 \n\nc d.mp4\n' >"$work/lines.txt"
 printf '{"caption": "a dog", "text": "no"}' >"$work/caption.json"
