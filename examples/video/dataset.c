@@ -32,8 +32,8 @@ static int open_noise(struct video_data *d, const struct video_options *o)
     struct video_geometry *g = &d->shapes.shape->geometry;
 
     *g = (struct video_geometry){.frames = video_whole_frames(c, video_latent_frames(c, frames)),
-                                 .height = height / VIDEO_FACTOR,
-                                 .width = width / VIDEO_FACTOR,
+                                 .height = height / c->factor,
+                                 .width = width / c->factor,
                                  .tokens = c->text_tokens};
     d->whole = true;
     d->tokens = g->tokens;

@@ -5,9 +5,9 @@
 
 int video_check_size(const struct video_sizes *s, int64_t frames, int64_t height, int64_t width)
 {
-    if (height % VIDEO_FACTOR || width % VIDEO_FACTOR)
-        return say_fail("--height and --width must be multiples of %d, the pixels of a latent",
-                        VIDEO_FACTOR);
+    if (height % s->factor || width % s->factor)
+        return say_fail("--height and --width must be multiples of %lld, the pixels of a latent",
+                        (long long)s->factor);
     if (frames && (frames - 1) % s->compression)
         return say_fail("--frames %lld: give one more than a multiple of %lld", (long long)frames,
                         (long long)s->compression);

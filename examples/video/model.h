@@ -17,8 +17,6 @@
 #include "autoencoder.h"
 #include "ckpt_optim.h"
 
-enum { VIDEO_FACTOR = 8 /* pixels along the side of a latent, in all models */ };
-
 /* The shape that a program is recorded for. */
 struct video_geometry {
     int64_t frames, height, width;    /* of the latents (or of the clip, in pixel space) */
@@ -32,6 +30,7 @@ struct video_sizes {
     const char *name; /* "CogVideoX 2B" */
     int64_t heads, width, layers;
     int64_t channels; /* of the latents */
+    int64_t factor;   /* pixels along the side of a latent */
     int64_t text_width, text_tokens;
     int64_t compression;  /* frames of a video per latent frame */
     int64_t patch_frames; /* latent frames of a patch */

@@ -80,8 +80,8 @@ int video_sampler_size(struct video_sampler *s)
     int64_t latents = video_latent_frames(c, o->frames);
 
     struct video_geometry g = {.frames = video_whole_frames(c, latents),
-                               .height = o->height / VIDEO_FACTOR,
-                               .width = o->width / VIDEO_FACTOR,
+                               .height = o->height / c->factor,
+                               .width = o->width / c->factor,
                                .tokens = c->text_tokens};
 
     video_sampler_shape(s, &g, g.frames != latents);

@@ -78,16 +78,18 @@ void video_prompts_close(struct video_prompts *p)
 int video_coder_configure(struct video_coder *k, const struct video_options *o, bool decode)
 {
     const struct autoencoder_sizes *c = &k->sizes;
+    const struct video_sizes *s = &o->net.sizes;
 
     k->options = (struct video_coder_options)VIDEO_CODER_INIT;
     k->options.model = o->vae ? o->vae : o->model;
     k->options.dtype = o->dtype;
     if (video_coder_config(k, o->net.model->autoencoder, decode))
         return -1;
-    if (c->latent != o->net.sizes.channels || c->factor != VIDEO_FACTOR)
+    if (c->latent != s->channels || c->factor != s->factor)
         return say_fail("%s: this autoencoder has %lld channels for %lld x %lld pixels; the "
-                        "transformer has %lld for 8 x 8",
+                        "transformer has %lld for %lld x %lld",
                         k->directory, (long long)c->latent, (long long)c->factor,
-                        (long long)c->factor, (long long)o->net.sizes.channels);
+                        (long long)c->factor, (long long)s->channels, (long long)s->factor,
+                        (long long)s->factor);
     return 0;
 }

@@ -38,6 +38,7 @@ static int read(struct video_net *n, const char *dir)
                                     .width = c->width,
                                     .layers = c->layers,
                                     .channels = c->out_channels,
+                                    .factor = 8,
                                     .text_width = c->text_width,
                                     .text_tokens = c->text_tokens,
                                     .compression = c->compression,
