@@ -5,7 +5,7 @@
 
 bool autoencoder_owns(const struct autoencoder *a, const char *name)
 {
-    return !strncmp(name, a->prefix, strlen(a->prefix));
+    return a && !strncmp(name, a->prefix, strlen(a->prefix));
 }
 
 int64_t autoencoder_clip_out(const struct autoencoder *a, const void *own,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches: rows of the data and the random draws of a step; see batch.h. */
 #include "batch.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
@@ -60,22 +61,26 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
     b->drop = MEMORY_FOR(sizeof *b->drop, all);
     b->unseen = MEMORY_FOR(sizeof *b->unseen, all);
     b->null = calloc((size_t)all, sizeof *b->null);
-    b->signal = MEMORY_FOR(sizeof *b->signal, n);
-    b->noise = MEMORY_FOR(sizeof *b->noise, n);
+    b->given = MEMORY_FOR(sizeof *b->given, all);
+    b->signal = MEMORY_FOR(sizeof *b->signal, room.frames);
+    b->noise = MEMORY_FOR(sizeof *b->noise, room.frames);
+    b->times = MEMORY_FOR(sizeof *b->times, n, 2);
+    b->weight = MEMORY_FOR(sizeof *b->weight, n);
     b->fps = MEMORY_FOR(sizeof *b->fps, n);
     b->mask = MEMORY_FOR(sizeof *b->mask, n, d->tokens);
     b->x_mask = MEMORY_FOR(sizeof *b->x_mask, room.frames, ranks);
     if (b->z && b->y && b->y_bf16 && (b->image || !has_image(d)) && (b->eps || !d->eps) && b->t &&
-        b->u && b->drop && b->unseen && b->null && b->signal && b->noise && b->fps && b->mask &&
-        b->x_mask)
+        b->u && b->drop && b->unseen && b->given && b->null && b->signal && b->noise && b->times &&
+        b->weight && b->fps && b->mask && b->x_mask)
         return 0;
     return say_fail("no memory for a batch of %lld samples", (long long)n);
 }
 
 void video_batch_close(struct video_batch *b)
 {
-    void *all[] = {b->z,      b->y,    b->y_bf16, b->image, b->eps, b->t,    b->u,     b->drop,
-                   b->unseen, b->null, b->signal, b->noise, b->fps, b->mask, b->x_mask};
+    void *all[] = {b->z,     b->y,     b->y_bf16, b->image, b->eps,  b->t,
+                   b->u,     b->drop,  b->unseen, b->given, b->null, b->signal,
+                   b->noise, b->times, b->weight, b->fps,   b->mask, b->x_mask};
 
     sample_order_close(&b->order);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -100,9 +105,11 @@ static void draw(struct video_batch *b, int64_t step)
     uint64_t seed = (uint64_t)b->run->options.library.seed;
     int64_t all = b->all;
 
-    b->run->options.net.model->draw_times(seed, step, all, b->t);
+    const struct video_net *net = &b->run->options.net;
+    net->model->draw_times(net, seed, step, all, b->t);
     ckpt_fill_uniform(seed, (uint64_t)step, VIDEO_STREAM_DROP, b->drop, all);
     ckpt_fill_uniform(seed, (uint64_t)step, VIDEO_STREAM_UNSEEN, b->unseen, all);
+    ckpt_fill_uniform(seed, (uint64_t)step, VIDEO_STREAM_GIVEN, b->given, all);
 }
 
 /* Fills the image of sample `sample` of the run (sample n of its step) when the data has no encoded
@@ -117,6 +124,32 @@ static int fill_image(struct video_batch *b, float *image, int64_t n, int64_t ro
     else if (m->files.n)
         return video_images_read(m, video_data_line(&r->data, row), sample, image);
     return 0;
+}
+
+/* Frames with a level of noise of their own. */
+static int64_t levels(const struct video_batch *b)
+{
+    return b->run->options.net.noising.first > 0 ? b->shape->geometry.frames : 1;
+}
+
+/* Noise of sample i of this rank, which is sample n of the step.  A given frame has the timestep 0;
+ * a single frame is never given, as nothing would be left to learn. */
+static void fill_levels(struct video_batch *b, int64_t i, int64_t n)
+{
+    const struct video_net *net = &b->run->options.net;
+    const int64_t frames = levels(b);
+    const bool given = frames > 1 && (double)b->given[n] < net->noising.first;
+    const float t = b->t[n], first = given ? 0 : t;
+
+    for (int64_t f = 0; f < frames; f++) {
+        struct video_level level = net->model->level(net, f ? t : first);
+        b->signal[i * frames + f] = (float)level.signal;
+        b->noise[i * frames + f] = (float)level.noise;
+        b->x_mask[i * frames + f] = f || !given;
+    }
+    b->times[2 * i] = first;
+    b->times[2 * i + 1] = t;
+    b->weight[i] = net->model->weight ? (float)sqrt(net->model->weight(net, t)) : 1;
 }
 
 /* Fills sample i of this rank, which is sample n of the step. */
@@ -138,10 +171,7 @@ static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t samp
     ckpt_to_bf16(y, b->y_bf16 + i * ny, ny);
     if (d->t)
         b->t[n] = d->t[row];
-    const struct video_net *net = &r->options.net;
-    struct video_level level = net->model->level(net, b->t[n]);
-    b->signal[i] = (float)level.signal;
-    b->noise[i] = (float)level.noise;
+    fill_levels(b, i, n);
     return 0;
 }
 
@@ -160,6 +190,7 @@ int video_batch_fill_row(struct video_batch *b, int64_t row)
 {
     video_batch_begin(b, b->run->data.shapes.shape);
     b->drop[b->first] = b->unseen[b->first] = 1;
+    b->given[b->first] = 0.5f; /* as most samples of the training have it */
     return fill_sample(b, 0, b->first, row);
 }
 
@@ -174,7 +205,9 @@ int video_batch_feed(const struct video_batch *b, ckpt_program *p, bool trains)
     if (!rc)
         rc = b->run->options.net.dtype == CKPT_BF16 ? ckpt_feed(p, "y", b->y_bf16, y * 2)
                                                     : ckpt_feed(p, "y", b->y, y * 4);
-    if (!rc)
+    if (!rc && b->run->options.net.noising.first > 0)
+        rc = ckpt_feed(p, "t", b->times, n * 2 * 4);
+    else if (!rc)
         rc = ckpt_feed(p, "t", b->t + b->first, n * 4);
     if (!rc && trains && b->eps)
         rc = ckpt_feed(p, "eps", b->eps, z);
@@ -183,13 +216,18 @@ int video_batch_feed(const struct video_batch *b, ckpt_program *p, bool trains)
 
 int video_batch_feed_training(const struct video_batch *b, ckpt_program *p)
 {
-    int64_t n = b->size;
+    const struct video_noising *noising = &b->run->options.net.noising;
+    int64_t n = b->size, each = n * levels(b) * 4;
     int rc = video_batch_feed(b, p, true);
 
     if (!rc)
-        rc = ckpt_feed(p, "signal", b->signal, n * 4);
+        rc = ckpt_feed(p, "signal", b->signal, each);
     if (!rc)
-        rc = ckpt_feed(p, "noise", b->noise, n * 4);
+        rc = ckpt_feed(p, "noise", b->noise, each);
+    if (!rc && noising->first > 0)
+        rc = ckpt_feed(p, "noised", b->x_mask, each);
+    if (!rc && noising->weights)
+        rc = ckpt_feed(p, "weight", b->weight, n * 4);
     if (!rc && b->image)
         rc = ckpt_feed(p, "image", b->image, n * video_data_image(&b->run->data) * 4);
     return rc;

@@ -18,9 +18,11 @@ struct video_batch {
     uint16_t *y_bf16; /* of y, where the model is in bf16 */
     float *t, *u,
         *drop; /* for the samples of all ranks, as is the next: timesteps, levels of noise */
-    float *unseen;
-    float *signal, *noise, *fps;
-    int32_t *mask, *x_mask; /* valid tokens; noised frames, of all ranks */
+    float *unseen, *given;
+    float *signal, *noise; /* of each sample; of each frame, where a first one may be given */
+    float *times, *weight; /* timesteps of the first frame and the others; see record in train.c */
+    float *fps;
+    int32_t *mask, *x_mask; /* valid tokens; noised frames, in STDiT of all ranks */
     int32_t *null;          /* 1 for the null caption, of all ranks */
 };
 

@@ -16,8 +16,9 @@
 int64_t video_data_image(const struct video_data *d)
 {
     const struct video_geometry *g = &d->shapes.shape->geometry;
+    int64_t frames = d->sizes && d->sizes->whole_image ? g->frames : 1;
 
-    return d->channels * g->height * g->width;
+    return d->channels * frames * g->height * g->width;
 }
 
 /* ---- noise --------------------------------------------------------------------------------- */
@@ -75,7 +76,7 @@ static int read_features(struct video_data *d, ckpt_file *f, const char *path)
     d->shapes.rows = z[0];
     d->shapes.shape->geometry =
         (struct video_geometry){.frames = z[2], .height = z[3], .width = z[4], .tokens = y[1]};
-    int64_t image[] = {z[0], z[1], 1, z[3], z[4]};
+    int64_t image[] = {z[0], z[1], c->whole_image ? z[2] : 1, z[3], z[4]};
     if (c->has_image && !(d->image = tensor_read(f, path, "image", 5, image)))
         return -1;
     if (tensor_read_if(f, path, "eps", 5, z, &d->eps) ||
@@ -137,10 +138,13 @@ void video_repeat_first(const struct video_data *d, float *z)
 void video_first_frame(const struct video_data *d, const float *z, float *image)
 {
     int64_t plane = d->shapes.shape->geometry.height * d->shapes.shape->geometry.width;
+    int64_t each = video_data_image(d) / d->channels;
 
-    for (int64_t c = 0; c < d->channels; c++)
-        memcpy(image + c * plane, z + c * d->shapes.shape->geometry.frames * plane,
+    for (int64_t c = 0; c < d->channels; c++) {
+        memcpy(image + c * each, z + c * d->shapes.shape->geometry.frames * plane,
                (size_t)plane * sizeof *image);
+        memset(image + c * each + plane, 0, (size_t)(each - plane) * sizeof *image);
+    }
 }
 
 int64_t video_data_lines(const struct video_data *d)

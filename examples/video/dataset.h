@@ -19,7 +19,8 @@ enum {
     VIDEO_STREAM_UNSEEN, /* dropped images of I2V */
     VIDEO_STREAM_LEVEL,  /* of the noise on images */
     VIDEO_STREAM_NOISE,
-    VIDEO_STREAM_VALID
+    VIDEO_STREAM_VALID,
+    VIDEO_STREAM_GIVEN /* first frames without noise */
 };
 
 /* The files of a sample. */
@@ -58,7 +59,7 @@ struct video_data {
     struct video_texts texts; /* captions of videos; rows 0: none */
 };
 
-/* Elements of one sample: latents in a shape, text, one latent frame of the only shape. */
+/* Elements of one sample: latents in a shape, text, the condition image of the only shape. */
 int64_t video_data_z(const struct video_data *d, const struct video_shape *s);
 int64_t video_data_y(const struct video_data *d);
 int64_t video_data_image(const struct video_data *d);
@@ -87,7 +88,7 @@ int video_cached_open(struct video_data *d, const struct video_options *o);
 int video_cached_read(const struct video_data *d, int64_t row, float *z, float *y, float *image);
 
 /* Repeats the first frame at the start of each channel, so that patches are whole in time; copies
- * the first frame alone. */
+ * the first frame alone, with zeros in the others of a condition that has them. */
 void video_repeat_first(const struct video_data *d, float *z);
 void video_first_frame(const struct video_data *d, const float *z, float *image);
 

@@ -60,6 +60,10 @@ int video_cached_open(struct video_data *d, const struct video_options *o)
 
     if (cache_open(c, o->cache, o->check_cache))
         return -1;
+    if (d->sizes->whole_image)
+        return say_fail("--cache %s: has no latents of a clip of the first frame and grey ones, "
+                        "which this model reads: give --features",
+                        o->cache);
     const char *family = cache_setup_text(c, "family");
     if (!family || strcmp(family, o->net.model->autoencoder->family))
         return say_fail("--cache %s: was not made by an autoencoder of %s", o->cache,

@@ -297,6 +297,10 @@ static int read_image(const struct video_data *d, ckpt_file *f, const char *path
 {
     struct ckpt_file_entry e;
 
+    if (ckpt_file_find(f, IMAGE) < 0 && d->sizes->whole_image)
+        return say_fail("%s: there is no '" IMAGE "', the latents of a clip of the first frame and "
+                        "grey ones, which this model reads",
+                        path);
     if (ckpt_file_find(f, IMAGE) < 0) {
         video_first_frame(d, z, image);
         return 0;
@@ -305,7 +309,8 @@ static int read_image(const struct video_data *d, ckpt_file *f, const char *path
     if (i < 0)
         return -1;
     if (e.numel != video_data_image(d))
-        return say_fail("%s: '" IMAGE "' does not have the size of a latent frame", path);
+        return say_fail("%s: '" IMAGE "' does not have the size of %s latent frame%s", path,
+                        d->sizes->whole_image ? "all" : "a", d->sizes->whole_image ? "s" : "");
     return ckpt_file_read_f32(f, i, image, e.numel) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 

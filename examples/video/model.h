@@ -35,21 +35,31 @@ struct video_sizes {
     int64_t compression;  /* frames of a video per latent frame */
     int64_t patch_frames; /* latent frames of a patch */
     bool has_image;       /* a condition image beside the noisy latents */
+    bool whole_image;     /* it has all latent frames, as a clip that begins with the image */
+};
+
+/* How training noises clips, as the options ask for it; NULL: the model's own way. */
+struct video_noising {
+    const char *times;   /* distribution of timesteps */
+    const char *weights; /* of the loss, by timestep */
+    const char *expert;  /* the one of several models that is read, and its timesteps */
+    double first;        /* fraction of samples whose first latent frame is given, without noise */
 };
 
 /* A model of a directory. */
 struct video_net {
     const struct video_model *model;
     struct video_sizes sizes;
+    struct video_noising noising;
     enum ckpt_dtype dtype;
     void *own; /* the model's, from read to close */
 };
 
 struct video_inputs {
     ckpt_tensor x;     /* [B, channels, F, h, w] fp32: noisy latents */
-    ckpt_tensor image; /* [B, channels, 1, h, w] fp32: the condition of I2V, else CKPT_NONE */
+    ckpt_tensor image; /* [B, channels, 1 or F, h, w] fp32: the condition of I2V, else CKPT_NONE */
     ckpt_tensor text;  /* [B, S, text width] of the model's dtype */
-    ckpt_tensor t;     /* [B] fp32 */
+    ckpt_tensor t;     /* [B] fp32; [B, 2]: of the first latent frame and of the others */
 };
 
 /* Noisy latents are signal x0 + noise eps. */
@@ -83,8 +93,9 @@ struct video_shape;
 struct video_model {
     const char *published; /* its name in messages and the texts of --help */
     const char *train_usage, *sample_usage;
-    const char *programs, *out;    /* begin of their names; default directory for clips */
-    int64_t frames, height, width; /* of a clip, where neither data nor options say them */
+    const struct ckpt_option *train_rows; /* its own options of training; NULL: none */
+    const char *programs, *out;           /* begin of their names; default directory for clips */
+    int64_t frames, height, width;        /* of a clip, where neither data nor options say them */
     enum text_family text;
     const struct autoencoder *autoencoder;
     const struct adapter_names *adapters;
@@ -107,8 +118,11 @@ struct video_model {
      * file any schedule will do, as the weights are random. */
     int (*schedule)(struct video_net *n, const char *dir, double shift, bool any);
     /* The timesteps of n training samples; they depend only on (seed, step, sample). */
-    void (*draw_times)(uint64_t seed, int64_t step, int64_t n, float *t);
+    void (*draw_times)(const struct video_net *net, uint64_t seed, int64_t step, int64_t n,
+                       float *t);
     struct video_level (*level)(const struct video_net *n, float t);
+    /* The weight of the loss at a timestep; NULL: 1. */
+    double (*weight)(const struct video_net *n, float t);
     /* What the model predicts; signal and noise: the levels, [B, 1, 1, 1, 1]. */
     ckpt_tensor (*target)(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tensor signal,
                           ckpt_tensor noise);

@@ -220,6 +220,7 @@ struct option_reading video_options_reading(struct video_options *o, const struc
 {
     struct option_reading reading = OPTION_READING(o, table, m->train_usage, true);
 
+    reading.own[1] = (struct option_part){"Noise", m->train_rows, o};
     reading.once = "load";
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;

@@ -93,14 +93,15 @@ int video_make_model(struct video_run *r)
     const struct adapter_run adapters = video_adapters(r);
     const bool introduced = o->adapters.file.matched; /* of a run with two contexts */
     struct video_net *net = &r->options.net;
+    char blocks[64];
 
     net->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     if (net->model->schedule(net, o->model, o->snr_shift, o->random) ||
         net->model->create(net, r->context))
         return -1;
     /* Before the load, so that the host holds frozen weights only in their quantized form. */
-    if (o->adapters.rank && (adapters_add(&adapters) ||
-                             adapters_code(&adapters, "bf16", "transformer_blocks.*.weight")))
+    snprintf(blocks, sizeof blocks, "%s*.weight", net->model->adapters->blocks);
+    if (o->adapters.rank && (adapters_add(&adapters) || adapters_code(&adapters, "bf16", blocks)))
         return -1;
     if (!introduced)
         adapters_introduce(&o->adapters);

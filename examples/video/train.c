@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training: the mean squared difference of the prediction, with equal weight for all timesteps. */
+/* Training: the mean squared difference of the prediction. */
 #include <stdlib.h>
 #include "../common/compiled.h"
 #include "../common/dump.h"
@@ -13,11 +13,30 @@
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
-static ckpt_tensor per_sample(ckpt_tape *t, const char *name, int64_t batch)
+/* A value for each sample, or for each of its frames. */
+static ckpt_tensor per_sample(ckpt_tape *t, const char *name, int64_t batch, int64_t frames)
 {
-    ckpt_tensor x = ckpt_input(t, name, CKPT_F32, 1, &batch);
+    ckpt_tensor x = ckpt_input(t, name, CKPT_F32, 2, (int64_t[]){batch, frames});
 
-    return ckpt_reshape(t, x, 5, (int64_t[]){batch, 1, 1, 1, 1});
+    return ckpt_reshape(t, x, 5, (int64_t[]){batch, 1, frames, 1, 1});
+}
+
+/* Frames without noise are no part of the loss, which the square of the fed weight multiplies. */
+static ckpt_tensor loss(const struct video_run *r, ckpt_tape *t, ckpt_tensor pred,
+                        ckpt_tensor target)
+{
+    const struct video_noising *n = &r->options.net.noising;
+    struct ckpt_desc d = ckpt_desc_of(t, pred);
+    ckpt_tensor mask = CKPT_NONE;
+
+    if (n->first > 0)
+        mask = ckpt_input(t, "noised", CKPT_I32, 2, (int64_t[]){d.shape[0], d.shape[2]});
+    if (n->weights) {
+        ckpt_tensor weight = per_sample(t, "weight", d.shape[0], 1);
+        pred = ckpt_mul(t, pred, weight);
+        target = ckpt_mul(t, target, weight);
+    }
+    return ckpt_mse(t, pred, target, mask);
 }
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
@@ -27,17 +46,19 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct video_sizes *c = &net->sizes;
     const struct video_geometry *g = &r->data.shapes.shape->geometry;
     int64_t shape[] = {batch, c->channels, g->frames, g->height, g->width};
-    int64_t image[] = {batch, c->channels, 1, g->height, g->width};
-    int64_t text[] = {batch, g->tokens, c->text_width};
+    int64_t image[] = {batch, c->channels, c->whole_image ? g->frames : 1, g->height, g->width};
+    int64_t text[] = {batch, g->tokens, c->text_width}, two[] = {batch, 2};
+    const bool gives = net->noising.first > 0;
     struct video_inputs in = {0};
 
     ckpt_label(t, "noise");
     ckpt_tensor x0 = ckpt_input(t, "z", CKPT_F32, 5, shape);
-    ckpt_tensor signal = per_sample(t, "signal", batch), noise = per_sample(t, "noise", batch);
+    ckpt_tensor signal = per_sample(t, "signal", batch, gives ? g->frames : 1);
+    ckpt_tensor noise = per_sample(t, "noise", batch, gives ? g->frames : 1);
     ckpt_tensor eps =
         r->data.eps ? ckpt_input(t, "eps", CKPT_F32, 5, shape) : ckpt_randn(t, CKPT_F32, 5, shape);
     in.text = ckpt_input(t, "y", net->dtype, 3, text);
-    in.t = ckpt_input(t, "t", CKPT_F32, 1, &batch);
+    in.t = ckpt_input(t, "t", CKPT_F32, gives ? 2 : 1, two);
     if (c->has_image)
         in.image = ckpt_input(t, "image", CKPT_F32, 5, image);
     in.x = ckpt_add(t, ckpt_mul(t, x0, signal), ckpt_mul(t, eps, noise));
@@ -46,7 +67,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_label(t, "loss");
     if (r->options.train.dump)
         dump_record(r->context, t, pred);
-    return ckpt_mse(t, pred, target, CKPT_NONE);
+    return loss(r, t, pred, target);
 }
 
 int video_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,

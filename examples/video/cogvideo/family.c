@@ -106,6 +106,13 @@ static int schedule(struct video_net *n, const char *dir, double shift, bool any
     return rc;
 }
 
+static void draw_times(const struct video_net *net, uint64_t seed, int64_t step, int64_t n,
+                       float *t)
+{
+    (void)net; /* one distribution for all models */
+    cogvideo_draw_times(seed, step, n, t);
+}
+
 static struct video_level level(const struct video_net *n, float t)
 {
     double a = own_of(n)->schedule.signal[(int)t];
@@ -209,7 +216,7 @@ const struct video_model cogvideo_model = {
     .create = create,
     .forward = forward,
     .schedule = schedule,
-    .draw_times = cogvideo_draw_times,
+    .draw_times = draw_times,
     .level = level,
     .target = target,
     .check_drawing = check_drawing,

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.json of diffusers' WanTransformer3DModel, and shapes of weights: see config.h. */
+#include "config.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../../common/say.h"
+#include "../../common/settings.h"
+#include "ckpt_files.h"
+
+#define CLASS "WanTransformer3DModel"
+
+enum { PATH = 4096, TEXT_TOKENS = 512, TI2V_CHANNELS = 48, HEAD = 128 };
+
+/* ---- config.json ---------------------------------------------------------------------------- */
+
+/* The parameters of the diffusers class. */
+static const struct json_keys keys[] = {
+    JSON_READ("num_attention_heads attention_head_dim num_layers in_channels out_channels "
+              "text_dim freq_dim ffn_dim eps rope_max_seq_len"),
+    JSON_ONLY("patch_size", "1|2"),
+    JSON_ONLY("cross_attn_norm", "true"),
+    JSON_ONLY("qk_norm", "rms_norm_across_heads"),
+    JSON_ONLY("image_dim added_kv_proj_dim pos_embed_seq_len quantization_config", ""),
+    JSON_END};
+
+/* The defaults are the defaults of the diffusers class. */
+static void read_sizes(struct settings *s, struct wan_config *c)
+{
+    const int64_t in = settings_int(s, "in_channels", 16);
+
+    c->heads = settings_int(s, "num_attention_heads", 40);
+    c->head = settings_int(s, "attention_head_dim", 128);
+    c->width = c->heads * c->head;
+    c->layers = settings_layers(s, "num_layers", 40);
+    c->channels = settings_int(s, "out_channels", 16);
+    c->inner = settings_int(s, "ffn_dim", 13824);
+    c->frequencies = settings_int(s, "freq_dim", 256);
+    c->text_width = settings_int(s, "text_dim", 4096);
+    c->text_tokens = TEXT_TOKENS;
+    c->eps = settings_real(s, s->root, "eps", 1e-6);
+    c->has_image = in != c->channels;
+    c->first = in == TI2V_CHANNELS;
+    if (in != wan_in_channels(c))
+        settings_refuse(s, "in_channels", "is neither \"out_channels\" nor twice as many and 4");
+}
+
+static void check_known(struct settings *s, const struct wan_config *c)
+{
+    const json_t *patch = settings_find(s, "patch_size");
+
+    settings_allow(s, keys);
+    for (size_t i = 0; i < 3 && patch; i++)
+        if (json_array_size(patch) != 3 ||
+            json_integer_value(json_array_get(patch, i)) != (i ? 2 : 1))
+            settings_refuse(s, "patch_size", "is not [1, 2, 2]");
+    if (settings_int(s, "rope_max_seq_len", WAN_POSITIONS) != WAN_POSITIONS)
+        settings_refuse(s, "rope_max_seq_len", "is not %d", WAN_POSITIONS);
+    if (c->head % 16)
+        settings_refuse(s, "attention_head_dim", "is not a multiple of 16");
+    if (c->frequencies % 2)
+        settings_refuse(s, "freq_dim", "is odd");
+}
+
+static int read_root(struct settings *s, struct wan_config *c)
+{
+    const json_t *name = settings_find(s, "_class_name");
+
+    if (!json_is_string(name) || strcmp(json_string_value(name), CLASS))
+        return say_fail("%s: \"_class_name\" is %.80s; this program knows " CLASS, s->path,
+                        json_is_string(name) ? json_string_value(name) : "missing");
+    read_sizes(s, c);
+    check_known(s, c);
+    return s->failed;
+}
+
+static int read_config(struct wan_config *c, const char *path)
+{
+    struct settings s;
+    int rc = settings_open(&s, path) ? -1 : read_root(&s, c);
+
+    settings_close(&s);
+    return rc;
+}
+
+/* What the pipeline says: where the experts meet, and whether a first frame can be given. */
+static int read_pipeline(struct wan_config *c, const char *path)
+{
+    struct settings s;
+    int rc = settings_open(&s, path);
+
+    if (!rc) {
+        c->first = settings_flag(&s, "expand_timesteps", c->first);
+        if (settings_find(&s, "boundary_ratio"))
+            c->boundary = settings_real(&s, s.root, "boundary_ratio", 0);
+        if (c->boundary >= 1)
+            settings_refuse(&s, "boundary_ratio", "is not below 1");
+        rc = s.failed;
+    }
+    settings_close(&s);
+    return rc;
+}
+
+/* ---- weights -------------------------------------------------------------------------------- */
+
+/* Sizes that the shapes of a file say. */
+struct shapes {
+    int64_t in, out, width, inner, layers, frequencies, text;
+    bool clip;
+};
+
+/* Axis of a tensor with a size of the model, in both namings. */
+static void note_shape(struct shapes *s, const struct ckpt_file_entry *e)
+{
+    static const char *const prefix = "model.diffusion_model.";
+    const char *name = e->name + (strncmp(e->name, prefix, strlen(prefix)) ? 0 : strlen(prefix));
+    const struct {
+        const char *name[2];
+        int axis;
+        int64_t *to;
+    } rows[] = {
+        {{"patch_embedding.weight", "patch_embedding.weight"}, 0, &s->width},
+        {{"patch_embedding.weight", "patch_embedding.weight"}, 1, &s->in},
+        {{"proj_out.weight", "head.head.weight"}, 0, &s->out},
+        {{"blocks.0.ffn.net.0.proj.weight", "blocks.0.ffn.0.weight"}, 0, &s->inner},
+        {{"condition_embedder.time_embedder.linear_1.weight", "time_embedding.0.weight"},
+         1,
+         &s->frequencies},
+        {{"condition_embedder.text_embedder.linear_1.weight", "text_embedding.0.weight"},
+         1,
+         &s->text},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if ((!strcmp(name, rows[i].name[0]) || !strcmp(name, rows[i].name[1])) && e->ndim > 1)
+            *rows[i].to = e->shape[rows[i].axis];
+    if (!strncmp(name, "blocks.", 7) && atoll(name + 7) >= s->layers)
+        s->layers = atoll(name + 7) + 1;
+    s->clip = s->clip || strstr(name, ".k_img.") || strstr(name, ".add_k_proj.");
+}
+
+static int read_shapes(struct wan_config *c, const char *path)
+{
+    struct shapes s = {0};
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    for (int i = 0; i < ckpt_file_count(f); i++) {
+        struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+        if (!ckpt_file_entry(f, i, &e))
+            note_shape(&s, &e);
+    }
+    ckpt_file_close(f);
+    if (s.clip)
+        return say_fail("%s: this model also reads features of CLIP (I2V of Wan 2.1), which is not "
+                        "supported",
+                        path);
+    *c = (struct wan_config){.heads = s.width / HEAD,
+                             .head = HEAD,
+                             .layers = s.layers,
+                             .width = s.width,
+                             .inner = s.inner,
+                             .channels = s.out / 4,
+                             .has_image = s.in != s.out / 4,
+                             .first = s.in == TI2V_CHANNELS,
+                             .frequencies = s.frequencies,
+                             .text_width = s.text,
+                             .text_tokens = TEXT_TOKENS,
+                             .eps = 1e-6};
+    return s.width && s.width % HEAD == 0 && s.inner && s.layers && s.frequencies && s.text &&
+                   c->channels && s.in == wan_in_channels(c)
+               ? 0
+               : say_fail("%s: the shapes in this file are not those of a Wan transformer", path);
+}
+
+/* ---- both ----------------------------------------------------------------------------------- */
+
+static bool is_there(char to[PATH], const char *path, const char *inside)
+{
+    return snprintf(to, PATH, "%s/%s", path, inside) < PATH && !access(to, R_OK);
+}
+
+/* A config.json of diffusers; that of the original code has the class WanModel and other keys. */
+static bool is_config(const char *path)
+{
+    struct settings s = {.root = json_keys_read(path)};
+    const char *name = json_string_value(json_object_get(s.root, "_class_name"));
+    bool is = name && strcmp(name, "WanModel");
+
+    json_decref(s.root);
+    return is;
+}
+
+static int find_files(const char *path, enum wan_expert expert, char files[PATH])
+{
+    static const char *const names[][2] = {{"transformer", "high_noise_model"},
+                                           {"transformer_2", "low_noise_model"}};
+    char other[PATH];
+
+    for (int i = 0; i < 2; i++)
+        if (is_there(files, path, names[expert][i]))
+            return 0;
+    if (is_there(other, path, names[WAN_HIGH][0]) || is_there(other, path, names[WAN_HIGH][1]))
+        return say_fail("%s: there is neither %s nor %s: this is no pair of models", path,
+                        names[expert][0], names[expert][1]);
+    snprintf(files, PATH, "%s", path);
+    return settings_exists(path);
+}
+
+int wan_config_read(struct wan_config *c, const char *path, enum wan_expert expert,
+                    char files[PATH])
+{
+    const char *ending = strrchr(path, '.');
+    char inside[PATH];
+
+    *c = (struct wan_config){0};
+    if (find_files(path, expert, files))
+        return -1;
+    bool given = ending && !strcmp(ending, ".json") && !strstr(path, ".index.");
+    if (given)
+        snprintf(inside, sizeof inside, "%s", path);
+    given = (given || is_there(inside, files, "config.json")) && is_config(inside);
+    if (given ? read_config(c, inside) : read_shapes(c, files))
+        return -1;
+    return is_there(inside, path, "model_index.json") ? read_pipeline(c, inside) : 0;
+}
+
+const char *wan_config_name(const struct wan_config *c)
+{
+    if (c->has_image)
+        return c->layers == 40 ? "Wan I2V-A14B" : "Wan I2V";
+    if (c->first)
+        return c->layers == 30 ? "Wan TI2V-5B" : "Wan TI2V";
+    return c->layers == 40 ? "Wan T2V-14B" : c->width == 1536 ? "Wan T2V-1.3B" : "Wan T2V";
+}

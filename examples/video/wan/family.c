@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Wan as a model of the family: see ../model.h. */
+#include "family.h"
+#include <stdlib.h>
+#include <string.h>
+#include "../../common/say.h"
+#include "../batch.h"
+#include "ckpt_tools.h"
+#include "model.h"
+#include "noise.h"
+
+#define SHIFT 5. /* of models without a scheduler_config.json: the training of DiffSynth */
+
+enum { STREAM_TIME = 0x57414e01, TIMES = 1000 };
+
+#define ROW(...) CKPT_OPTION(struct video_options, __VA_ARGS__)
+
+static const struct ckpt_option train_rows[] = {
+    ROW("expert", STRING, net.noising.expert, "KIND",
+        "of a pair of models for high and low noise levels, the one to train, at its own "
+        "timesteps: high or low (no default)"),
+    ROW("times", STRING, net.noising.times, "KIND",
+        "distribution of timesteps before the shift: uniform or logit-normal (default uniform)"),
+    ROW("loss-weights", STRING, net.noising.weights, "KIND",
+        "weight of the loss by timestep: equal or bell (default equal)"),
+    CKPT_OPTION_RANGE(struct video_options, "first-frame", FLOAT, net.noising.first, "X",
+                      "of TI2V, fraction of samples whose first latent frame is given without "
+                      "noise (default 0)",
+                      0, 1),
+    {0},
+};
+
+struct own {
+    struct wan_config config;
+    struct wan model;
+    struct wan_noise noise;
+    char files[4096]; /* of the weights */
+};
+
+static const struct own *own_of(const struct video_net *n)
+{
+    return n->own;
+}
+
+/* ---- the transformer ----------------------------------------------------------------------- */
+
+static int check_noising(const struct video_net *net)
+{
+    const struct video_noising *n = &net->noising;
+
+    if (n->times && strcmp(n->times, "uniform") && strcmp(n->times, "logit-normal"))
+        return say_fail("--times %s: give uniform or logit-normal", n->times);
+    if (n->weights && strcmp(n->weights, "equal") && strcmp(n->weights, "bell"))
+        return say_fail("--loss-weights %s: give equal or bell", n->weights);
+    if (n->expert && strcmp(n->expert, "high") && strcmp(n->expert, "low"))
+        return say_fail("--expert %s: give high or low", n->expert);
+    return 0;
+}
+
+/* A pair of models trains one at a time. */
+static int check_model(const struct video_net *net, const char *dir)
+{
+    const struct wan_config *c = &own_of(net)->config;
+
+    if (net->noising.first > 0 && !c->first)
+        return say_fail("--first-frame is for TI2V models; %s: %s", dir, wan_config_name(c));
+    if (c->boundary > 0 && !net->noising.expert)
+        return say_fail("%s: has two models, which meet at noise level %g: give --expert high or "
+                        "low",
+                        dir, c->boundary);
+    return 0;
+}
+
+static int read(struct video_net *n, const char *dir)
+{
+    struct own *own = calloc(1, sizeof *own);
+    const char *expert = n->noising.expert;
+
+    n->own = own;
+    if (!own)
+        return say_fail("no memory for a model");
+    if (check_noising(n) ||
+        wan_config_read(&own->config, dir, expert && !strcmp(expert, "low") ? WAN_LOW : WAN_HIGH,
+                        own->files) ||
+        check_model(n, dir))
+        return -1;
+    const struct wan_config *c = &own->config;
+    n->sizes = (struct video_sizes){.name = wan_config_name(c),
+                                    .heads = c->heads,
+                                    .width = c->width,
+                                    .layers = c->layers,
+                                    .channels = c->channels,
+                                    .factor = c->first ? 16 : 8,
+                                    .text_width = c->text_width,
+                                    .text_tokens = c->text_tokens,
+                                    .compression = 4,
+                                    .patch_frames = 1,
+                                    .has_image = c->has_image,
+                                    .whole_image = c->has_image};
+    return 0;
+}
+
+static void close(struct video_net *n)
+{
+    struct own *own = n->own;
+
+    if (own)
+        wan_free(&own->model);
+    free(own);
+    n->own = NULL;
+}
+
+static int check(const struct video_net *n, const struct video_geometry *g)
+{
+    return wan_check_geometry(&own_of(n)->config, g);
+}
+
+static int64_t parameters(const struct video_net *n)
+{
+    return wan_parameters(&own_of(n)->config);
+}
+
+static int64_t tokens(const struct video_net *n, const struct video_geometry *g)
+{
+    (void)n; /* patches are alike in all models */
+    return wan_tokens(g);
+}
+
+static int create(struct video_net *n, ckpt *c)
+{
+    struct own *own = n->own;
+
+    wan_free(&own->model);
+    return wan_create(&own->model, c, &own->config, n->dtype)
+               ? say_fail("no memory for %lld layers", (long long)own->config.layers)
+               : 0;
+}
+
+static ckpt_tensor forward(const struct video_net *n, ckpt_tape *t, const struct video_geometry *g,
+                           const struct video_inputs *in)
+{
+    return wan_forward(&own_of(n)->model, t, g, in);
+}
+
+/* ---- noise in training --------------------------------------------------------------------- */
+
+/* The published boundaries are 0.875 for T2V and 0.9 for I2V. */
+static void set_levels(struct wan_noise *noise, const struct video_net *net)
+{
+    const struct wan_config *c = &own_of(net)->config;
+    const double boundary = c->boundary > 0 ? c->boundary : c->has_image ? 0.9 : 0.875;
+    const char *expert = net->noising.expert;
+
+    noise->low = expert && !strcmp(expert, "high") ? boundary : 0;
+    noise->high = expert && !strcmp(expert, "low") ? boundary : 1;
+}
+
+static int schedule(struct video_net *n, const char *dir, double shift, bool any)
+{
+    const struct video_noising *o = &n->noising;
+    struct wan_noise *noise = &((struct own *)n->own)->noise;
+
+    (void)any; /* a file is not needed */
+    *noise = (struct wan_noise){.shift = SHIFT,
+                                .normal = o->times && !strcmp(o->times, "logit-normal"),
+                                .weighted = o->weights && !strcmp(o->weights, "bell")};
+    if (wan_shift_read(&noise->shift, dir) < 0)
+        return -1;
+    if (shift > 0)
+        noise->shift = shift;
+    set_levels(noise, n);
+    wan_noise_begin(noise);
+    return 0;
+}
+
+static void draw_times(const struct video_net *net, uint64_t seed, int64_t step, int64_t n,
+                       float *t)
+{
+    ckpt_fill_uniform(seed, (uint64_t)step, STREAM_TIME, t, n);
+    for (int64_t i = 0; i < n; i++)
+        t[i] = (float)(TIMES * wan_noise_level(&own_of(net)->noise, (double)t[i]));
+}
+
+static struct video_level level(const struct video_net *n, float t)
+{
+    (void)n; /* a timestep is its level */
+    return (struct video_level){1 - (double)t / TIMES, (double)t / TIMES};
+}
+
+static double weight(const struct video_net *n, float t)
+{
+    return wan_noise_weight(&own_of(n)->noise, (double)t / TIMES);
+}
+
+static ckpt_tensor target(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tensor signal,
+                          ckpt_tensor noise)
+{
+    (void)signal;
+    (void)noise;
+    return ckpt_sub(t, eps, x0);
+}
+
+/* ---- sampling ------------------------------------------------------------------------------ */
+
+static int check_drawing(const struct video_drawing *d)
+{
+    if (d->solver && strcmp(d->solver, "euler"))
+        return say_fail("--solver %s: give euler", d->solver);
+    if (strcmp(d->guidance, "constant"))
+        return say_fail("--guidance-schedule %s: give constant", d->guidance);
+    return 0;
+}
+
+static int check_steps(const struct video_net *n, int64_t steps)
+{
+    (void)n;
+    return steps < TIMES
+               ? 0
+               : say_fail("%lld steps of sampling: give fewer than %d", (long long)steps, TIMES);
+}
+
+/* Euler's step from level s to level q: x + (q - s) v, where v = (x - x0) / s. */
+static struct video_step step(const struct video_net *n, const struct video_drawing *d, int64_t i)
+{
+    const double k = own_of(n)->noise.shift, all = (double)d->steps;
+    const double s = wan_shift(k, 1 - (double)i / all), q = wan_shift(k, 1 - (double)(i + 1) / all);
+
+    return (struct video_step){
+        .t = (int64_t)(s * TIMES), .level = {1, s}, .keep = q / s, .clean = 1 - q / s};
+}
+
+static double guidance(const struct video_net *n, const struct video_drawing *d, int64_t i)
+{
+    (void)n;
+    (void)i;
+    return d->scale;
+}
+
+/* ---- adapters ------------------------------------------------------------------------------ */
+
+static const struct adapter_names adapters = {
+    .prefix = "transformer.", .blocks = "blocks.", .part = "attn1.", .without = "patch_embedding"};
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+const struct video_model wan_model = {
+    .published = "Wan",
+    .train_usage = "Usage: wan-train --model DIR [OPTION]...\n\n"
+                   "Trains the transformer of Wan 2.1 or 2.2, or LoRA adapters for it, inside a\n"
+                   "memory budget, on encoded videos and prompts.\n"
+                   "\nExamples:\n  wan-train --model Wan2.2-TI2V-5B-Diffusers --cache cache "
+                   "--lora-rank 32 --vram 24G --host 64G --save lora.safetensors\n"
+                   "  wan-train --model Wan2.2-T2V-A14B-Diffusers --expert high --cache cache "
+                   "--lora-rank 32 --vram 24G --host 64G --plan-only\n",
+    .train_rows = train_rows,
+    .programs = "wan",
+    .out = "wan-out",
+    .frames = 81,
+    .height = 480,
+    .width = 832,
+    .text = TEXT_COGVIDEOX,
+    .adapters = &adapters,
+    .read = read,
+    .close = close,
+    .check = check,
+    .parameters = parameters,
+    .tokens = tokens,
+    .create = create,
+    .forward = forward,
+    .schedule = schedule,
+    .draw_times = draw_times,
+    .level = level,
+    .weight = weight,
+    .target = target,
+    .check_drawing = check_drawing,
+    .check_steps = check_steps,
+    .step = step,
+    .guidance = guidance,
+    .data = video_data_open,
+    .compile_loss = video_compile_loss,
+    .fill_row = video_batch_fill_row,
+    .feed = video_batch_feed_training,
+    .noise_of_validation = VIDEO_STREAM_VALID,
+};
