@@ -8,6 +8,7 @@
 
 #define DIFFUSERS "transformer."
 #define PEFT      "base_model.model."
+#define COMFYUI   "model.diffusion_model."
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
@@ -117,25 +118,62 @@ static const char *after(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) ? NULL : name + strlen(prefix);
 }
 
-/* kohya's names have _ for the dots of the model's; those of VideoX-Fun have two behind the
- * prefix. */
-static bool find_flat(ckpt *c, const char *flat, char model[LORA_LAYER])
+/* The length of "blocks.12." at the begin of a name; 0: it is outside of the blocks. */
+static size_t block_length(const struct adapter_names *n, const char *name)
 {
+    const char *number = n->blocks ? after(name, n->blocks) : NULL;
+    const size_t digits = number ? strspn(number, "0123456789") : 0;
+
+    return digits && number[digits] == '.' ? (size_t)(number - name) + digits + 1 : 0;
+}
+
+/* A name of the model's own code as the model's, or the other way round.  Returns false if it has
+ * no other one. */
+static bool rename_module(const struct adapter_names *n, const char *name, bool to_model, char *to,
+                          size_t size)
+{
+    const size_t block = block_length(n, name);
+
+    for (const struct adapter_rename *r = block ? n->inside : n->outside; r && r->model; r++) {
+        const char *rest = after(name + block, to_model ? r->other : r->model);
+        if (rest && (!*rest || *rest == '.'))
+            return snprintf(to, size, "%.*s%s%s", (int)block, name, to_model ? r->model : r->other,
+                            rest) < (int)size;
+    }
+    return false;
+}
+
+static bool is_flat(const char *name, const char *flat, size_t n)
+{
+    size_t k = 0;
+
+    while (k < n && (name[k] == flat[k] || (name[k] == '.' && flat[k] == '_')))
+        k++;
+    return k == n && !strcmp(name + n, ".weight");
+}
+
+/* kohya's names have _ for the dots of the own code's or of the model's; those of VideoX-Fun have
+ * two behind the prefix. */
+static bool find_flat(ckpt *c, const struct adapter_names *names, const char *flat,
+                      char model[LORA_LAYER])
+{
+    const size_t n = strlen(flat);
+    char other[LORA_LAYER];
+
     for (int i = 0; i < ckpt_param_count(c); i++) {
         const struct ckpt_param_info info = param_info_at(c, i);
-        size_t n = strlen(flat), k = 0;
-        while (k < n && (info.name[k] == flat[k] || (info.name[k] == '.' && flat[k] == '_')))
-            k++;
-        if (k == n && !strcmp(info.name + n, ".weight"))
-            return copy(model, LORA_LAYER, info.name, n);
+        if (is_flat(info.name, flat, n) ||
+            (rename_module(names, info.name, false, other, sizeof other) &&
+             is_flat(other, flat, n)))
+            return copy(model, LORA_LAYER, info.name, strlen(info.name) - strlen(".weight"));
     }
     return false;
 }
 
 const char *adapter_layer_strip(const char *layer)
 {
-    static const char *const prefixes[] = {PEFT, "model.diffusion_model.", "diffusion_model.",
-                                           "module.", DIFFUSERS};
+    static const char *const prefixes[] = {PEFT,        COMFYUI,   "diffusion_model.",
+                                           "pipe.dit.", "module.", DIFFUSERS};
     const char *rest;
 
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
@@ -144,15 +182,30 @@ const char *adapter_layer_strip(const char *layer)
     return layer;
 }
 
-bool adapter_layer_find(ckpt *c, const char *layer, char model[LORA_LAYER])
+bool adapter_layer_find(ckpt *c, const struct adapter_names *n, const char *layer,
+                        char model[LORA_LAYER])
 {
     static const char *const flat[] = {"lora_unet__", "lora_transformer_", "lora_unet_"};
     const char *own = adapter_layer_strip(layer), *rest;
 
     for (size_t i = 0; i < sizeof flat / sizeof *flat; i++)
         if ((rest = after(layer, flat[i])))
-            return find_flat(c, rest, model);
-    return is_layer(c, own) && copy(model, LORA_LAYER, own, strlen(own));
+            return find_flat(c, n, rest, model);
+    if (is_layer(c, own))
+        return copy(model, LORA_LAYER, own, strlen(own));
+    return rename_module(n, own, true, model, LORA_LAYER) && is_layer(c, model);
+}
+
+bool adapter_weight_name(const struct adapter_names *n, const char *name, int i, char *to,
+                         size_t size)
+{
+    char other[LORA_LAYER];
+
+    if (!n->inside || i > 1)
+        return false;
+    if (!rename_module(n, name, false, other, sizeof other))
+        snprintf(other, sizeof other, "%s", name);
+    return snprintf(to, size, "%s%s", i ? COMFYUI : "", other) < (int)size;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -171,6 +224,21 @@ static bool original_name(const struct adapter_names *n, const char *layer, char
     return false;
 }
 
+/* LAYER.lora_down.weight of the own code's layer, flat or as it is, behind a prefix. */
+static bool other_name(const struct adapter_names *n, const struct adapter_part_name *part,
+                       const char *prefix, bool flat, char *to, size_t size)
+{
+    char layer[LORA_LAYER];
+
+    if (!rename_module(n, part->layer, false, layer, sizeof layer))
+        snprintf(layer, sizeof layer, "%s", part->layer);
+    for (char *dot = layer; flat && (dot = strchr(dot, '.'));)
+        *dot = '_';
+    return part->part != LORA_MAGNITUDE &&
+           snprintf(to, size, "%s%s.lora_%s.weight", prefix, layer,
+                    part->part == LORA_A ? "down" : "up") < (int)size;
+}
+
 bool adapter_name(const struct adapter_names *n, enum adapter_format format, const char *name,
                   char *to, size_t size)
 {
@@ -184,6 +252,10 @@ bool adapter_name(const struct adapter_names *n, enum adapter_format format, con
     if (format == LORA_PEFT)
         return snprintf(to, size, PEFT "%s", rest) < (int)size;
     adapter_part_name(n, rest, &part);
+    if (format == LORA_KOHYA)
+        return other_name(n, &part, "lora_unet_", true, to, size);
+    if (n->inside)
+        return other_name(n, &part, "diffusion_model.", false, to, size);
     rest = n->blocks && part.part != LORA_MAGNITUDE ? after(part.layer, n->blocks) : NULL;
     return rest && original_name(n, rest, part.part == LORA_A ? 'A' : 'B', to, size);
 }

@@ -7,7 +7,7 @@
 #include "resume.h"
 #include "say.h"
 
-static const char *const formats[] = {"diffusers", "peft", "original"};
+static const char *const formats[] = {"diffusers", "peft", "original", "kohya"};
 
 enum adapter_format adapter_format(const struct adapter_options *o)
 {

@@ -160,7 +160,7 @@ static int match_layer(const struct adapter_run *r, struct adapter_layer *x)
     char weight[LORA_LAYER + 8];
     ckpt_tensor w;
 
-    if (!adapter_layer_find(r->context, x->name, x->model))
+    if (!adapter_layer_find(r->context, r->names, x->name, x->model))
         return say_fail("%s: '%s' is no layer of %s: these are adapters of another model", path,
                         x->name, r->model);
     snprintf(weight, sizeof weight, "%s.weight", x->model);

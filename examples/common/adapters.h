@@ -8,6 +8,7 @@
  *   PEFT       base_model.model.LAYER.lora_A.weight     settings in adapter_config.json beside it
  *   kohya      lora_unet_LAYER.lora_down.weight         a tensor .alpha for each layer
  *   original   PREFIX.0.attention.dense.matrix_A.0      of a model's own code; no alpha
+ *              diffusion_model.LAYER.lora_down.weight   a tensor .alpha for each layer (ComfyUI)
  *   states     value/PREFIX.LAYER.lora_A.weight         options in the metadata
  *
  * A layer adds scale B A x to its output.  The alpha of libckpt is scale times rank, also where the
@@ -35,6 +36,11 @@ struct adapter_twin {
     const char *model;
 };
 
+/* A module under the name of a model's own code; a list ends with zeros. */
+struct adapter_rename {
+    const char *model, *other;
+};
+
 /* How the files of a family call adapters. */
 struct adapter_names {
     const char *prefix;   /* of the parameters that are adapters: "transformer." */
@@ -45,6 +51,9 @@ struct adapter_names {
     const char *original; /* begins the names of the model's own code; NULL: there are none */
     const struct adapter_twin *twin;
     int twins;
+    /* The own code has other names, which the files of ComfyUI, kohya and original have, too:
+     * inside a block, and of what is outside of all.  NULL: it has the same names. */
+    const struct adapter_rename *inside, *outside;
 };
 
 /* ---- names (adapter_names.c) -------------------------------------------------------------------
@@ -68,9 +77,15 @@ const char *adapter_layer_strip(const char *layer);
 
 /* Finds the model's name of a layer: "transformer_blocks.0.attn1.to_q".  Returns false if the model
  * has no such layer. */
-bool adapter_layer_find(ckpt *c, const char *layer, char model[LORA_LAYER]);
+bool adapter_layer_find(ckpt *c, const struct adapter_names *n, const char *layer,
+                        char model[LORA_LAYER]);
 
-enum adapter_format { LORA_DIFFUSERS, LORA_PEFT, LORA_ORIGINAL, LORA_FORMATS };
+/* The i-th name in files of a whole weight beside its own: that of the model's own code, and the
+ * same as ComfyUI has it.  Returns false if there is none. */
+bool adapter_weight_name(const struct adapter_names *n, const char *name, int i, char *to,
+                         size_t size);
+
+enum adapter_format { LORA_DIFFUSERS, LORA_PEFT, LORA_ORIGINAL, LORA_KOHYA, LORA_FORMATS };
 
 /* The name in a file of that format of a parameter PREFIX.LAYER.lora_A.weight.  Returns false if
  * the format has none. */

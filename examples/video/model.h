@@ -99,11 +99,14 @@ struct video_model {
     enum text_family text;
     const struct autoencoder *autoencoder;
     const struct adapter_names *adapters;
+    const char *targets; /* layers of a block with adapters, where no option names them */
 
     /* Reads the configuration of a directory into n->sizes, and makes n->own; without parameters.
      */
     int (*read)(struct video_net *n, const char *dir);
     void (*close)(struct video_net *n);
+    /* The directory or file of the weights; NULL: transformer in the directory, or this. */
+    const char *(*weights)(const struct video_net *n);
     /* Whether the model can be recorded with this shape. */
     int (*check)(const struct video_net *n, const struct video_geometry *g);
     int64_t (*parameters)(const struct video_net *n);                             /* their number */

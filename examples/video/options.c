@@ -65,8 +65,8 @@ static const struct ckpt_option table[] = {
     VIDEO_LORA_ROWS,
     LORA_KIND_ROWS,
     ROW("lora-format", STRING, adapters.format, "KIND",
-        "names of adapters in --save: diffusers, peft (with adapter_config.json beside) or "
-        "original, of the model's own code (default diffusers)"),
+        "names of adapters in --save: diffusers, peft (with adapter_config.json beside), original, "
+        "of the model's own code, or kohya (default diffusers)"),
     ROW("frozen", STRING, adapters.frozen, "FORMAT",
         "with --lora-rank, storage of the large frozen weights: bf16 (as --dtype), int8 (8-bit "
         "codes) or nf4 (4-bit codes) (default bf16)"),
@@ -131,7 +131,7 @@ static int check_adapters(const struct video_options *o)
     const bool own = adapter_format(a) != LORA_DIFFUSERS;
 
     if (adapter_format(a) == LORA_FORMATS)
-        return say_fail("--lora-format %s: give diffusers, peft or original", a->format);
+        return say_fail("--lora-format %s: give diffusers, peft, original or kohya", a->format);
     if (own && !a->rank)
         return say_fail("--lora-format %s is for --lora-rank N or a file of adapters", a->format);
     if (own && !o->train.save && !o->train.save_ema)
@@ -140,6 +140,23 @@ static int check_adapters(const struct video_options *o)
                    adapter_options_trained(a, "bf16", &o->train, o->library.plan_only)
                ? -1
                : 0;
+}
+
+/* NULL: the model's own. */
+static int check_names(struct video_options *o)
+{
+    static const char *const kinds[] = {"diffusers", "original", "comfyui"};
+    size_t i = 0;
+
+    while (o->names && i < sizeof kinds / sizeof *kinds && strcmp(o->names, kinds[i]))
+        i++;
+    if (i == sizeof kinds / sizeof *kinds)
+        return say_fail("--names %s: give diffusers, original or comfyui", o->names);
+    if (i && (o->adapters.rank || o->adapters.merge))
+        return say_fail("--names is for whole weights in --save; for adapters give --lora-format");
+    if (!i)
+        o->names = NULL;
+    return 0;
 }
 
 /* The noise is added to pictures before they are encoded, so encoded ones cannot have it. */
@@ -205,7 +222,7 @@ static void fill_defaults(struct video_options *o)
     if (a->rank && !a->file.n && a->alpha < 0)
         a->alpha = (double)a->rank;
     if (!a->targets && !a->file.n)
-        a->targets = VIDEO_TARGETS;
+        a->targets = o->net.model->targets;
     training_preset(&o->train, 1, 1000, 100, a->rank ? 1e-4 : 2e-5);
 }
 
@@ -237,7 +254,7 @@ int video_options_check(void *options)
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||
         video_check_size(&o->net.sizes, o->frames, o->height, o->width) ||
         adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) ||
-        check_adapters(o) || check_images(o) ||
+        check_adapters(o) || check_names(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
         return -1;
     fill_defaults(o); /* after the checks, which ask what was given */

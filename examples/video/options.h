@@ -22,6 +22,7 @@ struct video_options {
     const char *model, *dtype;
     bool random;
     double snr_shift;
+    const char *names;    /* of whole weights in files; NULL: the model's */
     struct video_net net; /* read from model */
     /* the data */
     const char *data, *features, *latents, *text, *videos, *prompts, *csv, *cache;
@@ -66,7 +67,9 @@ struct video_options {
     struct ckpt_options library;
 };
 
-#define VIDEO_TARGETS "to_q,to_k,to_v,to_out.0"
+/* Layers with adapters: of the attention; of both attentions and the feed-forward layer. */
+#define VIDEO_TARGETS     "to_q,to_k,to_v,to_out.0"
+#define VIDEO_TARGETS_WAN VIDEO_TARGETS ",ffn.net.0.proj,ffn.net.2"
 
 /* Weight decay and beta2, as 100 steps of warm-up and the rate for all weights (options.c), are
  * those of CogVideoX's own trainer; guidance 6 in 50 steps and 8 frames a second those of its model
@@ -97,7 +100,7 @@ struct video_options {
 #define VIDEO_LORA_ROWS                                                                            \
     LORA_ALPHA_ROW, ROW("lora-targets", STRING, adapters.targets, "LIST",                          \
                         "layers of each block with adapters (default: from the file of adapters, " \
-                        "else " VIDEO_TARGETS ")")
+                        "else " VIDEO_TARGETS ", and ffn.net.0.proj,ffn.net.2 of Wan)")
 
 /* The options of sampling. */
 #define VIDEO_DRAW_ROWS                                                                            \

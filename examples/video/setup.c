@@ -30,12 +30,20 @@ static void report(void *user, const char *what, const char *name)
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
 
+/* Files of a model's own code and of ComfyUI have other names. */
+static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)
+{
+    const struct load *l = user;
+
+    return adapter_weight_name(l->run->options.net.model->adapters, name, i, alias, size);
+}
+
 /* Loads weights.  Missing and unexpected tensors are both reported: other trainers may drop a
  * learned position table, which is a buffer, and a model without one cannot use it. */
 static int load_weights(struct video_run *r, const char *path)
 {
     struct load l = {.run = r};
-    int rc = ckpt_load_params(r->context, path, report, &l, NULL);
+    int rc = ckpt_load_params_aliased(r->context, path, name_in_file, report, &l, NULL);
 
     names_report(&l.missing, path, "missing");
     names_report(&l.unexpected, path, "unexpected");
@@ -56,6 +64,8 @@ const char *video_weights(const struct video_options *o, char path[VIDEO_PATH])
         return o->train.load;
     if (o->random)
         return NULL;
+    if (o->net.model->weights)
+        return o->net.model->weights(&o->net);
     if (snprintf(path, VIDEO_PATH, "%s/transformer", o->model) >= VIDEO_PATH || access(path, F_OK))
         snprintf(path, VIDEO_PATH, "%s", o->model);
     return path;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training: the mean squared difference of the prediction. */
 #include <stdlib.h>
+#include <string.h>
 #include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/say.h"
@@ -105,10 +106,14 @@ static int end(struct training *t, int64_t step)
 
 static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)
 {
-    const struct video_run *r = user;
+    const struct video_options *o = &((const struct video_run *)user)->options;
+    const struct adapter_names *names = o->net.model->adapters;
 
-    return !i && adapter_name(r->options.net.model->adapters, adapter_format(&r->options.adapters),
-                              name, alias, size);
+    if (i)
+        return false;
+    if (o->adapters.rank)
+        return adapter_name(names, adapter_format(&o->adapters), name, alias, size);
+    return adapter_weight_name(names, name, strcmp(o->names, "original") != 0, alias, size);
 }
 
 int video_open_steps(void *run, struct training *t)
@@ -122,7 +127,7 @@ int video_open_steps(void *run, struct training *t)
     if (r->options.images)
         t->ahead = 0; /* the device encodes images */
     t->saves = r->options.adapters.rank ? ckpt_lora_only : video_owns;
-    t->alias = r->options.adapters.rank ? name_in_file : NULL;
+    t->alias = o->adapters.rank || o->names ? name_in_file : NULL;
     t->saves_user = r;
     t->feed = feed;
     t->end = end;

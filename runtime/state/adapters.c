@@ -11,7 +11,8 @@
 #include "core/number.h"
 #include "state/adapters.h"
 
-#define NAMES_A ".lora_A.weight"
+#define NAMES_A    ".lora_A.weight"
+#define NAMES_DOWN ".lora_down.weight" /* kohya's */
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
@@ -34,12 +35,12 @@ struct layers {
     char prefix[128];
 };
 
-/* The weight whose adapter has this parameter as A; NULL: it is another part. */
+/* The weight whose adapter has these values as A; NULL: they are another part. */
 static const struct param *find_weight(const struct save_item *s)
 {
     const struct params *ps = &s->c->params;
 
-    for (int32_t i = 0; i < ps->n; i++)
+    for (int32_t i = 0; i < ps->n && !s->form; i++)
         for (int32_t a = ps->data[i].training.lora; a; a = ps->data[a].training.factor.next)
             if (params_handle(ps, a).id == s->param.id)
                 return &ps->data[i];
@@ -66,6 +67,21 @@ static int before_end(const char *name, int n, const char *end)
     const int m = (int)strlen(end);
 
     return n >= m && !strncmp(name + n - m, end, (size_t)m) ? n - m : -1;
+}
+
+int adapters_alpha_items(struct save_item *items)
+{
+    const int stem =
+        items->alias ? before_end(items->alias, (int)strlen(items->alias), NAMES_DOWN) : -1;
+
+    if (stem < 0 || !find_weight(items))
+        return 1;
+    items[1] = items[0];
+    items[1].form = SAVE_ALPHA;
+    if (asprintf(&items[1].alias, "%.*s.alpha", stem, items->alias) >= 0)
+        return 2;
+    items[1].alias = NULL;
+    return CKPT_ENOMEM;
 }
 
 /* The prefix is what the written name of an A has before its layer's name.  It is empty if the file

@@ -16,6 +16,10 @@
 /* Whether these are values of adapters and nothing else. */
 bool adapters_alone(const struct save_item *items, int n);
 
+/* For an A that is written as LAYER.lora_down.weight: makes the item after it LAYER.alpha.  Returns
+ * 1 or 2 items, or CKPT_ENOMEM. */
+int adapters_alpha_items(struct save_item *items);
+
 struct adapters_texts {
     char *note;   /* of ADAPTERS_NOTE */
     char *config; /* adapter_config.json; NULL: these are not PEFT's names */

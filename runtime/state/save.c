@@ -49,6 +49,8 @@ static int get(const struct save_item *s, float *dst, int64_t n)
 static struct ckpt_desc desc_of(const struct save_item *s)
 {
     const struct param *p = params_at(&s->c->params, s->param);
+    if (s->form == SAVE_ALPHA)
+        return (struct ckpt_desc){.dtype = CKPT_F32};
     if (s->form)
         return save_int8_desc(s);
     if (s->part)
@@ -174,6 +176,10 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     struct ckpt_desc d = values_file_desc(p, s->slot);
     int64_t n = desc_numel(&d);
 
+    if (s->form == SAVE_ALPHA) {
+        memcpy(dst, &p->training.factor.alpha, sizeof p->training.factor.alpha);
+        return 0;
+    }
     if (s->part)
         return read_part(s, dst);
     if (!s->form && dtype_of(s) == CKPT_F32)
@@ -258,7 +264,7 @@ static int join_gather(ckpt *c, const struct save_item *s)
     struct ckpt_desc d = values_file_desc(p, s->slot);
     int64_t n = desc_numel(&d);
 
-    if (s->part && wholes_find(s->wholes, s) >= 0)
+    if (s->form == SAVE_ALPHA || (s->part && wholes_find(s->wholes, s) >= 0))
         return 0;
     if (s->part)
         wholes_begin(s->wholes, s);

@@ -23,8 +23,16 @@
 #include "context/context.h"
 #include "state/safetensors.h"
 
-/* What is written of the values: they, or what --qat makes of them (save_int8.c). */
-enum save_form { SAVE_VALUES, SAVE_CODES, SAVE_SCALES, SAVE_INPUT_SCALE, SAVE_INPUT_ZERO };
+/* What is written of the values: they, what --qat makes of them (save_int8.c), or the alpha of the
+ * adapter whose A they are (adapters.c). */
+enum save_form {
+    SAVE_VALUES,
+    SAVE_CODES,
+    SAVE_SCALES,
+    SAVE_INPUT_SCALE,
+    SAVE_INPUT_ZERO,
+    SAVE_ALPHA
+};
 
 /* A slot of a parameter to save; its name in the file is the prefix and the parameter's name, or
  * `alias`. */

@@ -52,6 +52,14 @@ static int make_parts(struct save_item *items, int at, int n)
     return n;
 }
 
+/* The items after that of a parameter; returns the number of all, or a negative code. */
+static int add_others(struct save_item *items, const struct selection *by, const struct param *p)
+{
+    if (by->int8 && p->training.qat.used)
+        return save_int8_items(items, p);
+    return adapters_alpha_items(items);
+}
+
 /* Fills the items; returns their number, or a negative code. */
 static int select_items(ckpt *c, const struct selection *by, struct save_item *items)
 {
@@ -74,7 +82,7 @@ static int select_items(ckpt *c, const struct selection *by, struct save_item *i
             continue;
         }
         rc = add_alias(&items[n], by, p->name);
-        int made = !rc && by->int8 && p->training.qat.used ? save_int8_items(&items[n], p) : 1;
+        int made = rc ? 1 : add_others(&items[n], by, p);
         rc = made < 0 ? made : rc;
         n += made < 0 ? 0 : made;
     }

@@ -34,11 +34,11 @@ while read -r name loss; do
     [ "$name" = original ] && alpha="--lora-alpha 1"
     loss_is "$loss" --load "$file" $alpha
     # ---- and as this program writes them, in every way that has names for them
-    for format in diffusers peft original; do
+    for format in diffusers peft original kohya; do
         mkdir -p "$work/$format"
         to=$work/$format/adapter_model.safetensors
         case "$name $format" in
-        "patterns original" | "dora original")
+        "patterns original" | "dora original" | "dora kohya")
             refuses 1 "has no name there" "$train" $step --load "$file" --lora-format $format --save "$to"
             continue
             ;;
@@ -114,7 +114,7 @@ refuses 2 "has alpha 1, a scale of 0.5, and --lora-alpha is 4" "$train" $step --
 refuses 1 "to_out.0 is not in --lora-targets to_k,to_v" "$train" $step --load "$given/peft" --lora-targets to_k,to_v
 refuses 1 "none is of --lora-targets ff.net.2" "$train" $step --load "$given/plain.safetensors" \
     --lora-targets to_q,to_v,ff.net.2
-refuses 2 "give diffusers, peft or original" "$train" $step --lora-rank 2 --lora-format kohya --save "$work/x"
+refuses 2 "give diffusers, peft, original or kohya" "$train" $step --lora-rank 2 --lora-format loha --save "$work/x"
 refuses 2 "is for --save" "$train" $step --lora-rank 2 --lora-format peft
 refuses 2 "load is given twice" "$train" $step --load "$given/peft" --load "$given/plain.safetensors"
 refuses 2 "load is given twice" "$sample" $draw --load "$given/peft" --load="$given/plain.safetensors"

@@ -208,6 +208,7 @@ const struct video_model cogvideo_model = {
     .text = TEXT_COGVIDEOX,
     .autoencoder = &cogvideo_autoencoder,
     .adapters = &adapters,
+    .targets = VIDEO_TARGETS,
     .read = read,
     .close = close,
     .check = check,

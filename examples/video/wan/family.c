@@ -19,6 +19,8 @@ static const struct ckpt_option train_rows[] = {
     ROW("expert", STRING, net.noising.expert, "KIND",
         "of a pair of models for high and low noise levels, the one to train, at its own "
         "timesteps: high or low (no default)"),
+    ROW("names", STRING, names, "KIND",
+        "names of whole weights in --save: diffusers, original, or comfyui (default diffusers)"),
     ROW("times", STRING, net.noising.times, "KIND",
         "distribution of timesteps before the shift: uniform or logit-normal (default uniform)"),
     ROW("loss-weights", STRING, net.noising.weights, "KIND",
@@ -108,6 +110,11 @@ static void close(struct video_net *n)
         wan_free(&own->model);
     free(own);
     n->own = NULL;
+}
+
+static const char *weights(const struct video_net *n)
+{
+    return own_of(n)->files;
 }
 
 static int check(const struct video_net *n, const struct video_geometry *g)
@@ -238,8 +245,42 @@ static double guidance(const struct video_net *n, const struct video_drawing *d,
 
 /* ---- adapters ------------------------------------------------------------------------------ */
 
-static const struct adapter_names adapters = {
-    .prefix = "transformer.", .blocks = "blocks.", .part = "attn1.", .without = "patch_embedding"};
+/* The original has the numbers of two norms swapped. */
+static const struct adapter_rename inside[] = {
+    {"attn1.to_q", "self_attn.q"},
+    {"attn1.to_k", "self_attn.k"},
+    {"attn1.to_v", "self_attn.v"},
+    {"attn1.to_out.0", "self_attn.o"},
+    {"attn1.norm_q", "self_attn.norm_q"},
+    {"attn1.norm_k", "self_attn.norm_k"},
+    {"attn2.to_q", "cross_attn.q"},
+    {"attn2.to_k", "cross_attn.k"},
+    {"attn2.to_v", "cross_attn.v"},
+    {"attn2.to_out.0", "cross_attn.o"},
+    {"attn2.norm_q", "cross_attn.norm_q"},
+    {"attn2.norm_k", "cross_attn.norm_k"},
+    {"norm2", "norm3"},
+    {"ffn.net.0.proj", "ffn.0"},
+    {"ffn.net.2", "ffn.2"},
+    {"scale_shift_table", "modulation"},
+    {0},
+};
+static const struct adapter_rename outside[] = {
+    {"condition_embedder.time_embedder.linear_1", "time_embedding.0"},
+    {"condition_embedder.time_embedder.linear_2", "time_embedding.2"},
+    {"condition_embedder.time_proj", "time_projection.1"},
+    {"condition_embedder.text_embedder.linear_1", "text_embedding.0"},
+    {"condition_embedder.text_embedder.linear_2", "text_embedding.2"},
+    {"proj_out", "head.head"},
+    {"scale_shift_table", "head.modulation"},
+    {0},
+};
+
+static const struct adapter_names adapters = {.prefix = "transformer.",
+                                              .blocks = "blocks.",
+                                              .without = "patch_embedding",
+                                              .inside = inside,
+                                              .outside = outside};
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
@@ -260,8 +301,10 @@ const struct video_model wan_model = {
     .width = 832,
     .text = TEXT_COGVIDEOX,
     .adapters = &adapters,
+    .targets = VIDEO_TARGETS_WAN,
     .read = read,
     .close = close,
+    .weights = weights,
     .check = check,
     .parameters = parameters,
     .tokens = tokens,

@@ -1,0 +1,166 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# wan-train as a user or a script runs it: a whole step as float64 has it, adapters of other programs
+# with it (make_wan_reference.py), and each way of writing them; names of the original code and of
+# ComfyUI; the budget changes no number; the experts of a pair; given first frames; a run resumes; two
+# ranks; wrong input.
+set -u
+
+. "${srcdir:-.}/tests/model/programs.sh"
+
+train=${WAN_TRAIN:-./wan-train}
+models=$root/tests/wan
+device="--device ${CKPT_DEVICE:-cpu} --threads 1"
+
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
+}
+
+# ---- a step, and adapters of other programs --------------------------------------------------------
+
+step="$device --dtype fp32 --model $models/t2v --features $models/features.safetensors --batch 2 --keep-order --steps 1"
+
+# loss_is LOSS OPTION...
+loss_is() {
+    loss=$1
+    shift
+    rm -f "$work/log"
+    "$train" $step --lr 0 --log "$work/log" "$@" >"$work/out" 2>"$work/err" || fail "$*: $(tail -n 2 "$work/err")"
+    sed -n 's/.*"loss": \([^,]*\), "grad.*/\1/p' "$work/log" | awk -v loss="$loss" '
+        { d = ($1 - loss) / loss } END { if (!(NR == 1 && d < 2e-6 && d > -2e-6)) { print $1; exit 1 } }' \
+        >"$work/a" || fail "$*: loss $(cat "$work/a") instead of $loss"
+}
+
+while read -r name loss; do
+    case $name in
+    plain) loss_is "$loss" ;;
+    bell) loss_is "$loss" --loss-weights bell --snr-shift 3 ;;
+    *)
+        loss_is "$loss" --load "$models/$name.safetensors"
+        for format in diffusers peft original kohya; do
+            loss_is "$loss" --load "$models/$name.safetensors" --lora-format $format --save "$work/$format.safetensors"
+            loss_is "$loss" --load "$work/$format.safetensors"
+        done
+        ;;
+    esac
+done <"$models/losses.txt"
+grep -aq '"lora_unet_blocks_0_self_attn_q.lora_down.weight"' "$work/kohya.safetensors" || fail "no names of kohya"
+grep -aq '"lora_unet_blocks_1_ffn_2.alpha"' "$work/kohya.safetensors" || fail "no alpha of kohya"
+grep -aq '"diffusion_model.blocks.0.cross_attn.k.lora_up.weight"' "$work/original.safetensors" || fail "no names of ComfyUI"
+refuses 1 "has no name there" "$train" $step --lora-rank 2 --lora-dora --lora-format kohya --save "$work/x"
+
+# ---- names of whole weights -------------------------------------------------------------------------
+
+# config DIR CHANNELS HEADS: heads of 128, as the published models have.
+config() {
+    mkdir -p "$work/$1"
+    cat >"$work/$1/config.json" <<END
+{"_class_name": "WanTransformer3DModel", "patch_size": [1, 2, 2], "num_attention_heads": $3, "attention_head_dim": 128,
+ "in_channels": $2, "out_channels": 4, "text_dim": 24, "freq_dim": 16, "ffn_dim": 64, "num_layers": 2}
+END
+}
+config t2v 4 1
+size="--frames 5 --height 32 --width 32"
+run="$device --dtype fp32 $size --batch 2 --warmup 0"
+for names in diffusers original comfyui; do
+    runs "memory" "$train" $run --model "$work/t2v" --random --steps 2 --lr 1e-3 --names $names --save "$work/$names.safetensors"
+    rm -f "$work/log"
+    runs "Wan T2V, 442,384 parameters" "$train" $run --model "$work/$names.safetensors" --steps 1 --lr 0 --log "$work/log"
+    losses "$work/log" >"$work/losses.$names"
+    cmp -s "$work/losses.diffusers" "$work/losses.$names" || fail "$names: other losses"
+done
+grep -aq '"blocks.0.norm3.weight"' "$work/original.safetensors" || fail "no names of the original"
+grep -aq '"model.diffusion_model.head.modulation"' "$work/comfyui.safetensors" || fail "no names of ComfyUI"
+
+# ---- the budget changes no number --------------------------------------------------------------------
+
+# same NAME: the losses and weights of that run are those of the one without a budget.
+same() {
+    losses "$work/free.log" >"$work/a"
+    losses "$work/$1.log" >"$work/b"
+    [ -s "$work/a" ] || fail "$1: no losses"
+    cmp -s "$work/a" "$work/b" || fail "$1: other losses: $(cat "$work/a" "$work/b")"
+    cmp -s "$work/free" "$work/$1" || fail "$1: other weights"
+}
+
+small="$device $size --model $work/diffusers.safetensors --batch 2 --steps 3 --warmup 0 --lr 1e-3"
+# same_under_budgets OPTION...: the least memory, and with a tier below it.
+same_under_budgets() {
+    rm -f "$work"/*.log "$work/free"
+    runs "memory" "$train" $small "$@" --log "$work/free.log" --save "$work/free"
+    refuses 1 "needs at least" "$train" $small "$@" --vram 16K
+    runs "memory" "$train" $small "$@" --vram "$(needed)" --log "$work/tight.log" --save "$work/tight"
+    same tight
+    refuses 1 "needs at least" "$train" $small "$@" --vram 16K --host 32M
+    runs "memory" "$train" $small "$@" --vram "$(needed)" --host 32M --log "$work/host.log" --save "$work/host"
+    same host
+}
+same_under_budgets --dtype fp32
+same_under_budgets --dtype bf16 --lora-rank 3 --frozen nf4 --times logit-normal --loss-weights bell
+
+# ---- given first frames ------------------------------------------------------------------------------
+
+config ti2v 4 1
+echo '{"expand_timesteps": true}' >"$work/ti2v/model_index.json"
+clip="$device --dtype fp32 --frames 9 --height 32 --width 32 --model $work/ti2v --random --batch 4 --warmup 0 --lr 1e-3"
+runs "Wan TI2V" "$train" $clip --steps 4 --first-frame 0.5 --log "$work/whole.log" --save "$work/whole"
+runs "memory" "$train" $clip --steps 4 --first-frame 0.5 --micro-batch 1 --save "$work/micro"
+runs "memory" "$train" $clip --steps 2 --first-frame 0.5 --save-state "$work/state"
+runs "resumed" "$train" $clip --steps 4 --first-frame 0.5 --resume "$work/state" --save "$work/rest"
+cmp -s "$work/whole" "$work/rest" || fail "a run that resumes gives other weights"
+rm -f "$work/two.log"
+for rank in 1 0; do
+    RANK=$rank WORLD_SIZE=2 timeout 100 "$train" $clip --steps 4 --first-frame 0.5 --batch 2 --log "$work/two.log" \
+        --ranks "file:$work/meet" >"$work/rank.$rank" 2>&1 &
+    [ $rank = 1 ] && other=$!
+done
+wait $! || fail "rank 0: $(tail -n 2 "$work/rank.0")"
+wait $other || fail "rank 1: $(tail -n 2 "$work/rank.1")"
+losses "$work/whole.log" | cut -d' ' -f2 >"$work/a"
+losses "$work/two.log" | cut -d' ' -f2 >"$work/b"
+paste "$work/a" "$work/b" | awk '{ d = $1 - $2; if (!(d < 1e-5 * $1 && d > -1e-5 * $1)) exit 1 } END { if (NR != 4) exit 1 }' ||
+    fail "two ranks: $(paste "$work/a" "$work/b")"
+# A single frame is not given: the runs are the same.
+still="$device --dtype fp32 --frames 1 --height 32 --width 32 --model $work/ti2v --random --batch 2 --warmup 0 --lr 1e-3 --steps 2"
+runs "memory" "$train" $still --save "$work/a"
+runs "memory" "$train" $still --first-frame 1 --save "$work/b"
+cmp -s "$work/a" "$work/b" || fail "a single frame was given"
+refuses 2 "first-frame is for TI2V models" "$train" $run --model "$work/t2v" --random --steps 1 --first-frame 1
+
+# ---- two experts -------------------------------------------------------------------------------------
+
+config pair/transformer 4 1
+config pair/transformer_2 4 1
+echo '{"boundary_ratio": 0.875}' >"$work/pair/model_index.json"
+cp "$work/diffusers.safetensors" "$work/pair/transformer/diffusion_pytorch_model.safetensors"
+runs "memory" "$train" $run --model "$work/pair/transformer" --expert low --steps 1 --lr 1e-3 \
+    --save "$work/pair/transformer_2/diffusion_pytorch_model.safetensors"
+refuses 2 "give --expert high or low" "$train" $run --model "$work/pair" --steps 1
+for expert in high low; do
+    rm -f "$work/log"
+    runs "memory" "$train" $run --model "$work/pair" --expert $expert --steps 1 --lr 0 --log "$work/log"
+    losses "$work/log" >"$work/losses.$expert"
+done
+cmp -s "$work/losses.high" "$work/losses.low" && fail "the experts are the same"
+rm -r "$work/pair/transformer_2"
+refuses 2 "neither transformer_2 nor low_noise_model: this is no pair" "$train" $run --model "$work/pair" --expert low
+
+# ---- pictures ----------------------------------------------------------------------------------------
+
+config i2v 12 1
+runs "Wan I2V" "$train" $run --model "$work/i2v" --random --steps 2
+runs "Wan I2V" "$train" $run --model "$work/i2v" --random --steps 2 --dtype bf16 --lora-rank 2 --expert low
+
+# ---- wrong input -------------------------------------------------------------------------------------
+
+refuses 2 "give uniform or logit-normal" "$train" $run --model "$work/t2v" --random --times cosine
+refuses 2 "give equal or bell" "$train" $run --model "$work/t2v" --random --loss-weights min-snr
+refuses 2 "give high or low" "$train" $run --model "$work/t2v" --random --expert both
+refuses 2 "give diffusers, original or comfyui" "$train" $run --model "$work/t2v" --random --names kohya
+refuses 2 "names is for whole weights" "$train" $run --model "$work/t2v" --random --names original --lora-rank 2
+refuses 1 "must be even" "$train" $run --model "$work/t2v" --random --height 24
+refuses 2 "the shapes in this file are not those of a Wan transformer" "$train" $run --model "$models/features.safetensors"
+config bad 5 1
+refuses 2 'is neither "out_channels" nor' "$train" $run --model "$work/bad" --random
+
+finish
