@@ -237,6 +237,8 @@ int lowest_fastest(struct lowest *l, const struct budgets *b, int64_t device, do
 {
     struct selection *s;
     int32_t n = 0;
+    if (offload_fewest_seconds(l->x) >= limit)
+        return 0;
     int rc = find_selection(l, n, &s);
     while (!rc && s && l->alive - s->few.tiers <= device)
         rc = find_selection(l, ++n, &s);

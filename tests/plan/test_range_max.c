@@ -8,7 +8,8 @@
 #include <cmocka.h>
 #include "plan/offload/range_max.h"
 
-enum { MOST = 3 * RANGE_MAX_PART + 5 };
+/* A program of LARGE steps or more has larger parts. */
+enum { PART = 64, MOST = 3 * PART + 5, LARGE = 1 << 14 };
 
 static uint32_t random_state = 1;
 
@@ -71,7 +72,8 @@ static void walk(int32_t n)
 {
     struct range_max l;
     struct pool m = {NULL, false};
-    int64_t plain[MOST];
+    int64_t *plain = pool_array(&m, n, sizeof(*plain));
+    assert_non_null(plain);
     for (int32_t k = 0; k < n; k++)
         plain[k] = draw(200) - 100;
     assert_int_equal(range_max_new(&l, n, &m), 0);
@@ -96,8 +98,9 @@ static void test_against_a_list(void **state)
     (void)state;
     for (int32_t n = 1; n <= MOST; n += 1 + n / 3)
         walk(n);
-    walk(2 * RANGE_MAX_PART);
+    walk(2 * PART);
     walk(MOST);
+    walk(LARGE + 5);
 }
 
 int main(void)

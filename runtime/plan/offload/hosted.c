@@ -30,38 +30,15 @@ double hosted_seconds(const struct graph *g, const struct machine *m, const stru
     return host_seconds(m, bytes);
 }
 
-struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
-{
-    struct hosted_bounds most = {0, 0, 0};
-    double meanwhile = 0, values = 0, there = 0;
-    for (int32_t i = 0; i < g->n_ops && g->n_micro == 1; i++) {
-        meanwhile += g->ops[i].phase != GRAPH_BACKWARD ? g->ops[i].seconds : 0;
-        most.seconds += graph_op_updates(g, &g->ops[i]) ? g->ops[i].seconds : 0;
-    }
-    for (int32_t s = 0; s < g->n_storages && g->n_micro == 1; s++) {
-        most.bytes += g->storages[s].kind == KIND_OPTIMIZER ? (double)g->storages[s].bytes : 0;
-        values += g->storages[s].kind == KIND_PARAMETER ? (double)g->storages[s].bytes : 0;
-        there += g->storages[s].kind == KIND_OPTIMIZER && g->storages[s].backing == BACKING_HOST
-                     ? (double)g->storages[s].bytes
-                     : 0;
-    }
-    if (most.bytes > 0)
-        most.meanwhile = most.bytes * fmin(1, meanwhile / host_seconds(m, most.bytes + values));
-    most.meanwhile = fmax(most.meanwhile, there);
-    return most;
-}
-
 static bool may_stay_on_host(const struct graph_storage *t)
 {
     return t->backing == BACKING_ANY || t->backing == BACKING_HOST;
 }
 
-/* The value that the update at step k writes if the update may run on the host; else -1.  Beside
+/* The value that an update writes if its operands allow that it runs on the host; else -1.  Beside
  * its state it may read only the clip values, whose storage is *clip. */
-static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
+static int32_t value_of(const struct graph *g, const struct graph_op *o, int32_t *clip)
 {
-    const struct graph *g = x->g;
-    const struct graph_op *o = &g->ops[x->p->steps[k].op];
     int32_t value = -1, n = 0;
     *clip = -1;
     if (!graph_op_updates(g, o))
@@ -86,12 +63,50 @@ static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
     return n == 1 && *clip >= 0 ? value : -1;
 }
 
+bool *hosted_ops(const struct graph *g, const struct machine *m, struct pool *memory)
+{
+    struct pool scratch = {NULL, false};
+    bool *may = pool_array(memory, g->n_ops, sizeof(*may));
+    bool *made = pool_array(&scratch, g->n_storages, sizeof(*made));
+    for (int32_t i = 0; i < g->n_ops && may && made && g->n_micro == 1 && m->host_update > 0; i++) {
+        const struct graph_op *o = &g->ops[i];
+        int32_t clip, value = i < g->n_body ? -1 : value_of(g, o, &clip);
+        may[i] = value >= 0 && made[value];
+        for (int32_t j = 0; j < o->n_writes && i < g->n_body; j++)
+            made[g->refs[o->writes + j]] = true;
+    }
+    memory->failed |= scratch.failed;
+    pool_free(&scratch);
+    return may;
+}
+
+struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m, const bool *may)
+{
+    struct hosted_bounds most = {0, 0, 0};
+    double meanwhile = 0, values = 0, there = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        meanwhile += o->phase != GRAPH_BACKWARD ? o->seconds : 0;
+        most.seconds += may[i] ? o->seconds : 0;
+        for (int32_t j = 0; j < o->n_writes && may[i]; j++) {
+            const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
+            double bytes = (double)t->bytes;
+            most.bytes += t->kind == KIND_OPTIMIZER ? bytes : 0;
+            values += t->kind == KIND_OPTIMIZER ? 0 : bytes;
+            there += t->kind == KIND_OPTIMIZER && t->backing == BACKING_HOST ? bytes : 0;
+        }
+    }
+    if (most.bytes > 0)
+        most.meanwhile = most.bytes * fmin(1, meanwhile / host_seconds(m, most.bytes + values));
+    most.meanwhile = fmax(most.meanwhile, there);
+    return most;
+}
+
 /* Per storage: the state of the scan over the steps. */
 struct seen {
     int32_t used, written; /* the last step that used it and the last that wrote it, or -1 */
     int32_t wrap,
         gradient; /* its idle gaps around the end of the step and before the norm, or -1 */
-    bool in_body; /* a step of the body wrote it */
 };
 
 static void see(const struct transfer *x, int32_t k, struct seen *at)
@@ -102,7 +117,6 @@ static void see(const struct transfer *x, int32_t k, struct seen *at)
     for (int32_t j = 0; j < o->n_writes; j++) {
         struct seen *w = &at[x->g->refs[o->writes + j]];
         w->used = w->written = k;
-        w->in_body |= k < x->p->n_body;
     }
 }
 
@@ -116,17 +130,16 @@ static void find_wraps(const struct transfer *x, struct seen *at)
     }
 }
 
-/* Adds the update at step k if it may run on the host: the gradient must have the value's address.
- */
+/* Adds the update at step k, one of hosted_ops, if its steps allow that it runs on the host. */
 static void add_group(struct transfer *x, int32_t k, const struct seen *at)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
-    int32_t clip, value = value_of(x, k, &clip);
-    if (value < 0 || (x->clip >= 0 && clip != x->clip) || at[clip].written < x->p->n_body)
+    int32_t clip, value = value_of(x->g, o, &clip);
+    if ((x->clip >= 0 && clip != x->clip) || at[clip].written < x->p->n_body)
         return;
     struct update_group b = {
         .step = k, .value = at[value].wrap, .gradient = at[value].gradient, .sent = at[value].used};
-    if (b.value < 0 || !at[value].in_body || b.sent >= at[clip].written)
+    if (b.value < 0 || b.sent >= at[clip].written)
         return;
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &x->g->storages[x->g->refs[o->writes + j]];
@@ -146,21 +159,21 @@ int hosted_find(struct transfer *x)
     struct pool scratch = {NULL, false};
     int32_t tail = p->n_steps - p->n_body, n = x->g->n_storages;
     struct seen *at = pool_array(&scratch, n, sizeof(*at));
+    const bool *may = hosted_ops(x->g, x->m, &scratch);
     x->clip = x->clip_step = -1;
     x->group_at = pool_filled(&x->memory, p->n_steps, -1);
     POOL_ARRAY(&x->memory, x->groups, tail);
     POOL_ARRAY(&x->memory, x->group_order, tail);
     POOL_ARRAY(&x->memory, x->host_resident, n);
-    if (!at || x->memory.failed) {
+    if (scratch.failed || x->memory.failed) {
         pool_free(&scratch);
         return CKPT_ENOMEM;
     }
-    bool none = x->g->n_micro > 1 || x->m->host_update <= 0;
     for (int32_t s = 0; s < n; s++)
-        at[s] = (struct seen){-1, -1, -1, -1, false};
+        at[s] = (struct seen){-1, -1, -1, -1};
     find_wraps(x, at);
     for (int32_t k = 0; k < p->n_steps; k++) {
-        if (k >= p->n_body && !none)
+        if (may[p->steps[k].op])
             add_group(x, k, at);
         see(x, k, at);
     }

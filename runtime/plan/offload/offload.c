@@ -54,10 +54,11 @@ struct offloader {
     bool tight, serial;          /* steps are (transfer.h) */
     int64_t most;                /* bytes of the tiers that a selection may take */
     const struct plan *like;     /* addresses are those of this plan; or NULL */
-    struct hosted_bounds hosted; /* bounds on updates on the host */
+    struct hosted_bounds hosted; /* bounds on updates on the host: those of most_hosted, or 0 */
     struct point best;
     struct tried tried[TRIED];
     /* of all searches */
+    struct hosted_bounds most_hosted;
     struct loaded loaded[LOADED]; /* the most recently used one comes first */
     int n_loaded;                 /* entries in use */
 };
@@ -467,8 +468,8 @@ static void begin(struct offloader *x, const struct budgets *b, int64_t device)
     x->common = x->tight = x->serial = false;
     x->hosted = (struct hosted_bounds){0, 0, 0};
     x->best = (struct point){.seconds = INFINITY};
-    if (x->m->host_update > 0 && b->host > 0)
-        x->hosted = hosted_most(x->frontier->p->g, x->m);
+    if (b->host > 0)
+        x->hosted = x->most_hosted;
     memset(x->tried, 0, sizeof(x->tried));
 }
 
@@ -577,6 +578,12 @@ int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
 
 /* ---- the fewest bytes ------------------------------------------------------------------------ */
 
+double offload_fewest_seconds(const struct offloader *x)
+{
+    const struct frontier *f = x->frontier;
+    return f->options.data[min_i64(FEW, f->n) - 1].seconds;
+}
+
 int offload_fewest(struct offloader *x, const struct budgets *b, struct fewest *f)
 {
     begin(x, b, INT64_MAX);
@@ -612,13 +619,18 @@ int offload_fixed(struct offloader *x, const struct budgets *b, const struct few
 
 int offloader_new(struct frontier *f, const struct machine *m, struct offloader **out)
 {
-    *out = calloc(1, sizeof(**out));
-    if (!*out)
-        return CKPT_ENOMEM;
-    (*out)->frontier = f;
-    (*out)->m = m;
-    (*out)->n_loaded = (int)min_i64(LOADED, max_i64(COARSE + 2, KEPT / (f->p->g->n_ops + 1)));
-    return 0;
+    struct pool scratch = {NULL, false};
+    const bool *may = hosted_ops(f->p->g, m, &scratch);
+    int rc = pool_status(&scratch);
+    *out = rc ? NULL : calloc(1, sizeof(**out));
+    if (*out) {
+        (*out)->frontier = f;
+        (*out)->m = m;
+        (*out)->most_hosted = hosted_most(f->p->g, m, may);
+        (*out)->n_loaded = (int)min_i64(LOADED, max_i64(COARSE + 2, KEPT / (f->p->g->n_ops + 1)));
+    }
+    pool_free(&scratch);
+    return *out ? 0 : CKPT_ENOMEM;
 }
 
 void offloader_free(struct offloader *x)

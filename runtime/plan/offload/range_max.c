@@ -31,30 +31,39 @@ CKPT_CLONES static int64_t steps_above(const int64_t *bytes, int32_t n, int64_t 
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-static int32_t parts_of(int32_t n)
+#define BITS 6 /* of parts in a program of fewer than 2^14 steps; then they grow as the root of n */
+
+static int32_t parts_of(const struct range_max *l)
 {
-    return n / RANGE_MAX_PART + 1;
+    return (l->n >> l->bits) + 1;
+}
+
+static int32_t part_start(const struct range_max *l, int32_t part)
+{
+    return part << l->bits;
 }
 
 int range_max_new(struct range_max *l, int32_t n, struct pool *m)
 {
-    *l = (struct range_max){.n = n, .target = INT64_MAX};
+    *l = (struct range_max){.n = n, .target = INT64_MAX, .bits = BITS};
+    while (n >> 2 * l->bits >= 4)
+        l->bits++;
     POOL_ARRAY(m, l->bytes, n);
-    POOL_ARRAY(m, l->all, parts_of(n));
-    POOL_ARRAY(m, l->most, parts_of(n));
-    POOL_ARRAY(m, l->above, parts_of(n));
+    POOL_ARRAY(m, l->all, parts_of(l));
+    POOL_ARRAY(m, l->most, parts_of(l));
+    POOL_ARRAY(m, l->above, parts_of(l));
     return pool_status(m);
 }
 
 static int32_t part_end(const struct range_max *l, int32_t part)
 {
-    return (int32_t)min_i64(l->n, (int64_t)(part + 1) * RANGE_MAX_PART);
+    return (int32_t)min_i64(l->n, (int64_t)(part + 1) << l->bits);
 }
 
 /* Recomputes the maximum of a part. */
 static void find_most(struct range_max *l, int32_t part)
 {
-    int32_t from = part * RANGE_MAX_PART;
+    int32_t from = part_start(l, part);
     int64_t most = most_of_steps(l->bytes + from, part_end(l, part) - from);
     l->most[part] = most == INT64_MIN ? most : most + l->all[part];
 }
@@ -62,7 +71,7 @@ static void find_most(struct range_max *l, int32_t part)
 /* Recomputes the excess of a part; cheap, because most parts are below the target. */
 static void find_above(struct range_max *l, int32_t part)
 {
-    int32_t from = part * RANGE_MAX_PART;
+    int32_t from = part_start(l, part);
     int64_t sum = 0;
     if (l->most[part] > l->target)
         sum = steps_above(l->bytes + from, part_end(l, part) - from, l->target - l->all[part]);
@@ -73,7 +82,7 @@ static void find_above(struct range_max *l, int32_t part)
 void range_max_set(struct range_max *l, const int64_t *bytes)
 {
     memcpy(l->bytes, bytes, (size_t)l->n * sizeof(*bytes));
-    for (int32_t part = 0; part < parts_of(l->n); part++) {
+    for (int32_t part = 0; part < parts_of(l); part++) {
         l->all[part] = 0;
         find_most(l, part);
         find_above(l, part);
@@ -83,16 +92,16 @@ void range_max_set(struct range_max *l, const int64_t *bytes)
 void range_max_aim(struct range_max *l, int64_t target)
 {
     l->target = target;
-    for (int32_t part = 0; part < parts_of(l->n); part++)
+    for (int32_t part = 0; part < parts_of(l); part++)
         find_above(l, part);
 }
 
 int32_t range_max_peak(const struct range_max *l)
 {
     int32_t part = 0;
-    for (int32_t i = 1; i < parts_of(l->n); i++)
+    for (int32_t i = 1; i < parts_of(l); i++)
         part = l->most[i] > l->most[part] ? i : part;
-    int32_t k = part * RANGE_MAX_PART;
+    int32_t k = part_start(l, part);
     while (range_max_at(l, k) < l->most[part])
         k++;
     return k;
@@ -120,7 +129,7 @@ static void add_to_parts(struct range_max *l, int32_t from, int32_t to, int64_t 
 /* One step, the most frequent change: no other is looked at unless it was the most of its part. */
 static void add_to_step(struct range_max *l, int32_t k, int64_t bytes)
 {
-    int32_t part = k / RANGE_MAX_PART;
+    int32_t part = k >> l->bits;
     int64_t was = l->bytes[k] + l->all[part], now = was + bytes;
     l->bytes[k] += bytes;
     if (now > l->most[part])
@@ -142,12 +151,12 @@ void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
         add_to_step(l, from, bytes);
         return;
     }
-    int32_t first = from / RANGE_MAX_PART, last = (to - 1) / RANGE_MAX_PART;
-    int32_t whole = first + (from > first * RANGE_MAX_PART), end = last + (to == part_end(l, last));
+    int32_t first = from >> l->bits, last = (to - 1) >> l->bits;
+    int32_t whole = first + (from > part_start(l, first)), end = last + (to == part_end(l, last));
     if (whole > first)
         add_in_part(l, first, from, (int32_t)min_i64(to, part_end(l, first)), bytes);
     if (end <= last && (last > first || whole == first))
-        add_in_part(l, last, last * RANGE_MAX_PART, to, bytes);
+        add_in_part(l, last, part_start(l, last), to, bytes);
     add_to_parts(l, whole, end, bytes);
     for (int32_t part = first; part <= last && l->target < INT64_MAX; part++)
         if (l->above[part] > 0 || l->most[part] > l->target)
@@ -157,7 +166,7 @@ void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
 /* The excess of the steps [from, to) of one part. */
 static int64_t above_in_part(const struct range_max *l, int32_t part, int32_t from, int32_t to)
 {
-    if (l->above[part] == 0 || to - from == RANGE_MAX_PART)
+    if (l->above[part] == 0 || to - from == 1 << l->bits)
         return l->above[part];
     return steps_above(l->bytes + from, to - from, l->target - l->all[part]);
 }
@@ -166,8 +175,8 @@ int64_t range_max_above(const struct range_max *l, int32_t from, int32_t to)
 {
     int64_t sum = 0;
     for (int32_t end; from < to; from = end) {
-        end = (int32_t)min_i64(to, part_end(l, from / RANGE_MAX_PART));
-        sum += above_in_part(l, from / RANGE_MAX_PART, from, end);
+        end = (int32_t)min_i64(to, part_end(l, from >> l->bits));
+        sum += above_in_part(l, from >> l->bits, from, end);
     }
     return sum;
 }
@@ -177,7 +186,7 @@ int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int6
 {
     int64_t sum = 0;
     while (from < to && sum < enough) {
-        int32_t part = from / RANGE_MAX_PART, end = (int32_t)min_i64(to, part_end(l, part));
+        int32_t part = from >> l->bits, end = (int32_t)min_i64(to, part_end(l, part));
         if (l->most[part] + max_i64(bytes, 0) > l->target)
             sum += steps_above(l->bytes + from, end - from, l->target - l->all[part] - bytes) -
                    above_in_part(l, part, from, end);
@@ -189,7 +198,7 @@ int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int6
 int32_t range_max_clear_from(const struct range_max *l, int32_t from, int32_t to, int64_t limit)
 {
     while (to > from) {
-        int32_t part = (to - 1) / RANGE_MAX_PART, start = part * RANGE_MAX_PART;
+        int32_t part = (to - 1) >> l->bits, start = part_start(l, part);
         if (l->most[part] <= limit) {
             to = start > from ? start : from;
             continue;

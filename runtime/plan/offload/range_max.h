@@ -10,8 +10,6 @@
 
 #include "plan/pool.h"
 
-#define RANGE_MAX_PART 64
-
 struct range_max {
     int64_t *bytes; /* per step, without the bytes common to its part */
     int64_t *all;   /* per part: bytes added to all of its steps */
@@ -20,6 +18,7 @@ struct range_max {
     int64_t target; /* INT64_MAX until range_max_aim sets it */
     int64_t excess; /* bytes above the target, summed over all steps */
     int32_t n;      /* steps */
+    int bits;       /* a part has 2^bits steps */
 };
 
 /* n steps of 0 bytes, without a target, in pool m.  Returns 0 or CKPT_ENOMEM. */
@@ -31,7 +30,7 @@ int32_t range_max_peak(const struct range_max *l);
 
 static inline int64_t range_max_at(const struct range_max *l, int32_t k)
 {
-    return l->bytes[k] + l->all[k / RANGE_MAX_PART];
+    return l->bytes[k] + l->all[k >> l->bits];
 }
 
 /* Adds bytes to the steps [from, to). */

@@ -181,13 +181,13 @@ static int list_updates(const struct graph *g, const struct place *at, struct bo
 {
     int32_t use = 0;
     b->state_share = 1;
+    const bool *may = hosted_ops(g, b->m, &b->memory);
     int rc = offers_new(b, &b->updates, g->n_ops - g->n_body);
-    bool none = g->n_micro > 1 || b->m->host_update <= 0;
-    for (int32_t i = g->n_body; i < g->n_ops && !rc && !none; i++) {
+    for (int32_t i = g->n_body; i < g->n_ops && !rc; i++) {
         const struct graph_op *o = &g->ops[i];
         struct offer all = {0, o->seconds};
         double state = 0;
-        if (!graph_op_updates(g, o))
+        if (!may[i])
             continue;
         for (int32_t j = 0; j < o->n_writes; j++) {
             int32_t s = g->refs[o->writes + j];

@@ -262,13 +262,16 @@ int plan_refuse(struct frontier *f, const struct request *q);
 int option_steps(struct frontier *f, const struct option *o, struct plan **plan);
 /* A copy of a plan without choices of algorithms. */
 int plan_copy(const struct plan *from, struct plan **plan);
-/* The most that updates on the host can save. */
+/* Per op: whether it is an update that may run on the host: its gradient has the address of its
+ * value.  The list is in a pool; NULL without memory. */
+bool *hosted_ops(const struct graph *g, const struct machine *m, struct pool *memory);
+/* The most that these updates can save. */
 struct hosted_bounds {
     double seconds;   /* of a step */
     double bytes;     /* of the device */
     double meanwhile; /* bytes that the host updates during the update and the forward pass */
 };
-struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m);
+struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m, const bool *may);
 /*
  * Bytes that are offloaded in any case.  State that the update uses first is copied out soon after
  * and makes room for the state that it uses last, which is copied in meanwhile.
@@ -322,6 +325,8 @@ struct fewest {
     int64_t most;  /* and might take */
     double least;  /* no plan of it takes fewer seconds */
 };
+/* A lower bound of the seconds of such plans. */
+double offload_fewest_seconds(const struct offloader *x);
 /* Searches for the selection of fewest device bytes; only the sum of the tiers matters. */
 int offload_fewest(struct offloader *x, const struct budgets *b, struct fewest *f);
 /*
