@@ -8,7 +8,7 @@
 The file is text, one fact a line; what follows "  # " is a name:
 
     storage KIND BYTES [persistent] [carried]
-    op PHASE NUMBER WORKSPACE FLOPS BYTES KEY SECONDS [rerun] ... reads S ... writes S ...
+    op PHASE NUMBER WORKSPACE FLOPS BYTES KEY SECONDS [attention] [rerun] ... reads S ... writes S ...
 
 A storage is a block of bytes, and S is its number, counted from 0.
 """

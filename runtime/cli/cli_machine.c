@@ -37,6 +37,7 @@ static void print_machine(const struct machine *m, bool disk)
     printf("%s: %s of memory\n", m->name, human_bytes(m->memory));
     row(m->backend == CKPT_ON_CUDA ? "matrix product, bf16" : "matrix product, fp32", m->flops, 1e9,
         "GFLOP/s");
+    row("attention, of that", 100 * m->attention, 1, "%");
     row("memory, read and write", m->bandwidth, 1e9, "GB/s");
     row("an op, empty", m->overhead, 1e-6, "us");
     row("copy out of the arena", m->d2h, 1e9, "GB/s");

@@ -17,7 +17,7 @@
 #include "ops.h"
 #include "plan/graph/machine.h"
 
-enum { ROUNDS = 5, EMPTY_OPS = 4000, SMALL_COPIES = 500 };
+enum { ROUNDS = 5, EMPTY_OPS = 4000, SMALL_COPIES = 500, HEADS = 8, WIDTH = 64 };
 #define SMALL     (INT64_C(64) << 10)
 #define WORKSPACE (INT64_C(64) << 20) /* limit for a matrix product */
 
@@ -25,11 +25,12 @@ enum { ROUNDS = 5, EMPTY_OPS = 4000, SMALL_COPIES = 500 };
 struct sizes {
     enum ckpt_dtype dtype; /* of the matrices */
     int64_t side, bytes;   /* side of a matrix; bytes of a copy, larger than caches */
+    int64_t length;        /* of a sequence; its five operands are smaller than three matrices */
 };
 
 static const struct sizes sizes[] = {
-    [CKPT_ON_CPU] = {CKPT_F32, 1024, INT64_C(64) << 20},
-    [CKPT_ON_CUDA] = {CKPT_BF16, 8192, INT64_C(1) << 30},
+    [CKPT_ON_CPU] = {CKPT_F32, 1024, INT64_C(64) << 20, 1024},
+    [CKPT_ON_CUDA] = {CKPT_BF16, 8192, INT64_C(1) << 30, 8192},
 };
 
 struct bench {
@@ -55,12 +56,12 @@ static struct ckpt_view view(const struct bench *b, int64_t offset, enum ckpt_dt
     return v;
 }
 
-static void compute(struct bench *b, ckpt_kernel kernel, int n_in, const struct ckpt_view *v,
-                    const void *attr)
+static void compute(struct bench *b, ckpt_kernel kernel, int n_in, int n_out,
+                    const struct ckpt_view *v, const void *attr)
 {
     struct ckpt_run run = {.n_micro = 1};
     struct ckpt_kernel_args args = {.n_in = n_in,
-                                    .n_out = 1,
+                                    .n_out = n_out,
                                     .in = v,
                                     .out = v + n_in,
                                     .attr = attr,
@@ -83,7 +84,27 @@ static double round_gemm(struct bench *b)
     for (int i = 0; i < 3; i++)
         v[i == 2 ? 3 : i] = view(b, WORKSPACE + i * bytes, b->size.dtype, 2, b->size.side);
     v[2] = (struct ckpt_view){.desc = {.ndim = -1}}; /* no bias */
-    compute(b, kernel_of(b, &op_linear), 3, v, NULL);
+    compute(b, kernel_of(b, &op_linear), 3, 1, v, NULL);
+    return b->seconds;
+}
+
+/* softmax(q k^T) v of one sequence; its operands lie where those of the product were. */
+static double round_attention(struct bench *b)
+{
+    const int64_t length = b->size.length, heads = HEADS, width = WIDTH;
+    struct attention_attr attr = {.scale = 0.125f};
+    struct ckpt_view v[5];
+    int64_t at = WORKSPACE;
+    for (int i = 0; i < 5; i++) {
+        v[i] = view(b, at, b->size.dtype, 3, length);
+        v[i].desc.shape[1] = heads;
+        v[i].desc.shape[2] = width;
+        if (i == 4) /* the logarithms of the sums */
+            v[i].desc = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 2, .shape = {heads, length}};
+        desc_dense(&v[i].desc);
+        at += desc_bytes(&v[i].desc);
+    }
+    compute(b, kernel_of(b, &op_attention), 3, 2, v, &attr);
     return b->seconds;
 }
 
@@ -93,7 +114,7 @@ static double round_scale(struct bench *b)
     struct affine_attr attr = {1.0001f, 0.f};
     int64_t n = b->size.bytes / 4;
     struct ckpt_view v[2] = {view(b, 0, CKPT_F32, 1, n), view(b, b->size.bytes, CKPT_F32, 1, n)};
-    compute(b, kernel_of(b, &op_affine), 1, v, &attr);
+    compute(b, kernel_of(b, &op_affine), 1, 1, v, &attr);
     return b->seconds;
 }
 
@@ -188,7 +209,9 @@ static void measure(struct bench *b, struct machine *m)
 {
     double side = (double)b->size.side, bytes = (double)b->size.bytes;
     fill(b);
+    double length = (double)b->size.length, scores = HEADS * length * length;
     m->flops = 2. * side * side * side / best(b, round_gemm);
+    m->attention = 4. * WIDTH * scores / best(b, round_attention) / m->flops;
     m->bandwidth = 2. * bytes / best(b, round_scale);
     m->host_bandwidth = 2. * bytes / best(b, round_host);
     m->overhead = best(b, round_nothing);

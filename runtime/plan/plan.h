@@ -79,6 +79,7 @@ struct graph_op {
     int32_t ranks;           /* collective: number of ranks in it */
     int32_t replicas;        /* reduce-scatter: number of groups with equal shares; 0: one */
     bool drop_after_forward; /* all-gather: its result is freed after the forward pass */
+    bool attention;          /* its arithmetic runs at the machine's rate of attention */
     bool rerunnable;         /* pure: the same inputs give the same outputs, any number of times */
     int32_t tape_op;
     char *name; /* "linear in spatial_blocks.3 (model.c:120)"; owned */

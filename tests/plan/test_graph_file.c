@@ -234,6 +234,18 @@ static void test_price(void **state)
     m.bandwidth = 1e9;
     graph_price(g, &m);
     assert_true(g->ops[2].seconds == 2 + 1);
+    m.attention = 0.5;
+    graph_price(g, &m);
+    assert_true(g->ops[2].seconds == 2 + 1); /* a product */
+    g->ops[2].attention = true;
+    graph_price(g, &m);
+    assert_true(g->ops[2].seconds == 4 + 1);
+    assert_int_equal(graph_write(g, file), 0);
+    graph_free(g);
+    assert_int_equal(graph_read(file, &g), 0);
+    assert_true(g->ops[2].attention && !g->ops[1].attention);
+    graph_price(g, &m);
+    assert_true(g->ops[2].seconds == 4 + 1);
     assert_int_equal(graph_check_seconds(g), 0);
     cost.seconds = 1e9; /* more than the search can add */
     graph_price(g, &m);

@@ -125,6 +125,26 @@ static void test_for_rank(void **state)
     }
 }
 
+/* A file of before there was this member has the share of the built-in machine. */
+static void test_attention(void **state)
+{
+    struct machine m = machine_cuda, back;
+    (void)state;
+    m.attention = 0;
+    assert_int_equal(machine_write(&m, file), 0);
+    assert_int_equal(machine_read(file, &back), 0);
+    assert_true(back.attention == machine_cuda.attention && back.attention < 1);
+    machine_free(&back);
+    m.attention = 0.7;
+    assert_int_equal(machine_write(&m, file), 0);
+    assert_int_equal(machine_read(file, &back), 0);
+    assert_true(back.attention == 0.7);
+    machine_free(&back);
+    assert_int_equal(machine_read("cpu", &back), 0);
+    assert_true(back.attention == 0);
+    machine_free(&back);
+}
+
 static const struct mistake {
     const char *find, *by, *says;
 } mistakes[] = {
@@ -147,6 +167,8 @@ static const struct mistake {
     {"\"link_net_latency\": 5e-05", "\"link_net_latency\": -1", "\"link_net_latency\" must be"},
     {"\"ranks_per_host\": 4", "\"ranks_per_host\": 0", "must be a whole number from 1 to"},
     {"\"ranks_per_host\": 4", "\"ranks_per_host\": 1.5", "must be a whole number from 1 to"},
+    {"\"flops\": 6e+10", "\"flops\": 6e10, \"attention\": 0", "must be a share from 0.01 to 10"},
+    {"\"flops\": 6e+10", "\"flops\": 6e10, \"attention\": \"\"", "must be a share from 0.01"},
     {"\"estimate\": true", "\"estimate\": 1", "\"estimate\" must be true or false"},
     {"\"name\": \"cpu\"", "\"name\": \"\"", "\"name\" must be a text"},
     {"\"name\": \"cpu\"", "\"name\": \"a\\u001b[2J\"", "\"name\" must be a text"},
@@ -283,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped),           cmocka_unit_test(test_default),
         cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_for_rank),
+        cmocka_unit_test(test_attention),
         cmocka_unit_test(test_mistakes),          cmocka_unit_test(test_devices),
         cmocka_unit_test(test_devices_elsewhere), cmocka_unit_test(test_missing),
     };

@@ -183,6 +183,12 @@ static int add_work(const struct builder *b, const struct op *o, struct graph_op
     return 0;
 }
 
+static bool is_attention(const struct ckpt_op_def *def)
+{
+    return def == &op_attention || def == &op_attention_dx || def == &op_attention_dbias ||
+           def == &op_cross_attention || def == &op_cross_attention_dx;
+}
+
 static bool is_rerunnable(const struct op *o)
 {
     return o->phase == PHASE_FORWARD && o->fetch < 0 && o->accumulate == ACCUMULATE_NEVER &&
@@ -220,6 +226,7 @@ static int add_op(struct builder *b, int32_t i)
     struct graph_op *to = &b->g->ops[b->g->n_ops];
     *to = (struct graph_op){.workspace = round_up(o->workspace, CKPT_ALIGN),
                             .phase = phases[o->phase],
+                            .attention = is_attention(o->def),
                             .rerunnable = is_rerunnable(o),
                             .tape_op = i,
                             .name = strdup(name)};

@@ -51,6 +51,7 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
     put_real(f, o->bytes);
     fprintf(f, " %016" PRIx64, o->cost_key);
     put_real(f, o->collective ? o->comm_seconds : o->seconds);
+    fputs(o->attention ? " attention" : "", f);
     fputs(o->rerunnable ? " rerun" : "", f);
     if (o->collective)
         fprintf(f, " %s %" PRId32, collectives[o->collective - 1], o->ranks);
@@ -276,6 +277,7 @@ static void get_op(struct reader *r, int32_t i, int32_t n_body)
     o.bytes = lines_real(l, "the bytes an op moves", 0, 1e30);
     o.cost_key = lines_hex(l, "the key of a cost");
     o.seconds = lines_real(l, "the seconds of an op", 0, 1e9);
+    o.attention = lines_take(l, "attention");
     o.rerunnable = lines_take(l, "rerun");
     if (o.rerunnable && o.phase != GRAPH_FORWARD)
         lines_fail(l, CKPT_EFORMAT, "a rerunnable op is a forward op");

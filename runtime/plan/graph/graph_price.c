@@ -18,13 +18,21 @@ static double transfer_rate(const struct graph *g, const struct graph_op *o,
     return o->n_writes ? m->bandwidth : m->d2h;
 }
 
+/* The rate of an op's arithmetic: attention waits for its exponentials, so no card computes it as
+ * fast as large products. */
+static double arithmetic_rate(const struct graph_op *o, const struct machine *m)
+{
+    return o->attention && m->attention > 0 ? m->flops * m->attention : m->flops;
+}
+
 static double estimate(const struct graph *g, const struct graph_op *o, const struct machine *m)
 {
     if (o->collective)
         return collective_seconds(&m->links, o->collective, (double)collective_bytes(g, o),
                                   o->ranks) +
                replica_seconds(&m->links, (double)collective_bytes(g, o) / o->ranks, o->replicas);
-    double by_flops = o->flops / m->flops, by_bytes = o->bytes / transfer_rate(g, o, m);
+    double by_flops = o->flops / arithmetic_rate(o, m),
+           by_bytes = o->bytes / transfer_rate(g, o, m);
     return by_flops > by_bytes ? by_flops : by_bytes;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Machine files: one JSON object.  Every member is required but "devices", "algorithms" and those
- * of links; unknown members are an error.  Most members are rows of one table that the reader and
- * the writer iterate over, so that files have one order.
+ * Machine files: one JSON object.  Every member is required but "devices", "algorithms" and rows
+ * marked as optional; unknown members are an error.  Most members are rows of one table that the
+ * reader and the writer iterate over, so that files have one order.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -46,6 +46,7 @@ const struct machine machine_cuda = {.name = "a GPU",
                                      .memory = INT64_C(80) << 30,
                                      .process = INT64_C(600) << 20,
                                      .flops = 3e14,
+                                     .attention = 0.55,
                                      .bandwidth = 1.5e12,
                                      .overhead = 2e-6,
                                      .d2h = 2.5e10,
@@ -71,6 +72,7 @@ enum member_type {
     MEMBER_OPTIONAL_RATE,
     MEMBER_TIME,
     MEMBER_SHARE,
+    MEMBER_PART,
     MEMBER_COUNT
 };
 
@@ -93,6 +95,7 @@ static const struct member {
     ROW(memory, MEMBER_BYTES),
     ROW(process, MEMBER_OPTIONAL_BYTES),
     ROW(flops, MEMBER_RATE),
+    {"attention", MEMBER_PART, offsetof(struct machine, attention), true, false},
     ROW(bandwidth, MEMBER_RATE),
     ROW(overhead, MEMBER_TIME),
     ROW(d2h, MEMBER_RATE),
@@ -207,6 +210,7 @@ static const struct range {
     [MEMBER_OPTIONAL_RATE] = {0, 1e21, "a number from 0 to 1e21; 0 stands for none"},
     [MEMBER_TIME] = {0, 1e9, "a time from 0 to 1e9 seconds"},
     [MEMBER_SHARE] = {0, 100, "a number from 0 to 100"},
+    [MEMBER_PART] = {0.01, 10, "a share from 0.01 to 10"},
 };
 
 static void get_member(struct reader *r, const json_t *root, const struct member *row, void *m)
@@ -341,7 +345,9 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
     m->estimate = json_is_true(estimate);
     get_backend(r, root, m);
     get_devices(r, root, m);
-    m->links = m->backend == CKPT_ON_CUDA ? machine_cuda.links : machine_cpu.links;
+    const struct machine *builtin = m->backend == CKPT_ON_CUDA ? &machine_cuda : &machine_cpu;
+    m->links = builtin->links;
+    m->attention = builtin->attention;
     for (size_t i = 0; i < N_MEMBERS; i++)
         get_member(r, root, &members[i], m);
     get_algorithms(r, root, m);

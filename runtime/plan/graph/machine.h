@@ -46,6 +46,7 @@ struct machine {
     int64_t memory;                    /* device bytes, for --vram 80% */
     int64_t process;                   /* device bytes of a process beside its arena */
     double flops, bandwidth, overhead; /* matrix rate, device memory B/s (read + write), s per op */
+    double attention;                  /* its rate as a share of flops; 0: not known, then 1 */
     double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
     double d2h_both, h2d_both;         /* the same while both directions run */
     double copy_overhead;              /* seconds of each copy beside its bytes */
@@ -60,8 +61,8 @@ struct machine {
     struct links links;                /* to other ranks */
     struct machine_cost *costs;        /* sorted by key, each key once */
     int32_t n_costs;
-    struct algorithms algorithms;      /* of products, faster than the library's first choice */
-    char source[512]; /* where the figures come from */
+    struct algorithms algorithms; /* of products, faster than the library's first choice */
+    char source[512];             /* where the figures come from */
 };
 
 /* The number of ranks on the first host if `ranks` ranks fill one host after the other. */
