@@ -58,6 +58,8 @@ clip=examples/data/bunny.mp4
 "$programs/ckpt" plan --graph "$work/autoencoder.graph" --machine "$work/machine.json" \
     --plan-in "$work/plan" --timeline "$out/timeline.html" >/dev/null
 "$programs/ckpt" plan --graph "$work/autoencoder.graph" --machine "$work/machine.json" \
+    --vram none --timeline "$out/free.html" >/dev/null
+"$programs/ckpt" plan --graph "$work/autoencoder.graph" --machine "$work/machine.json" \
     --vram "$budget" --sweep --points 16 --svg "$out/sweep.svg" >/dev/null
 
 # ---- results -----------------------------------------------------------------------------------

@@ -28,3 +28,9 @@ fi
 if grep -q '@[a-z.]*@' "$page"; then
     fail "a mark was not replaced: $(grep -o '@[a-z.]*@' "$page" | head -n 3)"
 fi
+# The picture of README, where Pillow is.
+[ -s "$work/out/free.html" ] || fail "no plan without a budget"
+if python3 -c 'from PIL import features; exit(not features.check("webp"))' 2>/dev/null; then
+    python3 examples/demo/loop.py "$work/out" "$work/loop.webp" >"$work/said" || fail "no picture"
+    head -c 12 "$work/loop.webp" | grep -q WEBP || fail "loop.py wrote no WebP"
+fi
