@@ -7,6 +7,7 @@
 #include "../common/memory.h"
 #include "../common/say.h"
 #include "ckpt_dist.h"
+#include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "images.h"
 
@@ -37,6 +38,26 @@ static struct room room_of(const struct video_data *d, const struct video_shape 
 static bool has_image(const struct video_data *d)
 {
     return d->sizes && d->sizes->has_image;
+}
+
+/* The features of one prompt, for samples without theirs. */
+static int read_null_text(struct video_batch *b, const char *path)
+{
+    const int64_t n = video_data_y(&b->run->data);
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    int i = ckpt_file_find(f, "prompt_embedding"), rc = 0;
+    b->null_text = MEMORY_FOR(sizeof *b->null_text, n);
+    if (i < 0 || ckpt_file_entry(f, i, &e) || e.numel != n)
+        rc = say_fail("%s: there is no prompt_embedding of one prompt, %lld x %lld", path,
+                      (long long)b->run->data.tokens, (long long)b->run->data.text_width);
+    else if (!b->null_text || ckpt_file_read_f32(f, i, b->null_text, n))
+        rc = say_fail("%s", b->null_text ? ckpt_error(NULL) : "no memory for --null-text");
+    ckpt_file_close(f);
+    return rc;
 }
 
 int video_batch_open(struct video_batch *b, struct video_run *r, const struct video_shape *shapes,
@@ -72,15 +93,17 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
     if (b->z && b->y && b->y_bf16 && (b->image || !has_image(d)) && (b->eps || !d->eps) && b->t &&
         b->u && b->drop && b->unseen && b->given && b->null && b->signal && b->noise && b->times &&
         b->weight && b->fps && b->mask && b->x_mask)
-        return 0;
+        return r->options.text_drop > 0 && r->options.null_text
+                   ? read_null_text(b, r->options.null_text)
+                   : 0;
     return say_fail("no memory for a batch of %lld samples", (long long)n);
 }
 
 void video_batch_close(struct video_batch *b)
 {
-    void *all[] = {b->z,     b->y,     b->y_bf16, b->image, b->eps,  b->t,
-                   b->u,     b->drop,  b->unseen, b->given, b->null, b->signal,
-                   b->noise, b->times, b->weight, b->fps,   b->mask, b->x_mask};
+    void *all[] = {b->null_text, b->z,      b->y,      b->y_bf16, b->image, b->eps,    b->t,
+                   b->u,         b->drop,   b->unseen, b->given,  b->null,  b->signal, b->noise,
+                   b->times,     b->weight, b->fps,    b->mask,   b->x_mask};
 
     sample_order_close(&b->order);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -166,7 +189,9 @@ static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t samp
         return -1;
     if (d->eps)
         memcpy(b->eps + i * nz, d->eps + row * nz, (size_t)nz * sizeof *b->eps);
-    if ((double)b->drop[n] < r->options.text_drop)
+    if ((double)b->drop[n] < r->options.text_drop && b->null_text)
+        memcpy(y, b->null_text, (size_t)ny * sizeof *y);
+    else if ((double)b->drop[n] < r->options.text_drop)
         memset(y, 0, (size_t)ny * sizeof *y);
     ckpt_to_bf16(y, b->y_bf16 + i * ny, ny);
     if (d->t)

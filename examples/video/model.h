@@ -143,6 +143,7 @@ struct video_model {
      * dropped; feeds it to a training program, and returns a code of the library. */
     int (*fill_row)(struct video_batch *b, int64_t row);
     int (*feed)(const struct video_batch *b, ckpt_program *p);
+    bool null_text;               /* a dropped prompt is an empty one, --null-text, not zeros */
     uint64_t noise_of_validation; /* its random stream */
     bool whole_times;             /* timesteps are whole numbers */
 };

@@ -159,6 +159,14 @@ static int check_names(struct video_options *o)
     return 0;
 }
 
+static int check_drop(const struct video_options *o)
+{
+    if (o->text_drop > 0 && o->net.model->null_text && !o->null_text)
+        return say_fail("--text-drop: give --null-text FILE, the empty prompt from text-encode, "
+                        "which this model sees in place of a prompt");
+    return o->null_text && !(o->text_drop > 0) ? say_fail("--null-text is for --text-drop X") : 0;
+}
+
 /* The noise is added to pictures before they are encoded, so encoded ones cannot have it. */
 static int check_images(struct video_options *o)
 {
@@ -167,12 +175,16 @@ static int check_images(struct video_options *o)
 
     if ((o->images || o->image_drop >= 0) && !o->net.sizes.has_image)
         return say_fail("--%s is for I2V models", o->images ? "images" : "image-drop");
+    if ((o->images || o->image_drop > 0) && o->net.sizes.whole_image)
+        return say_fail("--%s is not for %s: give its condition in --features, or beside the "
+                        "latents",
+                        o->images ? "images" : "image-drop", o->net.sizes.name);
     if (noised && !o->images)
         return say_fail("--image-noise-mean and --image-noise-std are for --images FILE");
     if (o->images && o->data && !strcmp(o->data, "random"))
         return say_fail("--images: --data random has none");
     if (o->image_drop < 0)
-        o->image_drop = o->net.sizes.has_image ? VIDEO_IMAGE_DROP : 0;
+        o->image_drop = o->net.sizes.has_image && !o->net.sizes.whole_image ? VIDEO_IMAGE_DROP : 0;
     return 0;
 }
 
@@ -254,7 +266,7 @@ int video_options_check(void *options)
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||
         video_check_size(&o->net.sizes, o->frames, o->height, o->width) ||
         adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) ||
-        check_adapters(o) || check_names(o) || check_images(o) ||
+        check_adapters(o) || check_names(o) || check_drop(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
         return -1;
     fill_defaults(o); /* after the checks, which ask what was given */

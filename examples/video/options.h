@@ -34,6 +34,7 @@ struct video_options {
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     struct loader_options loader;
     double text_drop;
+    const char *null_text; /* NULL: a dropped prompt is zeros */
     const char *images;
     double image_noise_mean, image_noise_std, image_drop;
     bool keep_order;

@@ -134,6 +134,7 @@ int video_check_outputs(const void *run)
     char beside[2][4096];
     const struct ckpt_path more[] = {
         {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--null-text", o->null_text, CKPT_PATH_INPUT, 0},
         {"--videos", o->videos, CKPT_PATH_INPUT, 0},
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
         {"--csv", o->csv, CKPT_PATH_INPUT, 0},

@@ -11,7 +11,7 @@ t2v's, and step.safetensors: what a step is fed (x, target, t, y and, of i2v, im
 and for every parameter "grad.NAME" [3]: the sum of squares of its gradient and its products with two
 patterns (see pattern).  noise_reference.h has levels and weights of the loss.  features.safetensors
 is data of wan-train for t2v, and losses.txt the loss of one step with it: plain, with the weights
-"bell" at a shift of 3, and with the adapters of each file NAME.safetensors, in the names and with the
+"bell" at a shift of 3, with the empty prompt, and with the adapters of each file NAME.safetensors, in the names and with the
 scales of four programs.
 
 All weights and inputs are numbers that bf16 can hold, so every run starts from the same model.
@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 
 BATCH, TEXT, CHANNELS = 2, 5, 4
 COMMON = dict(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=16, out_channels=CHANNELS,
-              text_dim=12, freq_dim=16, ffn_dim=24)
+              text_dim=8, freq_dim=16, ffn_dim=16)
 # Channels in, then frames, height and width of the latents.
 VARIANTS = {"t2v": (CHANNELS, (3, 6, 4)), "ti2v": (CHANNELS, (3, 4, 6)), "i2v": (4 + 2 * CHANNELS, (2, 4, 4))}
 
@@ -140,16 +140,20 @@ def features(root, make):
     y[:, :7] = rounded(torch.randn(BATCH, 7, COMMON["text_dim"]))
     t = torch.tensor([812.25, 31.], dtype=torch.float64)
     s = (t / 1000).reshape(-1, 1, 1, 1, 1)
-    save_file({"z": z.float32(), "eps": eps.float32(), "t": t.float32(), "y": y.to(torch.bfloat16)},
+    empty = torch.zeros(512, COMMON["text_dim"], dtype=torch.float64)
+    empty[0] = rounded(torch.randn(COMMON["text_dim"]))
+    save_file({"z": z.float32(), "eps": eps.float32(), "t": t.float32(), "y": y.to(torch.bfloat16),
+               "prompt_embedding": empty.to(torch.bfloat16)},
               str(root / "features.safetensors"))
 
-    def loss(model, weight=1):
-        pred = model(hidden_states=(1 - s) * z + s * eps, timestep=t, encoder_hidden_states=y, return_dict=False)[0]
+    def loss(model, weight=1, text=y):
+        pred = model(hidden_states=(1 - s) * z + s * eps, timestep=t, encoder_hidden_states=text, return_dict=False)[0]
         return (((pred - (eps - z)) ** 2).mean((1, 2, 3, 4)) * weight).mean().item()
 
     low, scale = weights_of_loss(3)[2]
     bell = (torch.exp(-2 * (t / 1000 - 0.5) ** 2) - low).clamp(min=0) * scale
-    lines = [f"plain {loss(make()):.9g}", f"bell {loss(make(), bell):.9g}"]
+    lines = [f"plain {loss(make()):.9g}", f"bell {loss(make(), bell):.9g}",
+             f"dropped {loss(make(), text=empty.expand(BATCH, -1, -1)):.9g}"]
     for name in PROGRAMS:
         model = make()
         save_file(adapt(model, name), str(root / f"{name}.safetensors"))

@@ -35,6 +35,7 @@ while read -r name loss; do
     case $name in
     plain) loss_is "$loss" ;;
     bell) loss_is "$loss" --loss-weights bell --snr-shift 3 ;;
+    dropped) loss_is "$loss" --text-drop 1 --null-text "$models/features.safetensors" ;;
     *)
         loss_is "$loss" --load "$models/$name.safetensors"
         for format in diffusers peft original kohya; do
@@ -96,6 +97,7 @@ same_under_budgets() {
     same host
 }
 same_under_budgets --dtype fp32
+same_under_budgets --dtype bf16 --grad-dtype bf16 --ema-decay 0.9 --state bf16
 same_under_budgets --dtype bf16 --lora-rank 3 --frozen nf4 --times logit-normal --loss-weights bell
 
 # ---- given first frames ------------------------------------------------------------------------------
@@ -158,6 +160,10 @@ refuses 2 "give equal or bell" "$train" $run --model "$work/t2v" --random --loss
 refuses 2 "give high or low" "$train" $run --model "$work/t2v" --random --expert both
 refuses 2 "give diffusers, original or comfyui" "$train" $run --model "$work/t2v" --random --names kohya
 refuses 2 "names is for whole weights" "$train" $run --model "$work/t2v" --random --names original --lora-rank 2
+refuses 2 "give --null-text FILE" "$train" $run --model "$work/t2v" --random --text-drop 0.1
+refuses 1 "there is no prompt_embedding of one prompt, 512 x 24" "$train" $run --model "$work/t2v" --random \
+    --text-drop 0.1 --steps 1 --null-text "$models/diffusers.safetensors"
+refuses 2 "image-drop is not for Wan I2V" "$train" $run --model "$work/i2v" --random --image-drop 0.1
 refuses 1 "must be even" "$train" $run --model "$work/t2v" --random --height 24
 refuses 2 "the shapes in this file are not those of a Wan transformer" "$train" $run --model "$models/features.safetensors"
 config bad 5 1

@@ -21,6 +21,8 @@ static const struct ckpt_option train_rows[] = {
         "timesteps: high or low (no default)"),
     ROW("names", STRING, names, "KIND",
         "names of whole weights in --save: diffusers, original, or comfyui (default diffusers)"),
+    ROW("null-text", STRING, null_text, "FILE",
+        "prompt_embedding of the empty prompt, for the samples whose prompt --text-drop drops"),
     ROW("times", STRING, net.noising.times, "KIND",
         "distribution of timesteps before the shift: uniform or logit-normal (default uniform)"),
     ROW("loss-weights", STRING, net.noising.weights, "KIND",
@@ -323,5 +325,6 @@ const struct video_model wan_model = {
     .compile_loss = video_compile_loss,
     .fill_row = video_batch_fill_row,
     .feed = video_batch_feed_training,
+    .null_text = true,
     .noise_of_validation = VIDEO_STREAM_VALID,
 };
