@@ -9,10 +9,10 @@
 #include "say.h"
 #include "training.h"
 
-/* The timestep of a level, in [0, 1000]. */
 static double time_of(const struct validation *v, int level)
 {
-    double t = 1000.0 * (level + 1) / (VALIDATION_LEVELS + 1);
+    const double to = v->to > 0 ? v->to : 1000;
+    double t = v->from + (to - v->from) * (level + 1) / (VALIDATION_LEVELS + 1);
 
     return v->whole ? floor(t) : t;
 }

@@ -46,6 +46,7 @@ struct validation {
     int64_t rows;          /* number of clips */
     bool average;          /* use the moving average of the weights */
     bool whole;            /* timesteps are whole numbers */
+    double from, to;       /* timesteps that the model learns; to 0: up to 1000 */
     uint64_t seed, stream; /* of the noise */
     /* The timestep of each clip [rows], and its noise [rows, values]: of one level, set before its
      * clips are measured. */

@@ -123,6 +123,8 @@ struct video_model {
     /* The timesteps of n training samples; they depend only on (seed, step, sample). */
     void (*draw_times)(const struct video_net *net, uint64_t seed, int64_t step, int64_t n,
                        float *t);
+    /* The timesteps that training draws; NULL: 0 to 1000. */
+    void (*range)(const struct video_net *n, double *from, double *to);
     struct video_level (*level)(const struct video_net *n, float t);
     /* The weight of the loss at a timestep; NULL: 1. */
     double (*weight)(const struct video_net *n, float t);

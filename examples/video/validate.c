@@ -72,6 +72,8 @@ int video_validation_open(struct video_validation *v, const struct video_run *r)
                                     .values = video_data_z(d, d->shapes.shape),
                                     .measure = measure_clip,
                                     .user = v};
+    if (m->range)
+        m->range(&r->options.net, &v->common.from, &v->common.to);
     return validation_noise(&v->common, &d->t, &d->eps);
 }
 

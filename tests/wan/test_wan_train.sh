@@ -143,6 +143,7 @@ for expert in high low; do
     runs "memory" "$train" $run --model "$work/pair" --expert $expert --steps 1 --lr 0 --log "$work/log"
     losses "$work/log" >"$work/losses.$expert"
 done
+runs "988.6" "$train" $step --lr 0 --expert high --val "$models/features.safetensors"
 cmp -s "$work/losses.high" "$work/losses.low" && fail "the experts are the same"
 rm -r "$work/pair/transformer_2"
 refuses 2 "neither transformer_2 nor low_noise_model: this is no pair" "$train" $run --model "$work/pair" --expert low

@@ -154,14 +154,14 @@ static ckpt_tensor forward(const struct video_net *n, ckpt_tape *t, const struct
 /* ---- noise in training --------------------------------------------------------------------- */
 
 /* The published boundaries are 0.875 for T2V and 0.9 for I2V. */
-static void set_levels(struct wan_noise *noise, const struct video_net *net)
+static void range(const struct video_net *net, double *from, double *to)
 {
     const struct wan_config *c = &own_of(net)->config;
     const double boundary = c->boundary > 0 ? c->boundary : c->has_image ? 0.9 : 0.875;
     const char *expert = net->noising.expert;
 
-    noise->low = expert && !strcmp(expert, "high") ? boundary : 0;
-    noise->high = expert && !strcmp(expert, "low") ? boundary : 1;
+    *from = expert && !strcmp(expert, "high") ? boundary * TIMES : 0;
+    *to = expert && !strcmp(expert, "low") ? boundary * TIMES : TIMES;
 }
 
 static int schedule(struct video_net *n, const char *dir, double shift, bool any)
@@ -177,7 +177,9 @@ static int schedule(struct video_net *n, const char *dir, double shift, bool any
         return -1;
     if (shift > 0)
         noise->shift = shift;
-    set_levels(noise, n);
+    range(n, &noise->low, &noise->high);
+    noise->low /= TIMES;
+    noise->high /= TIMES;
     wan_noise_begin(noise);
     return 0;
 }
@@ -314,6 +316,7 @@ const struct video_model wan_model = {
     .forward = forward,
     .schedule = schedule,
     .draw_times = draw_times,
+    .range = range,
     .level = level,
     .weight = weight,
     .target = target,
