@@ -168,7 +168,8 @@ CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot
 
 /* ckpt_save_params_filtered under other names: each parameter gets its first alternative name, if
  * it has one.  filter and alias (NULL: none) get the same user.  Beside a factor A that becomes
- * LAYER.lora_down.weight, as in kohya's files, the adapter's alpha is written as LAYER.alpha. */
+ * LAYER.lora_down.weight, as in kohya's files, the adapter's alpha is written as LAYER.alpha, in
+ * place of PEFT's settings in the metadata. */
 CKPT_API int ckpt_save_params_aliased(ckpt *c, const char *path, enum ckpt_slot slot,
                                       ckpt_param_filter filter, ckpt_name_alias alias, void *user);
 

@@ -53,7 +53,7 @@ bool adapters_alone(const struct save_item *items, int n)
 
     for (int i = 0; i < n; i++) {
         const struct param *p = params_at(&items[i].c->params, items[i].param);
-        if ((!p->training.adapter && !p->training.whole) ||
+        if (items[i].form == SAVE_ALPHA || (!p->training.adapter && !p->training.whole) ||
             (items[i].slot != CKPT_VALUE && items[i].slot != CKPT_EMA))
             return false;
         found = found || find_weight(&items[i]);

@@ -13,7 +13,8 @@
 /* The note of a state (ckpt_state_note) that is in the metadata, too: the weights below. */
 #define ADAPTERS_BASE "lora-base"
 
-/* Whether these are values of adapters and nothing else. */
+/* Whether these are values of adapters and nothing else, also no tensors of alpha: readers of
+ * kohya's names find no settings of PEFT for them, and diffusers fails where they are there. */
 bool adapters_alone(const struct save_item *items, int n);
 
 /* For an A that is written as LAYER.lora_down.weight: makes the item after it LAYER.alpha.  Returns

@@ -47,6 +47,7 @@ while read -r name loss; do
 done <"$models/losses.txt"
 grep -aq '"lora_unet_blocks_0_self_attn_q.lora_down.weight"' "$work/kohya.safetensors" || fail "no names of kohya"
 grep -aq '"lora_unet_blocks_1_ffn_2.alpha"' "$work/kohya.safetensors" || fail "no alpha of kohya"
+grep -aq lora_adapter_metadata "$work/kohya.safetensors" "$work/original.safetensors" && fail "settings of PEFT beside alphas"
 grep -aq '"diffusion_model.blocks.0.cross_attn.k.lora_up.weight"' "$work/original.safetensors" || fail "no names of ComfyUI"
 refuses 1 "has no name there" "$train" $step --lora-rank 2 --lora-dora --lora-format kohya --save "$work/x"
 
