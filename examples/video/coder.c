@@ -238,10 +238,11 @@ int video_coder_take(struct video_coder *k, int64_t pass, float *y)
 
 int video_coder_encode(struct video_coder *k, const uint8_t *rgb, float *x, float *y)
 {
-    int64_t n = k->clip.frames * k->clip.height * k->clip.width * 3, at = 0;
+    int64_t frame = k->clip.height * k->clip.width * 3, n = k->clip.frames * frame, at = 0;
+    const int64_t seen = k->seen ? k->seen * frame : n;
 
     for (int64_t i = 0; i < n; i++)
-        x[i] = (float)rgb[i] / 127.5f - 1.f;
+        x[i] = i < seen ? (float)rgb[i] / 127.5f - 1.f : 0;
     int rc = video_coder_run(k, x);
     for (int64_t pass = 0; pass < k->passes.n && !rc; pass++) {
         rc = video_coder_take(k, pass, y + at);

@@ -32,7 +32,8 @@ struct video_coder {
     struct autoencoder_clip clip;
     struct autoencoder_passes passes;
     ckpt_program *program;
-    float *in; /* the input of a pass */
+    float *in;    /* the input of a pass */
+    int64_t seen; /* frames of bytes before all are grey, by video_coder_encode; 0: all */
     bool shown;
 };
 

@@ -52,6 +52,7 @@ struct video_data {
     int32_t *mask, *x_mask;
     struct cache cache;     /* rows 0: no cache */
     int64_t *cached;        /* [rows]: row of the encoded clip in the cache; NULL: its own */
+    bool conditions;        /* its latents are followed by those of a clip of the first frame */
     int64_t missing;        /* rows of the list without files */
     struct video_row *file; /* [rows], files of the samples; else NULL */
     struct videos videos;   /* encoded by vae */

@@ -2,6 +2,7 @@
 /* Samples of a cache made by video-encode: see dataset.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/memory.h"
 #include "../common/say.h"
 #include "dataset.h"
 
@@ -46,7 +47,12 @@ static int take_shape(struct video_data *d, const char *path)
                                                         .tokens = c->tokens};
     if (!c->tokens)
         return say_fail("%s: has no text; video-encode --text-encoder encodes it", path);
-    if (shape[0] != d->channels || c->width != d->text_width)
+    d->conditions = shape[0] == 2 * d->channels;
+    if (d->sizes->whole_image && !d->conditions)
+        return say_fail("%s: has no latents of a clip of the first frame and grey ones, which this "
+                        "model reads: encode with --first-frame",
+                        path);
+    if ((shape[0] != d->channels && !d->conditions) || c->width != d->text_width)
         return say_fail("%s: has %lld channels of latents and %lld of text; the model takes %lld "
                         "and %lld",
                         path, (long long)shape[0], (long long)c->width, (long long)d->channels,
@@ -60,10 +66,6 @@ int video_cached_open(struct video_data *d, const struct video_options *o)
 
     if (cache_open(c, o->cache, o->check_cache))
         return -1;
-    if (d->sizes->whole_image)
-        return say_fail("--cache %s: has no latents of a clip of the first frame and grey ones, "
-                        "which this model reads: give --features",
-                        o->cache);
     const char *family = cache_setup_text(c, "family");
     if (!family || strcmp(family, o->net.model->autoencoder->family))
         return say_fail("--cache %s: was not made by an autoencoder of %s", o->cache,
@@ -81,13 +83,30 @@ int video_cached_open(struct video_data *d, const struct video_options *o)
     return 0;
 }
 
+/* The latents of a clip, and those of its first frame alone if image is not NULL. */
+static int read_both(const struct video_data *d, int64_t row, float *z, float *image)
+{
+    const size_t n = (size_t)video_data_z(d, d->shapes.shape);
+    float *both = MEMORY_FOR(2 * sizeof *both, n);
+    int rc = both ? cache_read_latents(&d->cache, row, both)
+                  : say_fail("no memory for the latents of a clip");
+
+    if (!rc)
+        memcpy(z, both, n * sizeof *z);
+    if (!rc && image && d->sizes->whole_image)
+        memcpy(image, both + n, n * sizeof *image);
+    free(both);
+    return rc;
+}
+
 int video_cached_read(const struct video_data *d, int64_t row, float *z, float *y, float *image)
 {
-    if (cache_read_latents(&d->cache, d->cached[row], z))
+    if (d->conditions ? read_both(d, d->cached[row], z, image)
+                      : cache_read_latents(&d->cache, d->cached[row], z))
         return -1;
     if (d->repeats)
         video_repeat_first(d, z);
-    if (image)
+    if (image && !d->sizes->whole_image)
         video_first_frame(d, z, image);
     return cache_read_text(&d->cache, d->cached[row], d->shapes.shape->geometry.tokens, y);
 }

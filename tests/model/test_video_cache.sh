@@ -295,6 +295,20 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
             --threads 1 --output "$work/cogown"
         runs "16 of 16 clips" $cogtrain --cache "$work/cogown" --save "$work/w2"
         cmp -s "$work/w" "$work/w2" || fail "CogVideoX: other weights with the text encoder of the model"
+        # clips of first frames beside them, which a model without a condition leaves; of a still they are the same
+        first="$cog --data $work/lines --size 32x16 --threads 1 --text-tokens 12 --first-frame"
+        runs "written" "$encode" $first --frames 9 --shard 16 --output "$work/cogfirst"
+        runs "16 of 16 clips" $cogtrain --cache "$work/cogfirst" --save "$work/w2"
+        cmp -s "$work/w" "$work/w2" || fail "CogVideoX: other weights with clips of first frames"
+        runs "written" "$encode" $first --frames 1 --shard 1 --output "$work/still"
+        still=$work/still/latents-00000.safetensors
+        half=$((($(wc -c <"$still") - 8 - $(od -An -tu8 -N8 "$still")) / 2))
+        tail -c $half "$still" >"$work/a"
+        tail -c $((2 * half)) "$still" | head -c $half >"$work/b"
+        [ -s "$work/a" ] && cmp -s "$work/a" "$work/b" || fail "the clip of a still is another one"
+        refuses 1 "other settings" "$encode" $cog --data "$work/lines" --size 32x16 --threads 1 --text-tokens 12 --frames 1 \
+            --shard 1 --output "$work/still"
+        refuses 2 "first-frame is for --model" "$encode" $one --output "$work/x" --first-frame
         refuses 1 "autoencoder of Open-Sora" "$train" $data --cache "$work/cogcache"
         refuses 1 "autoencoder of CogVideoX" $cogtrain --cache "$work/text"
         refuses 2 "a video is one clip" "$encode" $cog --data "$work/lines" --output "$work/x" --vae "$work/vae"

@@ -3,7 +3,8 @@
  * A cache of latents and text features, which video-encode makes and trainers read.
  *
  *   DIR/manifest.json               its inputs, its settings, its program and its shards
- *   DIR/latents-00000.safetensors   "ROW", [Z, F, h, w], fp32 or bf16
+ *   DIR/latents-00000.safetensors   "ROW", [Z, F, h, w], fp32 or bf16; with clips of first frames
+ *                                   2 Z channels, theirs last
  *   DIR/text-00000.safetensors      "ROW", [tokens, width], fp32 or bf16; only with text
  *
  * ROW is the position of a clip in the list of the data, from 0.  A shard has a fixed number of

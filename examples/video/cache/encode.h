@@ -16,6 +16,7 @@ struct encode_options {
     const char *output, *stored;
     const char *model; /* a directory with the autoencoder; NULL: that of --vae */
     int64_t shard;
+    bool first; /* also what models read that continue a first frame */
     bool check;
 };
 

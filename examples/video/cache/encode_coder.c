@@ -52,7 +52,7 @@ static int open_coder(struct encode *e)
     k->shown = true;
     if (video_coder_open(k) || video_coder_compile(k, c->frames, c->height, c->width))
         return -1;
-    e->data.channels = k->sizes.latent;
+    e->data.channels = (e->options.first ? 2 : 1) * k->sizes.latent;
     s->geometry.frames = video_coder_clip_out(k);
     s->geometry.height = c->height / factor;
     s->geometry.width = c->width / factor;
@@ -80,8 +80,8 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
 
 /* A posterior is sampled with noise that follows from the seed and the name that the file of
  * latents would have: the position in a cache does not change it. */
-static int encode_clip(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
-                       float *z)
+static int encode_frames(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
+                         float *z)
 {
     struct video_coder *k = &e->coder;
     const struct video_geometry *g = &s->geometry;
@@ -100,6 +100,17 @@ static int encode_clip(struct encode *e, const struct video_shape *s, const stru
         video_latents_to(&l, z);
     free(l.z);
     return rc;
+}
+
+/* The clip of the first frame follows in further channels. */
+static int encode_clip(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
+                       float *z)
+{
+    e->coder.seen = c->frames;
+    if (encode_frames(e, s, c, z))
+        return -1;
+    e->coder.seen = 1;
+    return e->options.first ? encode_frames(e, s, c, z + video_data_z(&e->data, s) / 2) : 0;
 }
 
 static const char *name(const struct encode *e)

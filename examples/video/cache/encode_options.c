@@ -60,6 +60,9 @@ static const struct ckpt_option table[] = {
         "dtype of stored latents: fp32 or bf16; fp32 gives the bits of training with --video-dir "
         "(default fp32)"),
     RANGE("shard", INT, shard, "N", "clips per shard (default 64)", 1, CACHE_EACH),
+    ROW("first-frame", FLAG, first, NULL,
+        "also encode each clip with grey in place of all frames but the first, as I2V-A14B of Wan "
+        "reads it"),
     RANGE("workers", INT, video.loader.workers, "N",
           "threads per rank that read videos ahead (default 2)", 1, 1024),
     ROW("loader-memory", SIZE, video.loader.memory, "SIZE",
@@ -131,6 +134,8 @@ static int check(struct encode_options *o)
         return say_fail("--vae FILE is missing: an autoencoder (%s)", s->vae_model);
     if (o->model && !s->text_encoder)
         s->text_encoder = encoder_in(o->model);
+    if (o->first && !o->model)
+        return say_fail("--first-frame is for --model DIR");
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (s->buckets && (s->size || s->frames || s->clips))

@@ -111,6 +111,8 @@ static int describe(struct encode *e)
                                 (json_int_t)d->shapes.shape->clips.height,
                                 (json_int_t)d->shapes.shape->clips.width),
                       &failed);
+    if (e->options.first)
+        json_make_set(e->setup, "first_frame", json_true(), &failed);
     if (!e->setup || failed)
         return say_fail("no memory for the settings of a cache");
     if (cache_put_sum(e->setup, "vae", e->family->weights(e)) ||
