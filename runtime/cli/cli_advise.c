@@ -5,9 +5,11 @@
  *
  * The knee is that of Satopaa, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack:
  * Detecting Knee Points in System Behavior", ICDCSW 2011, for a decreasing curve without noise:
- * with budgets and seconds scaled to [0, 1], the point with the largest 1 - x - y, which is
- * farthest below the line from the first to the last point.
+ * with budgets and logarithms of seconds scaled to [0, 1], the point with the largest 1 - x - y,
+ * which is farthest below the line from the first to the last point.  Seconds as they are would be
+ * scaled by the smallest budget alone, whose step may take twice as long as the next one's.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -116,11 +118,11 @@ static void put_command(const struct advise_options *o, char **command, int64_t 
 static int32_t find_knee(const struct budget_curve *c)
 {
     double x0 = (double)c->budgets[0], x1 = (double)c->budgets[c->n - 1];
-    double y0 = c->plans[c->n - 1]->seconds, y1 = c->plans[0]->seconds, most = 0;
+    double y0 = log(c->plans[c->n - 1]->seconds), y1 = log(c->plans[0]->seconds), most = 0;
     int32_t knee = 0;
     for (int32_t i = 1; i + 1 < c->n; i++) {
         double x = ((double)c->budgets[i] - x0) / (x1 - x0);
-        double y = (c->plans[i]->seconds - y0) / (y1 - y0);
+        double y = (log(c->plans[i]->seconds) - y0) / (y1 - y0);
         if (1 - x - y > most) {
             most = 1 - x - y;
             knee = i;
