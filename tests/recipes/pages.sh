@@ -5,7 +5,7 @@
 . "${srcdir:-.}/tests/model/programs.sh"
 case $root in /*) ;; *) root=$PWD/$root ;; esac
 build=$PWD
-mkdir -p "$work/bin" "$work/home" "$work/blocks"
+mkdir -p "$work/bin/examples" "$work/home"
 
 # program NAME [OPTION...]: NAME of the page runs with these options added.
 program() {
@@ -21,25 +21,78 @@ stand_in() {
     chmod +x "$work/bin/$1"
 }
 
-# blocks PAGE: its blocks of commands, each a file.  A block is indented by four columns (code of
-# another language is fenced); one behind
-# a comment "<!-- not run: REASON -->" is left out; one that starts with "#!" is a file, whose name
-# the line before it has in backquotes.
+# Two ranks of MPI, where it is there; under its whole name, since ours is found before it.
+stand_in_mpirun() {
+    mpirun=$(command -v "${MPIRUN:-mpirun}" || echo none)
+    stand_in mpirun <<SH
+words=
+while :; do
+    case \$1 in
+    -np | --hostfile) shift 2 ;;
+    -x) words="\$words -x \$2" && shift 2 ;;
+    *) break ;;
+    esac
+done
+if [ ! -f "$build/.libs/ckpt_mpi.so" ] || [ "$mpirun" = none ]; then
+    echo "no MPI here"
+    exit 0
+fi
+export CKPT_PLUGIN_DIR="$build/.libs"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+exec "$mpirun" -np 2 \$words "\$@"
+SH
+}
+
+# blocks PAGE DIR: its blocks of commands, each a file of DIR.  A block is indented by four columns or
+# fenced as sh; code in C is fenced as c, and is a file, whose name the line before has in
+# backquotes, as is one that starts with "#!".  A comment before a block says how else it is held to
+# the truth: "<!-- not run: REASON -->", "<!-- fails -->", or "<!-- part of FILE -->" for C.  What is
+# fenced as text behind a block is what this prints: NN.says.
 blocks() {
-    awk -v dir="$work/blocks" '
+    awk -v dir="$2" '
+        function begin(  wanted) {
+            out = ""
+            wanted = !left_out && !part
+            if (part)
+                print part >>(dir "/parts")
+            if (part || wanted)
+                out = sprintf("%s/%s%02d", dir, part ? "part-" : "", part ? ++parts : ++n)
+            if (wanted && failing)
+                printf "" >(out ".fails")
+            part = ""
+            left_out = failing = 0
+        }
+        function name_it() {
+            if (match(text, /`[^`]*`/))
+                print substr(text, RSTART + 1, RLENGTH - 2) >(out ".name")
+        }
         function close_block() {
             if (out)
                 close(out)
             out = ""
         }
-        /^```/ { fenced = !fenced; close_block(); next }
-        fenced { next }
-        /^    / && (out || before == "") {
-            if (!out && !left_out) {
-                n++
-                out = sprintf("%s/%02d", dir, n)
-                if ($1 ~ /^#!/ && match(text, /`[^`]*`/))
-                    print substr(text, RSTART + 1, RLENGTH - 2) >(out ".name")
+        /^```/ {
+            close_block()
+            fenced = !fenced
+            if (fenced && /^```(c|sh)$/) {
+                begin()
+                if (out && out !~ /part-/ && /c$/)
+                    name_it()
+                if (out)
+                    printf "" >out
+            } else if (fenced && /^```text$/ && n && !left_out)
+                out = sprintf("%s/%02d.says", dir, n)
+            left_out = 0
+            next
+        }
+        fenced { if (out) print >out; next }
+        /^    / && (inside || before == "") {
+            if (!inside) {
+                begin()
+                inside = 1
+                if (out && $1 ~ /^#!/)
+                    name_it()
             }
             if (out)
                 print substr($0, 5) >out
@@ -47,22 +100,56 @@ blocks() {
             next
         }
         /^$/ { before = ""; if (out) print "" >out; next }
-        { close_block(); left_out = /^<!-- not run: .* -->$/; before = text = $0 }' "$1"
+        {
+            close_block()
+            inside = 0
+            left_out = /^<!-- not run: .* -->$/
+            failing = /^<!-- fails -->$/
+            part = /^<!-- part of .* -->$/ ? $4 : ""
+            before = text = $0
+        }' "$1"
 }
 
-# run_page PAGE N: fails with the block that failed, or where it has not N.
+# check_says PAGE BLOCK: each line behind a block is one that this or an earlier one printed.
+check_says() {
+    while read -r line; do
+        line=$(echo "$line" | tr -s ' ')
+        cat "$work/blocks"/*.out | tr -s ' ' | grep -qF -- "$line" || fail "$1: no block prints \"$line\""
+    done <"$2.says"
+}
+
+# run_page PAGE N [says]: files first, then commands in their order.  Fails with the block that failed, or where it has not N; with "says" also
+# where the page prints what no block does.
 run_page() {
-    blocks "$root/$1"
+    rm -rf "$work/blocks"
+    mkdir "$work/blocks"
+    blocks "$root/$1" "$work/blocks"
     found=0
+    for name in "$work/blocks"/*.name; do
+        [ ! -e "$name" ] || cp "${name%.name}" "$work/home/$(cat "$name")"
+    done
     for block in "$work/blocks"/[0-9][0-9]; do
         [ -e "$block" ] || break
         found=$((found + 1))
-        if [ -e "$block.name" ]; then
-            cp "$block" "$work/home/$(cat "$block.name")"
-        elif ! (cd "$work/home" && PATH=$work/bin:$PATH timeout 120 sh -e "$block") >"$work/out" 2>&1; then
-            fail "$1: $(cat "$block"): $(tail -n 5 "$work/out")"
-        fi
+        [ ! -e "$block.name" ] || continue
+        wanted=0
+        [ ! -e "$block.fails" ] || wanted=1
+        (cd "$work/home" && PATH=$work/bin:$PATH timeout 300 "${page_shell:-sh}" -e "$block") >"$block.out" 2>&1
+        [ $? = $wanted ] || fail "$1: $(cat "$block"): $(tail -n 5 "$block.out")"
+        [ -z "${3-}" ] || [ ! -e "$block.says" ] || check_says "$1" "$block"
     done
     [ $found = "$2" ] || fail "$1 has $found blocks that are run, not $2"
     echo "$1: $found blocks"
+}
+
+# fresh_home: an empty one, with the examples where the build has them.
+fresh_home() {
+    rm -rf "$work/home"
+    mkdir -p "$work/home/examples"
+    ln -s "$root/examples/data" "$work/home/examples/data"
+    ln -s "$build/.libs" "$work/home/.libs"
+    for example in mlp custom_op; do
+        program examples/$example --device cpu
+        mv "$work/bin/examples/$example" "$work/home/examples/$example"
+    done
 }

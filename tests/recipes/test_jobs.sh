@@ -25,26 +25,7 @@ done
 CKPT_HOST_NAME=host0 SLURM_PROCID=0 "$@" || exit
 for rank in $ranks; do wait $rank || exit; done
 SH
-# Two ranks of MPI, where it is there; under its whole name, since ours is found before it.
-mpirun=$(command -v "${MPIRUN:-mpirun}" || echo none)
-stand_in mpirun <<SH
-words=
-while :; do
-    case \$1 in
-    -np | --hostfile) shift 2 ;;
-    -x) words="\$words -x \$2" && shift 2 ;;
-    *) break ;;
-    esac
-done
-if [ ! -f "$build/.libs/ckpt_mpi.so" ] || [ "$mpirun" = none ]; then
-    echo "no MPI here"
-    exit 0
-fi
-export CKPT_PLUGIN_DIR="$build/.libs"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-exec "$mpirun" -np 2 \$words "\$@"
-SH
+stand_in_mpirun
 mkdir "$work/home/data"
 cp "$root/doc/tour.md" "$work/home/data/text.txt"
 run_page doc/jobs.md 5

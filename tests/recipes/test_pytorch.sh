@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The commands of doc/recipe-pytorch.md, on a CPU with a tiny GPT-2 that PyTorch exported.
+# The commands of doc/recipe-pytorch.md and doc/import.md, on a CPU with a tiny GPT-2 that PyTorch exported.
 . "${srcdir:-.}/tests/recipes/pages.sh"
 home=$work/home
 program ckpt
@@ -17,5 +17,7 @@ run_page doc/recipe-pytorch.md 4
 for file in tuned.safetensors tuned.pt2 adapter_model.safetensors merged.safetensors report.txt; do
     [ -s "$home/$file" ] || fail "no $file"
 done
+run_page doc/import.md 3
+[ -s "$home/model.c" ] || fail "no model in C"
 runs "inputs" ./ckpt import "$home/tuned.pt2"
 finish

@@ -27,8 +27,7 @@ cp "$root/README.md" "$home"
 printf '#!/bin/sh\necho demo\n' >"$home/bootstrap"
 chmod +x "$home/bootstrap"
 
-# The program, compiled as the page says.
-awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$root/README.md" >"$home/mlp.c"
+# The program is compiled as the page says.
 flags=$(sed -n 's/^CFLAGS = //p; s/^SANITIZER_FLAGS = //p' Makefile | tr '\n' ' ')
 stand_in pkg-config <<SH
 echo "-I$root/runtime -L$build/.libs -Wl,-rpath,$build/.libs -lckpt -lm"
@@ -36,7 +35,7 @@ SH
 stand_in cc <<SH
 exec $(sed -n 's/^CC = //p' Makefile) -std=gnu11 $flags -Wall -Wextra -Werror "\$@"
 SH
-run_page README.md 3
+run_page README.md 4
 for budget in none 4M; do
     runs "^loss 0" "$home/a.out" --vram $budget --device cpu
     cp "$work/out" "$work/$budget"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The commands of doc/recipe-volumes.md, on a CPU with phantoms in place of scans.
+# The commands of doc/recipe-volumes.md and doc/volumes.md, on a CPU with phantoms in place of scans.
 . "${srcdir:-.}/tests/recipes/pages.sh"
 small="--device cpu --threads 1 --vram 256M --levels 2 --width 4"
 program volume-train $small --patch 16x16x16 --steps 3 --warmup 1
@@ -25,4 +25,10 @@ SH
 run_page doc/recipe-volumes.md 7
 [ -s "$work/home/slice.png" ] || fail "no picture"
 [ -s "$work/home/labels/spleen_1.nii.gz" ] || fail "no labels: $(ls "$work/home/labels")"
+# The page of the programs.
+cp "$spleen/dataset.json" "$work/home/Task09_Spleen"
+printf 'image,label\nTask09_Spleen/scans/image-0.mhd,Task09_Spleen/scans/label-0.mhd\n' >"$work/home/list.csv"
+rm "$work/home"/spleen.*
+program volume-train $small --patch 16x16x16 --steps 3 --warmup 1 --classes 3
+run_page doc/volumes.md 2
 finish
