@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What trains on which card, and what a step takes there, as predicted: from plans alone, no GPU.
+"""What trains on which card, and what a step takes there: predicted by plans alone, without a GPU,
+and beside it the steps of measured.csv.
 
     cards.py [--only WORD] CARD... >cards.csv       run where the trainers were built
-    cards.py --table cards.csv                      two tables in Markdown
+    cards.py --table cards.csv                      the tables of doc/cards.md
+    cards.py --check cards.csv KEY...               plans these rows again; KEY is MODEL:CARD:VRAM:HOST,
+                                                    of the model the beginning of its name
 
 A row has the step of a model on a card with a budget, without host memory and, where that is not
 all compute, with 64 GiB of it."""
@@ -43,7 +46,9 @@ CARDS = ["rtx5080", "rtx3090", "rtx4090", "rtx5090", "a6000", "l40s", "pro6000",
          "a100-40", "a100-80", "h100-80", "h200-141", "b200"]
 HOSTS = [0, 64]
 BUDGETS = [("rtx4090", b) for b in ("20G", "16G", "12G", "10G", "8G", "6G")]
-COLUMNS = ["model", "card", "vram", "host_gib", "seconds", "compute_seconds", "device_gib", "smallest_gib"]
+COLUMNS = ["model", "card", "vram", "host_gib", "seconds", "compute_seconds", "device_gib", "smallest_gib",
+           "measured_seconds", "measured_on"]
+MEASURED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "measured.csv")
 SIZES = {"KiB": 2**-20, "MiB": 2**-10, "GiB": 1}
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1}
 
@@ -66,23 +71,60 @@ def plan(command, card, vram, host, directory):
     return seconds, float(step[3]) * TIMES[step[4]] if step[3] else seconds, *sizes
 
 
+def read(path):
+    """The rows of a CSV by model, card, budget and GiB of the host."""
+    with open(path) as f:
+        return {(r["model"], r["card"], r["vram"], int(r["host_gib"])): r for r in csv.DictReader(f)}
+
+
+def rows_of(model, cards, directory):
+    """The rows of a model, as COLUMNS; budgets that were measured are planned, too."""
+    measured = {k: (r["seconds"], r["date"]) for k, r in read(MEASURED).items()}
+    done = set()
+    for card, vram in [(c, "auto") for c in cards] + [b for b in BUDGETS if b[0] in cards]:
+        for host in HOSTS:
+            row = plan(MODELS[model], card, vram, host, directory)
+            key = (model, card, vram, host)
+            done.add(key)
+            if row:
+                yield [*key, *(f"{v:.4g}" for v in row), *measured.get(key, ("", ""))]
+                if row[0] < 1.01 * row[1] and (card, vram) != (BUDGETS[0][0], "auto"):
+                    break
+    for key in measured:
+        if key[0] == model and key[1] in cards and key not in done:
+            row = plan(MODELS[model], *key[1:], directory)
+            yield [*key, *(f"{v:.4g}" for v in row), *measured[key]]
+
+
+def write_config(directory):
+    with open(os.path.join(directory, "config.json"), "w") as f:
+        json.dump(COGVIDEO, f)
+
+
 def write(cards, only):
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(COLUMNS)
     with tempfile.TemporaryDirectory() as directory:
-        with open(os.path.join(directory, "config.json"), "w") as f:
-            json.dump(COGVIDEO, f)
-        for model, command in MODELS.items():
-            if only not in model:
-                continue
-            for card, vram in [(c, "auto") for c in cards] + [b for b in BUDGETS if b[0] in cards]:
-                for host in HOSTS:
-                    row = plan(command, card, vram, host, directory)
-                    if row:
-                        out.writerow([model, card, vram, host, *(f"{v:.4g}" for v in row)])
-                        sys.stdout.flush()
-                        if row[0] < 1.01 * row[1] and (card, vram) != (BUDGETS[0][0], "auto"):
-                            break
+        write_config(directory)
+        for model in MODELS:
+            for row in rows_of(model, cards, directory) if only in model else ():
+                out.writerow(row)
+                sys.stdout.flush()
+
+
+def check(path, keys):
+    rows = read(path)
+    with tempfile.TemporaryDirectory() as directory:
+        write_config(directory)
+        for key in keys:
+            model, card, vram, host = key.split(":")
+            model = next(m for m in MODELS if m.startswith(model))
+            now = plan(MODELS[model], card, vram, int(host), directory)
+            then = rows[model, card, vram, int(host)]
+            for name, value in zip(COLUMNS[4:], now or [0] * 4):
+                if abs(value - float(then[name])) > 0.002 * abs(value):
+                    sys.exit(f"cards.py: {key}: {name} is {value:.4g} and was {then[name]}: make {path} again")
+            print(f"{key}: {said(now[0])}")
 
 
 def said(seconds):
@@ -90,40 +132,55 @@ def said(seconds):
 
 
 def cell(rows, *key):
-    """The fastest step, marked where it needs host memory."""
-    steps = [(float(rows[key + (host,)]["seconds"]), host) for host in HOSTS if key + (host,) in rows]
-    return said(min(steps)[0]) + (" *" if min(steps)[1] else "") if steps else "-"
+    """The fastest step, marked where it needs host memory; in bold as measured, if it was."""
+    found = [rows[key + (host,)] for host in HOSTS if key + (host,) in rows]
+    if not found:
+        return "-"
+    best = min(found, key=lambda r: float(r["seconds"]))
+    seconds = said(float(best["measured_seconds"] or best["seconds"]))
+    return (f"**{seconds}**" if best["measured_seconds"] else seconds) + (" *" if int(best["host_gib"]) else "")
 
 
-def table(head, models, cells):
-    print("| model | " + " | ".join(head) + " |\n" + "|---" * (len(head) + 1) + "|")
-    for model in models:
-        print(f"| {model} | " + " | ".join(cells(model)) + " |")
+def table(head, lines):
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for line in lines:
+        print("| " + " | ".join(line) + " |")
     print()
 
 
+def budget(row):
+    host = f" + {row['host_gib']}G" if int(row["host_gib"]) else ""
+    return ("the whole card" if row["vram"] == "auto" else row["vram"]) + host
+
+
 def print_tables(path):
-    with open(path) as f:
-        read = list(csv.DictReader(f))
-    rows = {(r["model"], r["card"], r["vram"], int(r["host_gib"])): r for r in read}
-    models = list(dict.fromkeys(r["model"] for r in read))
-    cards = [c for c in CARDS if any(r["card"] == c for r in read)]
-    table(cards, models, lambda m: [cell(rows, m, c, "auto") for c in cards])
-    budgets = list(dict.fromkeys(r["vram"] for r in read if r["vram"] != "auto"))
+    rows = read(path)
+    models = list(dict.fromkeys(k[0] for k in rows))
+    cards = [c for c in CARDS if any(k[1] == c for k in rows)]
+    table(["model", *cards], [[m, *(cell(rows, m, c, "auto") for c in cards)] for m in models])
     card = BUDGETS[0][0]
-    table(["smallest, alone", "smallest, with the host"] + budgets, models,
-          lambda m: [f"{rows[m, card, 'auto', h]['smallest_gib']} GiB" if (m, card, "auto", h) in rows else "-" for h in HOSTS]
-          + [cell(rows, m, card, b) for b in budgets])
+    budgets = [b for c, b in BUDGETS]
+    smallest = [[f"{rows[m, card, 'auto', h]['smallest_gib']} GiB" if (m, card, "auto", h) in rows else "-"
+                 for h in HOSTS] for m in models]
+    table(["model", "smallest, alone", "smallest, with the host", *budgets],
+          [[m, *s, *(cell(rows, m, card, b) for b in budgets)] for m, s in zip(models, smallest)])
+    table(["model", "card", "budget", "predicted", "measured", "error", "date"],
+          [[k[0], k[1], budget(r), said(float(r["seconds"])), said(float(r["measured_seconds"])),
+            f"{100 * float(r['seconds']) / float(r['measured_seconds']) - 100:+.0f} %", r["measured_on"]]
+           for k, r in rows.items() if r["measured_seconds"]])
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--table", metavar="CSV")
+    p.add_argument("--check", metavar="CSV")
     p.add_argument("--only", default="", help="models with this in their name")
     p.add_argument("card", nargs="*", default=CARDS)
     o = p.parse_args()
     if o.table:
         print_tables(o.table)
+    elif o.check:
+        check(o.check, o.card)
     else:
         write(o.card, o.only)
 
