@@ -4,6 +4,7 @@
  * the same model, the same options that shape the step, the same seed, its own samples.  The batch
  * of ckpt_compile is the number of samples of one rank; a step trains on the samples of all ranks.
  * For random ops sample i of rank r is number r * batch + i.  The loss is the mean over all ranks.
+ * After ckpt_mix_programs() the ranks of a step may run different programs.
  *
  *   - All parameters are made before the first program is compiled.
  *   - These calls are collective: all ranks make them together, in the same order: ckpt_compile,
@@ -73,6 +74,19 @@ CKPT_API int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n);
  * has another number of bytes; CKPT_ENOMEM.
  */
 CKPT_API int ckpt_gather_ranks(ckpt *c, const void *own, size_t bytes, void *all);
+
+/*
+ * From now on ranks may submit different programs in one step, such as one for each shape of their
+ * clips: all programs that train must have one optimizer, the same number of micro-steps and, in
+ * their plans, the same collectives in the same order.  Each rank's batch counts equally in the
+ * loss, whatever its size; a mean over some elements is still that over the elements of all ranks.
+ * Random values are numbered by step and rank, not by sample.  Programs count the steps of their
+ * rank; a state stores those of rank 0.  All ranks call it after the last compile and before the
+ * first step.  Returns 0; CKPT_EINVAL: programs differ in that, and the sentence names the first
+ * difference, or a step is in progress; CKPT_EDEVICE.  *differs (may be NULL) is then the program
+ * that differs from the first one, else NULL.
+ */
+CKPT_API int ckpt_mix_programs(ckpt *c, const ckpt_program **differs);
 
 /*
  * Requests of one rank to all ranks, for example after a signal: to stop, or to save.

@@ -10,6 +10,9 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     NOT_NULL(c);
     NOT_NULL(variants);
     NOT_NULL(out);
+    if (c->programs.mixed)
+        return error_set(CKPT_EINVAL, "a program is compiled after ckpt_mix_programs: compile all "
+                                      "before");
     const int unused = c->params.failed.code ? 0 : qat_check_skip(c);
     if (unused)
         return unused;

@@ -78,6 +78,14 @@ int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n)
     return ranks_agree_facts(&c->ranks, facts, n);
 }
 
+int ckpt_mix_programs(ckpt *c, const ckpt_program **differs)
+{
+    const ckpt_program *unused;
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    return programs_mix(&c->programs, differs ? differs : &unused);
+}
+
 int ckpt_gather_ranks(ckpt *c, const void *own, size_t bytes, void *all)
 {
     ERRORS_TO(context_error(c));

@@ -36,7 +36,7 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
                              .src = src,
                              .dst = out->data,
                              .name = r->p->tape->labels.data[o->label]};
-    ps->ranks->comm->step = a->run->step + 1;
+    ps->ranks->comm->step = (ps->mixed ? a->run->opt_step : a->run->step) + 1;
     int rc = comm_run(comm, &call, a->stream);
     if (!rc && attr->replicas > 1)
         rc = sum_over_replicas(ps, &call, a->stream);
@@ -83,7 +83,7 @@ int programs_poll(void *user, int32_t *op)
     bool known = p && at >= 0 && at < p->tape->n_ops;
     *op = known ? at : -1;
     if (p)
-        ps->ranks->comm->step = p->before + p->steps + 1;
+        ps->ranks->comm->step = (ps->mixed ? ps->params->updates : p->before + p->steps) + 1;
     if (ps->ranks->comm->ops->check(ps->ranks->comm))
         return CKPT_ECOMM;
     if (count != ps->ranks->seen || at < 0) {

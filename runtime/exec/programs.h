@@ -43,6 +43,7 @@ struct programs {
     unsigned written;           /* bits of enum written */
     bool timed_links;           /* programs_time_links has run */
     struct frontiers *searched; /* Pareto frontiers, kept until the first step, or NULL */
+    bool mixed;                 /* ranks may differ in the program of a step: ckpt_mix_programs */
     bool gathers;               /* refused programs are planned anyway: see ckpt_gather_refusals */
     int n_refused;              /* of these; nothing is mapped after the first */
     int64_t budget;             /* device bytes to plan for: the smallest of all ranks', and the
@@ -62,6 +63,9 @@ int programs_compile(struct programs *ps, int n, const struct ckpt_variant *vari
 int programs_forecast(struct programs *ps, const struct ckpt_variant *variant,
                       const struct ckpt_optimizer *optimizer, int64_t batch, double limit,
                       struct ckpt_forecast *forecast);
+
+/* ckpt_mix_programs of a context: see ckpt_dist.h. */
+int programs_mix(struct programs *ps, const struct ckpt_program **differs);
 
 /* Frees the frontiers that are kept for the plans of further programs. */
 void programs_forget_searches(struct programs *ps);

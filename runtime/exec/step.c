@@ -460,6 +460,8 @@ int ckpt_submit(ckpt_program *p)
     if (rc)
         return rc;
     p->compared = true;
+    for (struct ckpt_program *o = p->programs->first; o && p->programs->mixed; o = o->next)
+        o->compared |= p->trains && o->trains;
     if (p->programs->searched)
         programs_forget_searches(p->programs);
     int slot = slot_of(p->submitted);

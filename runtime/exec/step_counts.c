@@ -66,6 +66,8 @@ uint64_t programs_digest_steps(const struct programs *ps)
 {
     uint64_t steps = HASH_START;
 
+    if (ps->mixed) /* each rank has its own numbers, which add up to the same */
+        return hash_mix(steps, programs_count_updates(ps));
     for (const struct ckpt_program *p = ps->first; p; p = p->next)
         if (p->trains)
             steps = hash_mix(steps, p->before + p->submitted);
@@ -99,11 +101,18 @@ int64_t program_under_way(const struct ckpt_program *p)
 
 void program_set_runs(struct ckpt_program *p, int slot)
 {
+    const struct ranks *job = p->programs->ranks;
+    const bool mixed = p->programs->mixed && p->trains;
+    int64_t step = program_random_step(p);
+
+    /* Batches of other sizes have no common numbers for their samples. */
+    if (mixed)
+        step = step * job->sharing.ranks + job->rank;
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         p->runs[slot * p->tape->n_micro + m] = (struct ckpt_run){
             .seed = (uint64_t)p->programs->options->seed,
-            .step = program_random_step(p),
-            .micro = (p->explicit_step ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
+            .step = step,
+            .micro = (p->explicit_step || mixed ? 0 : job->rank * p->tape->n_micro) + m,
             .n_micro = p->tape->n_micro,
             .lr = p->lr,
             .opt_step = p->optimizer ? p->optimizer->updates + program_under_way(p) : 0,

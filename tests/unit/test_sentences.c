@@ -186,6 +186,11 @@ static void program_cases(void)
     FAILS(ckpt_wait(program, NULL));
     FAILS(ckpt_feed(program, "nosuch", values, 64));
     FAILS(ckpt_feed(program, "x", values, 63));
+    if (ckpt_feed(program, "x", values, 64) || ckpt_submit(program))
+        exit(99);
+    FAILS(ckpt_mix_programs(context, NULL)); /* a step is under way */
+    if (ckpt_wait(program, NULL))
+        exit(99);
     FAILS(ckpt_fetch(program, "nosuch", values, 64));
     FAILS(ckpt_fetch(program, "y", values, 63));
     FAILS(ckpt_program_desc(program, "nosuch", &desc));
