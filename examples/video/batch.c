@@ -14,7 +14,7 @@
 /* ---- memory -------------------------------------------------------------------------------- */
 
 struct room {
-    int64_t samples, z, frames; /* samples, values of z, frames of this rank */
+    int64_t samples, z, frames; /* samples, values of z of this rank; frames of a sample */
 };
 
 static int64_t larger(int64_t room, int64_t n)
@@ -30,7 +30,7 @@ static struct room room_of(const struct video_data *d, const struct video_shape 
         const struct video_shape *s = &shapes[i];
         room.samples = larger(room.samples, s->batch);
         room.z = larger(room.z, s->batch * video_data_z(d, s));
-        room.frames = larger(room.frames, s->batch * s->geometry.frames);
+        room.frames = larger(room.frames, s->geometry.frames);
     }
     return room;
 }
@@ -83,13 +83,13 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
     b->unseen = MEMORY_FOR(sizeof *b->unseen, all);
     b->null = calloc((size_t)all, sizeof *b->null);
     b->given = MEMORY_FOR(sizeof *b->given, all);
-    b->signal = MEMORY_FOR(sizeof *b->signal, room.frames);
-    b->noise = MEMORY_FOR(sizeof *b->noise, room.frames);
+    b->signal = MEMORY_FOR(sizeof *b->signal, n, room.frames);
+    b->noise = MEMORY_FOR(sizeof *b->noise, n, room.frames);
     b->times = MEMORY_FOR(sizeof *b->times, n, 2);
     b->weight = MEMORY_FOR(sizeof *b->weight, n);
     b->fps = MEMORY_FOR(sizeof *b->fps, n);
     b->mask = MEMORY_FOR(sizeof *b->mask, n, d->tokens);
-    b->x_mask = MEMORY_FOR(sizeof *b->x_mask, room.frames, ranks);
+    b->x_mask = MEMORY_FOR(sizeof *b->x_mask, room.frames, all);
     if (b->z && b->y && b->y_bf16 && (b->image || !has_image(d)) && (b->eps || !d->eps) && b->t &&
         b->u && b->drop && b->unseen && b->given && b->null && b->signal && b->noise && b->times &&
         b->weight && b->fps && b->mask && b->x_mask)

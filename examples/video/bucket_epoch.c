@@ -2,6 +2,7 @@
 /* The order of an epoch's buckets: see buckets.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/numpy_random.h"
 #include "../common/say.h"
 #include "../common/torch_random.h"
 #include "buckets.h"
@@ -65,7 +66,8 @@ static int make_order(struct bucket_epoch *e, struct torch_random *r)
     int64_t *seen = calloc((size_t)e->n + 1, sizeof *seen);
     e->order = malloc(((size_t)e->n_order + 1) * sizeof *e->order);
     e->before = malloc(((size_t)e->n_order + 1) * sizeof *e->before);
-    bool made = list && seen && e->order && e->before;
+    e->left = calloc((size_t)e->n + 1, sizeof *e->left);
+    bool made = list && seen && e->order && e->before && e->left;
     for (int i = 0; i < e->n && made; i++)
         for (int64_t k = 0; k < e->list[i].n / e->list[i].batch; k++)
             list[at++] = i;
@@ -128,18 +130,62 @@ void bucket_epoch_free(struct bucket_epoch *e)
     free(e->list);
     free(e->order);
     free(e->before);
+    free(e->left);
     *e = (struct bucket_epoch){0};
 }
 
-int bucket_epoch_next(struct bucket_epoch *e, int ranks, int64_t *first)
+/* Takes the next batch of a list. */
+static struct bucket_deal take_batch(struct bucket_epoch *e, int list)
+{
+    struct bucket_list *l = &e->list[list];
+
+    return (struct bucket_deal){list, l->taken++ * l->batch};
+}
+
+bool bucket_epoch_next(struct bucket_epoch *e, int ranks, struct bucket_deal *deal)
 {
     for (; e->next < e->n_order; e->next++) {
         struct bucket_list *l = &e->list[e->order[e->next]];
         if (e->before[e->next] < l->taken || l->n / l->batch - l->taken < ranks)
             continue;
-        *first = l->taken * l->batch;
-        l->taken += ranks;
-        return (int)e->order[e->next++];
+        for (int r = 0; r < ranks; r++)
+            deal[r] = take_batch(e, (int)e->order[e->next]);
+        e->next++;
+        return true;
     }
-    return -1;
+    return false;
+}
+
+/* The batches that fill no step are the last ones of their lists, so the same ones are held back
+ * while the number of ranks stays. */
+int64_t bucket_epoch_balanced(struct bucket_epoch *e, int ranks)
+{
+    int64_t all = 0;
+
+    for (int i = 0; i < e->n; i++)
+        all += e->left[i] = e->list[i].n / e->list[i].batch - e->list[i].taken;
+    for (int64_t i = e->n_order - 1, rest = all % ranks; rest; i--)
+        if (e->before[i] >= e->list[e->order[i]].taken) {
+            e->left[e->order[i]]--;
+            rest--;
+        }
+    return all / ranks;
+}
+
+bool bucket_epoch_balance(struct bucket_epoch *e, int ranks, const int *by_weight, uint64_t seed,
+                          struct bucket_deal *deal)
+{
+    const int64_t steps = bucket_epoch_balanced(e, ranks);
+    struct numpy_random r = numpy_random_seed(seed + ((uint64_t)steps << 32));
+    int64_t skip = (int64_t)(numpy_random_next(&r) * (double)steps) * ranks;
+
+    if (!steps)
+        return false;
+    for (int k = 0, rank = 0; rank < ranks; k++) {
+        int64_t left = e->left[by_weight[k]];
+        for (; left > skip && rank < ranks; left--)
+            deal[rank++] = take_batch(e, by_weight[k]);
+        skip -= skip < left ? skip : left;
+    }
+    return true;
 }

@@ -44,18 +44,18 @@ static void print_bucket(const struct video_shape *s, bool open, bool any_open)
 /* Clips that no step of an epoch takes. */
 struct left {
     int64_t homeless;   /* that are in no bucket */
-    int64_t few;        /* in buckets without a batch for each rank */
-    int64_t rest;       /* that are left when no batch for each rank remains */
+    int64_t few;        /* in buckets that no step can use */
+    int64_t rest;       /* that are left when no more steps can be made */
     struct names small; /* the buckets of `few` */
 };
 
+/* used: samples of the list that steps take. */
 static void leave(struct left *left, const struct video_shapes *d, const struct bucket_list *l,
-                  int ranks)
+                  int64_t used)
 {
-    int64_t used = l->n / l->batch / ranks * ranks * l->batch;
     char name[VIDEO_BUCKET_NAME], text[NAMES_LENGTH];
 
-    if (used) {
+    if (used || (d->balanced && l->n)) {
         left->rest += l->assigned - used;
         return;
     }
@@ -67,19 +67,23 @@ static void leave(struct left *left, const struct video_shapes *d, const struct 
 }
 
 /* What is left in the first epoch; another one draws other buckets where the table says so. */
-static struct left count_left(const struct video_order *t)
+static struct left count_left(struct video_order *t)
 {
-    const struct bucket_epoch *e = &t->bucket;
+    struct bucket_epoch *e = &t->bucket;
     struct left left = {.homeless = t->data->rows};
 
+    if (t->by_weight)
+        bucket_epoch_balanced(e, t->ranks);
     for (int i = 0; i < e->n; i++) {
-        left.homeless -= e->list[i].assigned;
-        leave(&left, t->data, &e->list[i], t->ranks);
+        const struct bucket_list *l = &e->list[i];
+        left.homeless -= l->assigned;
+        leave(&left, t->data, l,
+              (t->by_weight ? e->left[i] : l->n / l->batch / t->ranks * t->ranks) * l->batch);
     }
     return left;
 }
 
-static void print_left(const struct left *left, int64_t rows)
+static void print_left(const struct left *left, int64_t rows, bool balanced)
 {
     char names[NAMES_TEXT];
     int64_t all = left->homeless + left->few + left->rest;
@@ -88,15 +92,42 @@ static void print_left(const struct left *left, int64_t rows)
         printf("%lld of %lld clips are in no step of the first epoch:\n", (long long)all,
                (long long)rows);
     if (left->few)
-        say_print("  %lld in buckets with less than a batch for each rank: %s\n",
-                  (long long)left->few, names_text(&left->small, names));
+        say_print("  %lld in buckets with less than a batch%s: %s\n", (long long)left->few,
+                  balanced ? "" : " for each rank", names_text(&left->small, names));
     if (left->rest)
-        printf("  %lld that fill no batch for each rank\n", (long long)left->rest);
+        printf("  %lld that fill no batch%s\n", (long long)left->rest,
+               balanced ? ", or no step of all ranks" : " for each rank");
     if (left->homeless)
         printf("  %lld in no bucket of the table\n", (long long)left->homeless);
 }
 
-void video_print_buckets(const struct video_order *t, const ckpt *c)
+/* The steps of the first epoch, in the lists' batches alone, which are then as before. */
+static void print_balance(struct video_order *t)
+{
+    struct bucket_epoch *e = &t->bucket;
+    const int64_t steps = bucket_epoch_balanced(e, t->ranks);
+    double slowest = 0, all = 0;
+
+    for (int64_t i = 0; i < steps; i++) {
+        double most = 0, sum = 0;
+        bucket_epoch_balance(e, t->ranks, t->by_weight, t->seed, t->deal);
+        for (int r = 0; r < t->ranks; r++) {
+            const double weight = t->shape[t->deal[r].list]->weight;
+            most = weight > most ? weight : most;
+            sum += weight;
+        }
+        slowest += most;
+        all += sum / t->ranks;
+    }
+    for (int i = 0; i < e->n; i++)
+        e->list[i].taken = 0;
+    if (steps)
+        printf(
+            "%lld steps in the first epoch, in which the slowest rank is %.1f %% above the mean\n",
+            (long long)steps, 100 * (slowest / all - 1));
+}
+
+void video_print_buckets(struct video_order *t, const ckpt *c)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     const struct video_shapes *d = t->data;
@@ -116,7 +147,9 @@ void video_print_buckets(const struct video_order *t, const ckpt *c)
     printf("%d buckets in one arena of %s; clips: how many fit the bucket\n", d->n,
            say_bytes(arena, peak));
     const struct left left = count_left(t);
-    print_left(&left, d->rows);
+    print_left(&left, d->rows, d->balanced);
+    if (d->balanced && t->ranks > 1)
+        print_balance(t);
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -76,8 +76,9 @@ struct bucket_epoch {
     int64_t *order, n_order;  /* the list of each batch */
     int64_t next;             /* index in order */
     int n;
-    /* private: number of a list's batches before each one in the order */
-    int64_t *before;
+    /* private: number of a list's batches before each one in the order; of each list, batches that
+     * are left */
+    int64_t *before, *left;
 };
 
 /* Assigns n samples to buckets, or uses `own` (row < 0: no bucket; NULL: assign), and shuffles
@@ -87,14 +88,32 @@ int bucket_epoch_make(struct bucket_epoch *e, const struct buckets *b,
                       int64_t interval, uint64_t seed, int64_t epoch);
 void bucket_epoch_free(struct bucket_epoch *e);
 
+/* The batch of one rank in a step: a list, and the index of its first sample there. */
+struct bucket_deal {
+    int list;
+    int64_t first;
+};
+
 /*
  * The next step for this number of ranks, which all use batches of one list: the first remaining
- * batch of Open-Sora's order and the following batches of its list.  *first: index of the ranks'
- * samples in the list; there are ranks x batch of them.  Returns the list, or -1 at the end of the
- * epoch.  If a list has fewer remaining batches than ranks, they are skipped.
+ * batch of Open-Sora's order and the following batches of its list.  Fills in the deal of each
+ * rank.  Returns whether there is one; if a list has fewer remaining batches than ranks, they are
+ * skipped.
  *
  * The lists alone record the used batches, so a resumed run may have another number of ranks.
  */
-int bucket_epoch_next(struct bucket_epoch *e, int ranks, int64_t *first);
+bool bucket_epoch_next(struct bucket_epoch *e, int ranks, struct bucket_deal *deal);
+
+/*
+ * The same for ranks that use batches of about one weight, of any lists; by_weight: the lists by
+ * ascending weight.  All remaining batches in that order are cut into steps, from which the seed
+ * draws one.  So over an epoch the heaviest batches of all steps exceed the lightest by no more
+ * than the heaviest batch exceeds the lightest, and only as many batches as fill no step are
+ * skipped: the last of Open-Sora's order.
+ */
+bool bucket_epoch_balance(struct bucket_epoch *e, int ranks, const int *by_weight, uint64_t seed,
+                          struct bucket_deal *deal);
+/* The number of its remaining steps; sets `left` to the batches of each list in them. */
+int64_t bucket_epoch_balanced(struct bucket_epoch *e, int ranks);
 
 #endif

@@ -30,12 +30,14 @@ struct video_shape {
     struct bucket bucket;     /* with buckets */
     char name[VIDEO_BUCKET_NAME];
     int64_t possible;       /* rows that may be in this bucket */
+    double weight;          /* of a batch, with balanced shapes */
     ckpt_program *training; /* the context's; NULL: none */
 };
 
 struct video_shapes {
     struct video_shape *shape;
     int n;
+    bool balanced;              /* ranks use batches of about one weight in a step */
     int64_t rows;               /* of the data */
     int64_t fitting;            /* with buckets: rows that one with a shape can take */
     struct buckets buckets;     /* n 0: none */
@@ -70,6 +72,19 @@ void video_bucket_name(const struct buckets *table, const struct bucket *b,
 /* Notes in the states of a run a hash of all inputs, beside the seed, that determine the order of
  * the buckets. */
 int video_note_buckets(const struct video_shapes *d, ckpt *c);
+
+/* ---- balance of ranks (bucket_balance.c) ----------------------------------------------------- */
+
+enum video_balance { VIDEO_BALANCE_NONE, VIDEO_BALANCE_TOKENS, VIDEO_BALANCE_TIME };
+
+/* Reads --balance; NULL: none.  Returns 0, or -1 after a sentence. */
+int video_balance_read(const char *text, enum video_balance *kind);
+
+/* Weighs the compiled shapes by predicted time or by tokens, or uses the weights of the resumed
+ * state, notes them in the run's states, and lets the ranks run different shapes in a step.
+ * Collective.  Returns 0, or -1 after a sentence. */
+int video_balance(struct video_shapes *d, ckpt *c, enum video_balance kind,
+                  const struct resume_options *state);
 
 /* ---- open batches (bucket_batch.c) ----------------------------------------------------------- */
 

@@ -12,7 +12,28 @@ static void end_epoch(struct video_order *t)
 {
     bucket_epoch_free(&t->bucket);
     free(t->shape);
+    free(t->by_weight);
     t->shape = NULL;
+    t->by_weight = NULL;
+}
+
+static double weight_of(const struct video_order *t, int list)
+{
+    return t->shape[list] ? t->shape[list]->weight : 0;
+}
+
+/* A stable sort. */
+static int sort_lists(struct video_order *t)
+{
+    t->by_weight = calloc((size_t)t->bucket.n + 1, sizeof *t->by_weight);
+    if (!t->by_weight)
+        return say_fail("no memory for the buckets of an epoch");
+    for (int i = 0, at; i < t->bucket.n; i++) {
+        for (at = i; at && weight_of(t, t->by_weight[at - 1]) > weight_of(t, i); at--)
+            t->by_weight[at] = t->by_weight[at - 1];
+        t->by_weight[at] = i;
+    }
+    return 0;
 }
 
 static int begin_epoch(struct video_order *t, int64_t epoch)
@@ -29,70 +50,96 @@ static int begin_epoch(struct video_order *t, int64_t epoch)
         return say_fail("no memory for the buckets of an epoch");
     for (int i = 0; i < t->bucket.n; i++)
         t->shape[i] = video_shape_of(d, &t->bucket.list[i].bucket);
-    return 0;
+    return d->balanced ? sort_lists(t) : 0;
 }
 
 int video_order_open(struct video_order *t, const struct video_shapes *data, int64_t interval,
-                     uint64_t seed, int ranks)
+                     uint64_t seed, int rank, int ranks)
 {
-    *t = (struct video_order){
-        .data = data, .ranks = ranks, .seed = seed, .interval = interval ? interval : 1};
+    *t = (struct video_order){.data = data,
+                              .rank = rank,
+                              .ranks = ranks,
+                              .seed = seed,
+                              .interval = interval ? interval : 1,
+                              .deal = calloc((size_t)ranks, sizeof *t->deal)};
+    if (!t->deal)
+        return say_fail("no memory for the clips of %d ranks", ranks);
     return data->buckets.n ? begin_epoch(t, 0) : 0;
 }
 
 void video_order_close(struct video_order *t)
 {
     end_epoch(t);
+    free(t->deal);
     free(t->place);
     *t = (struct video_order){0};
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-static int next_list(struct video_order *t, int64_t *first)
+static bool deal(struct video_order *t)
 {
-    int list = bucket_epoch_next(&t->bucket, t->ranks, first);
+    return t->by_weight ? bucket_epoch_balance(&t->bucket, t->ranks, t->by_weight,
+                                               t->seed + (uint64_t)t->epoch, t->deal)
+                        : bucket_epoch_next(&t->bucket, t->ranks, t->deal);
+}
 
-    for (int tried = 0; list < 0 && tried < EPOCHS; tried++) {
-        if (begin_epoch(t, t->epoch + 1))
+static int deal_next(struct video_order *t)
+{
+    for (int tried = 0; tried <= EPOCHS; tried++)
+        if (deal(t))
+            return 0;
+        else if (tried < EPOCHS && begin_epoch(t, t->epoch + 1))
             return -1;
-        list = bucket_epoch_next(&t->bucket, t->ranks, first);
-    }
-    return list >= 0 ? list
-                     : say_fail("no bucket had a complete batch for each of %d ranks in %d epochs",
-                                t->ranks, EPOCHS);
+    if (t->by_weight)
+        return say_fail("in %d epochs there were never enough complete batches for %d ranks",
+                        EPOCHS, t->ranks);
+    return say_fail("no bucket had a complete batch for each of %d ranks in %d epochs", t->ranks,
+                    EPOCHS);
 }
 
 int video_order_next(struct video_order *t, int64_t step, struct video_selection *selection)
 {
     const struct video_shapes *d = t->data;
-    int64_t first;
 
     if (!d->buckets.n) {
-        int64_t samples = d->shape->batch * t->ranks;
-        *selection =
-            (struct video_selection){.shape = d->shape, .step = step, .before = step * samples};
+        const int64_t batch = d->shape->batch, all = batch * t->ranks;
+        *selection = (struct video_selection){.shape = d->shape,
+                                              .step = step,
+                                              .before = step * all,
+                                              .all = all,
+                                              .first = batch * t->rank};
         return 0;
     }
-    int list = next_list(t, &first);
-    if (list < 0)
+    if (deal_next(t))
         return -1;
-    *selection = (struct video_selection){t->shape[list], step, t->epoch, t->before,
-                                          t->bucket.list[list].sample + first};
-    t->before += selection->shape->batch * t->ranks;
+    const struct bucket_deal *own = &t->deal[t->rank];
+    *selection = (struct video_selection){.shape = t->shape[own->list],
+                                          .step = step,
+                                          .epoch = t->epoch,
+                                          .before = t->before,
+                                          .row = t->bucket.list[own->list].sample + own->first};
+    for (int r = 0; r < t->ranks; r++) {
+        const int64_t batch = t->bucket.list[t->deal[r].list].batch;
+        selection->all += batch;
+        selection->first += r < t->rank ? batch : 0;
+    }
+    t->before += selection->all;
     return 0;
 }
 
 int64_t video_selection_row(const struct video_selection *selection, const struct video_shapes *d,
                             int64_t i)
 {
-    return selection->row ? selection->row[i] : (selection->before + i) % d->rows;
+    return selection->row ? selection->row[i]
+                          : (selection->before + selection->first + i) % d->rows;
 }
 
 int64_t video_selection_sample(const struct video_selection *selection,
                                const struct video_shapes *d, int64_t i)
 {
-    return selection->row ? selection->epoch * d->rows + selection->row[i] : selection->before + i;
+    return selection->row ? selection->epoch * d->rows + selection->row[i]
+                          : selection->before + selection->first + i;
 }
 
 int64_t video_sample_of(const struct video_shapes *d, int64_t sample, int64_t row)

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The clips of each step: consecutive rows of one shape, or the batches of a bucket in Open-Sora's
- * order (buckets.h), the same bucket for all ranks.
+ * order (buckets.h), the same bucket for all ranks or, with balanced shapes, one of about the same
+ * weight for each.
  */
 #ifndef VIDEO_STEP_ORDER_H
 #define VIDEO_STEP_ORDER_H
 
 #include "shapes.h"
 
-/* The clips of one step. */
+/* The clips of one step, of one rank. */
 struct video_selection {
     const struct video_shape *shape;
     int64_t step;
     int64_t epoch;      /* with buckets */
     int64_t before;     /* samples of all earlier steps, of all ranks */
-    const int64_t *row; /* the rows of all ranks; NULL: consecutive rows of the data */
+    int64_t all, first; /* samples of the step, of all ranks; index of this rank's first */
+    const int64_t *row; /* the rows of this rank; NULL: consecutive rows of the data */
 };
 
-/* The row of sample i of a selection, over all ranks.  If there are fewer rows than samples, rows
- * repeat. */
+/* The row of sample i of a selection.  If there are fewer rows than samples, rows repeat. */
 int64_t video_selection_row(const struct video_selection *selection, const struct video_shapes *d,
                             int64_t i);
 
@@ -31,20 +32,22 @@ int64_t video_sample_of(const struct video_shapes *d, int64_t sample, int64_t ro
 
 struct video_order {
     const struct video_shapes *data;
-    int ranks;
+    int rank, ranks;
     uint64_t seed;
     int64_t interval; /* every interval-th frame of a clip is used */
     int64_t before;
     /* with buckets */
     struct bucket_epoch bucket;
     const struct video_shape **shape; /* of each list of the buckets; NULL: no shape */
+    int *by_weight;                   /* the lists, the lightest first; NULL: not balanced */
+    struct bucket_deal *deal;         /* of each rank in the step that was selected last */
     int64_t epoch;
     char *place; /* last result of video_order_place */
 };
 
 /* data is borrowed.  Return 0, or -1 after a sentence. */
 int video_order_open(struct video_order *t, const struct video_shapes *data, int64_t interval,
-                     uint64_t seed, int ranks);
+                     uint64_t seed, int rank, int ranks);
 void video_order_close(struct video_order *t);
 
 /* The next selection; its rows are valid until the next call. */
@@ -66,6 +69,6 @@ int video_note_place(struct video_order *t, ckpt *c, const char *place);
 
 /* Prints the buckets, with the memory and step time of each, and how many clips are never trained,
  * by the order of the first epoch, which are open. */
-void video_print_buckets(const struct video_order *t, const ckpt *c);
+void video_print_buckets(struct video_order *t, const ckpt *c);
 
 #endif

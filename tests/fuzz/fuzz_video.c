@@ -93,8 +93,8 @@ static int read_buckets(const char *path, const char *directory)
     for (int i = 0; i < 64; i++)
         samples[i] = (struct bucket_sample){1 + 7 * (i % 20), 100 + 20 * i, 2000 - 20 * i};
     int rc = bucket_epoch_make(&e, &b, samples, NULL, 64, 1, 1, 0);
-    int64_t first;
-    while (!rc && bucket_epoch_next(&e, 2, &first) >= 0)
+    struct bucket_deal deal[2];
+    while (!rc && bucket_epoch_next(&e, 2, deal))
         ;
     if (!rc)
         bucket_epoch_free(&e);

@@ -309,31 +309,30 @@ static void make_epoch(struct bucket_epoch *e)
 static void test_order(void **state)
 {
     struct bucket_epoch e;
-    int64_t first = 0;
+    struct bucket_deal deal;
 
     (void)state;
     make_epoch(&e);
     for (int i = 0; i < BATCHES; i++) {
-        int at = bucket_epoch_next(&e, 1, &first);
-        assert_true(at >= 0);
-        assert_int_equal(e.list[at].batch, batches[i][0]);
-        assert_memory_equal(e.list[at].sample + first, &batches[i][1],
+        assert_true(bucket_epoch_next(&e, 1, &deal));
+        assert_int_equal(e.list[deal.list].batch, batches[i][0]);
+        assert_memory_equal(e.list[deal.list].sample + deal.first, &batches[i][1],
                             (size_t)batches[i][0] * sizeof **batches);
     }
-    assert_int_equal(bucket_epoch_next(&e, 1, &first), -1);
-    assert_int_equal(bucket_epoch_next(&e, 1, &first), -1);
+    assert_false(bucket_epoch_next(&e, 1, &deal));
+    assert_false(bucket_epoch_next(&e, 1, &deal));
     bucket_epoch_free(&e);
 }
 
 /* Counts how often each sample occurs in up to n steps of a given number of ranks. */
 static void count_steps(struct bucket_epoch *e, int ranks, int n, int times[SAMPLES])
 {
-    int64_t first = 0;
-    int at;
+    struct bucket_deal deal[3];
 
-    while (n-- && (at = bucket_epoch_next(e, ranks, &first)) >= 0)
-        for (int64_t i = 0; i < ranks * e->list[at].batch; i++)
-            times[e->list[at].sample[first + i]]++;
+    while (n-- && bucket_epoch_next(e, ranks, deal))
+        for (int r = 0; r < ranks; r++)
+            for (int64_t i = 0; i < e->list[deal[r].list].batch; i++)
+                times[e->list[deal[r].list].sample[deal[r].first + i]]++;
 }
 
 /* Two ranks, then three, then one, each resuming from the recorded lists: no sample twice, and with
@@ -381,17 +380,17 @@ static void test_few(void **state)
 {
     struct bucket_sample s[3] = {{1, 256, 256}, {1, 256, 256}, {1, 16, 16}};
     struct bucket_epoch e;
+    struct bucket_deal deal;
     struct buckets b;
-    int64_t first;
 
     (void)state;
     assert_int_equal(read_text(&b, "{\"256\": {\"1\": [1, 3]}}"), 0);
     assert_int_equal(bucket_epoch_make(&e, &b, s, NULL, 3, 1, 0, 0), 0);
     assert_true(e.n == 1 && e.list[0].assigned == 2 && !e.list[0].n && !e.n_order);
-    assert_int_equal(bucket_epoch_next(&e, 1, &first), -1);
+    assert_false(bucket_epoch_next(&e, 1, &deal));
     bucket_epoch_free(&e);
     assert_int_equal(bucket_epoch_make(&e, &b, s, NULL, 0, 1, 0, 0), 0);
-    assert_true(!e.n && bucket_epoch_next(&e, 1, &first) == -1);
+    assert_true(!e.n && !bucket_epoch_next(&e, 1, &deal));
     bucket_epoch_free(&e);
     buckets_free(&b);
 }

@@ -22,7 +22,7 @@ static int next(void *user, struct loader_clip *c)
         a->taken = 0;
     }
     const struct video_clips *clips = &a->selection.shape->clips;
-    int64_t at = a->selection.shape->batch * ckpt_rank(r->context) + a->taken++;
+    int64_t at = a->taken++;
     *c = (struct loader_clip){.sample = video_selection_sample(&a->selection, &r->data.shapes, at),
                               .row = video_selection_row(&a->selection, &r->data.shapes, at),
                               .frames = clips->frames,
@@ -98,7 +98,8 @@ static int go_to(struct stdit_ahead *a, struct video_run *r)
     const char *place;
 
     if (video_order_open(&a->order, &r->data.shapes, r->options.stride,
-                         (uint64_t)r->options.library.seed, ckpt_ranks(r->context)))
+                         (uint64_t)r->options.library.seed, ckpt_rank(r->context),
+                         ckpt_ranks(r->context)))
         return -1;
     if (!r->data.shapes.buckets.n)
         return 0;

@@ -67,13 +67,6 @@ static int copy_sample(struct video_batch *b, const struct video_data *d, int64_
     return 0;
 }
 
-/* The row of sample i of this rank. */
-static int64_t row_of(const struct video_batch *b, const struct video_data *d,
-                      const struct video_selection *selection, int64_t i)
-{
-    return video_selection_row(selection, &d->shapes, b->first + i);
-}
-
 /* The draws of a step are made for all ranks together, so they do not depend on the number of
  * ranks. */
 static int draw(struct video_batch *b, const struct video_selection *selection)
@@ -105,8 +98,10 @@ int stdit_batch_fill(struct video_batch *b, const struct video_selection *select
     const struct video_data *d = &b->run->data;
 
     video_batch_begin(b, selection->shape);
+    b->all = selection->all;
+    b->first = selection->first;
     for (int64_t i = 0; i < b->size; i++)
-        if (copy_sample(b, d, i, row_of(b, d, selection, i)))
+        if (copy_sample(b, d, i, video_selection_row(selection, &d->shapes, i)))
             return -1;
     if (draw(b, selection))
         return -1;
@@ -123,12 +118,8 @@ int stdit_batch_fill(struct video_batch *b, const struct video_selection *select
 
 int stdit_batch_fill_row(struct video_batch *b, int64_t row)
 {
-    const struct video_run *r = b->run;
-    /* without the offset that a rank adds */
-    int64_t before = row + r->data.shapes.rows * ckpt_ranks(r->context) - ckpt_rank(r->context);
-
     return stdit_batch_fill(
-        b, &(struct video_selection){.shape = r->data.shapes.shape, .before = before});
+        b, &(struct video_selection){.shape = b->run->data.shapes.shape, .before = row, .all = 1});
 }
 
 int stdit_batch_encode(struct video_batch *b, const struct video_selection *selection,
@@ -142,7 +133,7 @@ int stdit_batch_encode(struct video_batch *b, const struct video_selection *sele
         if (loader_take(loader, &c))
             return -1;
         /* A clip in place of a bad one has its own caption. */
-        if (c.row != row_of(b, d, selection, i) && copy_sample(b, d, i, c.row))
+        if (c.row != video_selection_row(selection, &d->shapes, i) && copy_sample(b, d, i, c.row))
             return -1;
         b->fps[i] = (float)videos_rate(&d->videos, c.frames, c.fps);
         int rc =

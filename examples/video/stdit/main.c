@@ -44,13 +44,24 @@ static int open_data(void *run)
     return stdit_data_open(&r->data, &r->options, true);
 }
 
+/* The option was checked. */
+static enum video_balance balance_of(const struct video_run *r)
+{
+    enum video_balance kind = VIDEO_BALANCE_NONE;
+
+    (void)video_balance_read(r->options.balance, &kind);
+    return kind;
+}
+
 static void set_masks(struct video_run *r)
 {
     bool drawn = strcmp(r->options.mask_stage, "none") != 0;
+    /* Pictures have no masks, but ranks that run them beside clips count masks together. */
+    int64_t least = balance_of(r) ? 1 : 2;
 
     for (int i = 0; i < r->data.shapes.n; i++) {
         struct video_shape *s = &r->data.shapes.shape[i];
-        s->masked = r->data.x_mask || (drawn && s->geometry.frames > 1);
+        s->masked = r->data.x_mask || (drawn && s->geometry.frames >= least);
     }
 }
 
@@ -111,8 +122,10 @@ static int fits(void *run, bool trains)
     const struct video_options *o = &r->options;
     const bool buckets = r->data.shapes.buckets.n > 0;
 
-    if (trains && video_order_open(&r->order, &r->data.shapes, o->stride, (uint64_t)o->library.seed,
-                                   ckpt_ranks(r->context)))
+    if (trains &&
+        (video_balance(&r->data.shapes, r->context, balance_of(r), &o->train.state) ||
+         video_order_open(&r->order, &r->data.shapes, o->stride, (uint64_t)o->library.seed,
+                          ckpt_rank(r->context), ckpt_ranks(r->context))))
         return -1;
     if (trains && buckets)
         video_print_buckets(&r->order, r->context);

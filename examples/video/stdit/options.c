@@ -3,6 +3,7 @@
  * presets. */
 #include <string.h>
 #include "ckpt_tools.h"
+#include "../shapes.h"
 #include "options.h"
 
 #define ROW(...)   CKPT_OPTION(struct video_options, __VA_ARGS__)
@@ -70,6 +71,10 @@ static const struct ckpt_option table[] = {
           "with --batch auto: longest planned step in seconds (default: the slowest bucket with a "
           "batch in the table, else one clip of the largest bucket)",
           1e-9, 1e9),
+    ROW("balance", STRING, balance, "KIND",
+        "with --buckets, what batches of ranks have in common in a step: time (their predicted "
+        "steps take as long), tokens (they have as many), or none: all use one bucket (default "
+        "none)"),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks of training stage 1, 3 or adapt (default none)"),
@@ -303,6 +308,11 @@ int stdit_options_check(void *options)
     default_data(o);
     if ((o->train.batch == CKPT_AUTO || o->batch_seconds > 0) && !o->buckets)
         return say_fail("--batch%s is for --buckets", o->batch_seconds > 0 ? "-seconds" : " auto");
+    if (o->balance && !o->buckets)
+        return say_fail("--balance is for --buckets: without, all clips take equally long");
+    enum video_balance kind;
+    if (video_balance_read(o->balance, &kind))
+        return -1;
     if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
         check_training(o) || check_sampling(o) ||
         validation_check(&o->validation, o->train.ema_decay))
