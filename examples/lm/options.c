@@ -48,6 +48,9 @@ static const struct ckpt_option table[] = {
     LM_TEMPLATE_ROW,
     ROW("pack", FLAG, pack, NULL,
         "put several conversations into a row, without attention from one to another"),
+    ROW("balance", STRING, balance_name, "KIND",
+        "with --pack, which rows of a step a rank computes: those with which the ranks' attention "
+        "takes as long (time), as many tokens (tokens), or the next ones (none) (default none)"),
     ROW("too-long", STRING, too_long_name, "WHAT",
         "conversations longer than --length: refuse, cut or drop (default refuse)"),
     CKPT_OPTION_GROUP("Masks of BERT"),
@@ -321,8 +324,8 @@ static int check_masks(struct lm_options *o)
 /* Options of conversations, in a run that reads none. */
 static int check_conversations(const struct lm_options *o)
 {
-    const bool reads = (o->data && chat_is_data(o->data)) ||
-                       (o->validation && chat_is_data(o->validation));
+    const bool reads =
+        (o->data && chat_is_data(o->data)) || (o->validation && chat_is_data(o->validation));
 
     if (o->too_long_name && o->preference.loss)
         return say_fail("--too-long: --loss %s cuts texts to --length", o->preference.name);
@@ -346,6 +349,10 @@ static int check_pack(const struct lm_options *o)
                         lm_traits(&o->config)->title);
     if (o->pack && o->preference.loss)
         return say_fail("--pack: --loss %s has samples of two texts", o->preference.name);
+    if (o->balance && !o->pack)
+        return say_fail("--balance is for rows of --pack: others all take equally long");
+    if (o->balance && o->distill.from)
+        return say_fail("--balance: --distill has its numbers in the order of the samples");
     if (o->pack && lm_options_tokens(o, true) > MOST_TOKENS)
         return say_fail("--pack: a micro-step has at most %d tokens; give --micro-batch N",
                         MOST_TOKENS);
@@ -447,7 +454,8 @@ static int check(struct lm_options *o)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
     o->too_long = chat_too_long(o->too_long_name);
-    if (o->too_long < 0 || check_conversations(o) || check_pack(o) || check_masks(o) ||
+    if (o->too_long < 0 || balance_read(o->balance_name, &o->balance) || check_conversations(o) ||
+        check_pack(o) || check_masks(o) ||
         distill_options_check(&o->distill, o->preference.loss ? o->preference.name : NULL,
                               lm_traits(&o->config)->masked, o->config.vocabulary) ||
         adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))

@@ -4,6 +4,7 @@
 #define LM_OPTIONS_H
 
 #include "../common/adapters.h"
+#include "../common/balance.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
 #include "config.h"
@@ -45,6 +46,8 @@ struct lm_options {
     const char *chat_template, *too_long_name;
     int too_long; /* enum chat_too_long */
     bool pack;
+    const char *balance_name;
+    enum balance balance;
     const char *chat, *messages; /* a turn, or a file of turns, to continue */
     const char *eval;
     double mask_share; /* of the tokens of a masked model; 0: not given */
@@ -79,7 +82,7 @@ struct lm_options {
         .preference = PREFERENCE_DEFAULTS, .distill = DISTILL_DEFAULTS,                            \
         .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = -1}, .validation_batches = 8,    \
         .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
-        .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT        \
+        .choice = {-1, -1, -1, -1}, .library = CKPT_OPTIONS_INIT                                   \
     }
 
 /* Option rows of the model, for both programs. */

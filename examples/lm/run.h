@@ -93,6 +93,10 @@ int lm_forecast(struct lm_run *r, const struct lm_programs *p, bool brief, bool 
 int lm_length_choose(struct lm_run *r, const struct lm_programs *p);
 void lm_length_print(const struct lm_run *r);
 
+/* With --balance: the samples of a step that this rank reads, a batch of them.  Returns 0, or -1
+ * after an error message. */
+int lm_balance(const struct lm_run *r, int64_t step, int64_t *samples);
+
 /* The first sample of a step that this rank reads. */
 int64_t lm_first_sample(const struct lm_run *r, int64_t step);
 

@@ -46,10 +46,10 @@ static ckpt_tensor record_loss(ckpt_tape *t, int64_t batch, const struct variant
     ckpt_tensor rows = lm_rows(&r->model, t, x, in[LM_PLACES]);
     if (dump)
         dump_record(r->context, t, lm_scores(&r->model, t, rows));
-    ckpt_tensor loss = trains && r->options.distill.from
-                           ? distill_record(r, t, rows, in[LM_TARGETS], step->size)
-                           : lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size,
-                                              CKPT_REDUCE_MEAN);
+    ckpt_tensor loss =
+        trains && r->options.distill.from
+            ? distill_record(r, t, rows, in[LM_TARGETS], step->size)
+            : lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size, CKPT_REDUCE_MEAN);
     if (trains && balance.id)
         loss = ckpt_add(t, loss, balance);
     if (!in[LM_PAIRS].id)
@@ -238,6 +238,16 @@ static void fill_rest(const struct lm_run *r, int64_t n)
             r->in[i][k] = i == LM_TARGETS || i == LM_PAIRS ? DATASET_IGNORED : i == LM_LENGTHS;
 }
 
+static int feed_inputs(const struct lm_run *r, ckpt_program *p)
+{
+    for (int i = 0; i < LM_INPUTS; i++) {
+        int64_t bytes = r->options.train.batch * r->width[i] * (int64_t)sizeof *r->in[i];
+        if (r->width[i] && ckpt_feed(p, input_names[i], r->in[i], bytes))
+            return say_fail("%s", ckpt_error(r->context));
+    }
+    return 0;
+}
+
 /* Feeds n rows of data; the rest of the batch has no targets. */
 static int feed(struct lm_run *r, ckpt_program *p, struct dataset *d, int64_t first, int64_t n)
 {
@@ -251,12 +261,10 @@ static int feed(struct lm_run *r, ckpt_program *p, struct dataset *d, int64_t fi
     if (rc)
         return -1;
     fill_rest(r, n);
-    for (int i = 0; i < LM_INPUTS; i++) {
-        int64_t bytes = r->options.train.batch * r->width[i] * (int64_t)sizeof *r->in[i];
-        if (r->width[i] && ckpt_feed(p, input_names[i], r->in[i], bytes))
-            return say_fail("%s", ckpt_error(r->context));
-    }
-    return p == r->training && r->options.distill.from ? distill_feed(r, p, first) : 0;
+    return feed_inputs(r, p) ||
+                   (p == r->training && r->options.distill.from && distill_feed(r, p, first))
+               ? -1
+               : 0;
 }
 
 /* ---- validation loss and text samples -------------------------------------------------------- */
@@ -384,10 +392,27 @@ static int report_text(void *run, int64_t step)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
+/* Feeds the rows of a step that balance this rank with the others. */
+static int feed_balanced(struct lm_run *r, int64_t step)
+{
+    const int64_t batch = r->options.train.batch, length = r->data.length;
+    int64_t *sample = MEMORY_FOR(sizeof *sample, batch);
+    int rc = sample ? lm_balance(r, step, sample)
+                    : say_fail("no memory for %lld rows", (long long)batch);
+
+    for (int64_t i = 0; i < batch && !rc; i++)
+        rc = dataset_read_samples(&r->data, sample[i], 1, r->in[LM_TOKENS] + i * length,
+                                  r->in[LM_TARGETS] + i * length, r->in[LM_STARTS] + i * length);
+    free(sample);
+    return rc ? -1 : feed_inputs(r, r->training);
+}
+
 static int feed_step(struct training *t, int64_t step)
 {
     struct lm_run *r = t->user;
 
+    if (r->options.balance)
+        return feed_balanced(r, step);
     return feed(r, r->training, &r->data, lm_first_sample(r, step), r->options.train.batch);
 }
 

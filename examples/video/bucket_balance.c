@@ -16,33 +16,21 @@
 
 enum { NUMBER = 22 /* characters of one, with a blank */ };
 
-int video_balance_read(const char *text, enum video_balance *kind)
-{
-    static const char *const names[] = {"none", "tokens", "time"};
-
-    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
-        if (!strcmp(text ? text : "none", names[i])) {
-            *kind = (enum video_balance)i;
-            return 0;
-        }
-    return say_fail("--balance %s: give time, tokens or none", text);
-}
-
 /* ---- weights --------------------------------------------------------------------------------- */
 
 /* Of a step of one rank: nanoseconds, or tokens of 2 x 2 cells. */
-static int64_t weigh(const struct video_shape *s, enum video_balance kind)
+static int64_t weigh(const struct video_shape *s, enum balance kind)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     const struct video_geometry *g = &s->geometry;
 
-    if (kind == VIDEO_BALANCE_TOKENS)
+    if (kind == BALANCE_TOKENS)
         return s->batch * g->frames * ((g->height + 1) / 2) * ((g->width + 1) / 2);
     ckpt_program_info(s->training, &info);
     return info.step_seconds > 0 ? (int64_t)(info.step_seconds * 1e9) : 0;
 }
 
-static int weigh_all(const struct video_shapes *d, enum video_balance kind, int64_t *weight)
+static int weigh_all(const struct video_shapes *d, enum balance kind, int64_t *weight)
 {
     for (int i = 0; i < d->n; i++) {
         weight[i] = weigh(&d->shape[i], kind);
@@ -130,10 +118,10 @@ static int mix(const struct video_shapes *d, ckpt *c)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-int video_balance(struct video_shapes *d, ckpt *c, enum video_balance kind,
+int video_balance(struct video_shapes *d, ckpt *c, enum balance kind,
                   const struct resume_options *state)
 {
-    if (kind == VIDEO_BALANCE_NONE)
+    if (kind == BALANCE_NONE)
         return 0;
     int64_t *weight = calloc((size_t)d->n, sizeof *weight);
     int rc = weight ? 0 : say_fail("no memory for the weights of %d buckets", d->n);

@@ -42,7 +42,7 @@ struct video_options {
     struct adapter_options adapters; /* their file is --load or --resume */
     /* training */
     struct training_options train;
-    const char *balance;  /* see enum video_balance */
+    const char *balance;  /* see enum balance */
     double batch_seconds; /* limit of a step for chosen batches: see struct video_batches */
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;

@@ -6,6 +6,7 @@
 #ifndef VIDEO_SHAPES_H
 #define VIDEO_SHAPES_H
 
+#include "../common/balance.h"
 #include "../common/resume.h"
 #include "buckets.h"
 #include "model.h"
@@ -75,15 +76,10 @@ int video_note_buckets(const struct video_shapes *d, ckpt *c);
 
 /* ---- balance of ranks (bucket_balance.c) ----------------------------------------------------- */
 
-enum video_balance { VIDEO_BALANCE_NONE, VIDEO_BALANCE_TOKENS, VIDEO_BALANCE_TIME };
-
-/* Reads --balance; NULL: none.  Returns 0, or -1 after a sentence. */
-int video_balance_read(const char *text, enum video_balance *kind);
-
 /* Weighs the compiled shapes by predicted time or by tokens, or uses the weights of the resumed
  * state, notes them in the run's states, and lets the ranks run different shapes in a step.
  * Collective.  Returns 0, or -1 after a sentence. */
-int video_balance(struct video_shapes *d, ckpt *c, enum video_balance kind,
+int video_balance(struct video_shapes *d, ckpt *c, enum balance kind,
                   const struct resume_options *state);
 
 /* ---- open batches (bucket_batch.c) ----------------------------------------------------------- */

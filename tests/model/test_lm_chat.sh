@@ -70,13 +70,34 @@ on_talks resumed --model tiny-llama --pack --batch 2 --steps 6 --resume "$work/s
 cmp -s "$work/six" "$work/resumed" || fail "other weights after --resume"
 on_talks one --model tiny-llama --pack --batch 2
 # As ranks without a launcher, which share their data and gradients.
-for rank in 1 0; do
-    RANK=$rank WORLD_SIZE=2 timeout 100 "$train" $small --data "$work/talks.jsonl" --steps 3 --pack --batch 1 \
-        --chat-template "$templates/ends.jinja" --model tiny-llama --ranks "file:$work/meet" --log "$work/two.log" \
-        >"$work/rank.$rank" 2>&1 &
-done
-wait
+# on_two NAME OPTION...: a run of two ranks with a log and weights of that name.
+on_two() {
+    name=$1
+    shift
+    rm -f "$work/$name.log" "$work/meet"
+    for rank in 1 0; do
+        RANK=$rank WORLD_SIZE=2 timeout 100 "$train" $small --data "$work/talks.jsonl" --steps 3 --pack \
+            --chat-template "$templates/ends.jinja" --model tiny-llama --ranks "file:$work/meet" \
+            --log "$work/$name.log" --save "$work/$name" "$@" >"$work/rank.$rank" 2>&1 &
+    done
+    wait
+    grep -q memory: "$work/rank.0" || fail "$name: $(tail -n 2 "$work/rank.0" "$work/rank.1")"
+}
+on_two two --batch 1
 near one two 3
+# Balanced ranks have the rows of a step in another order: the same step, and its states.
+on_talks one --model tiny-llama --pack --batch 4
+for kind in time tokens; do
+    on_two balanced --batch 2 --balance $kind --save-state "$work/two.state"
+    near one balanced 3
+    on_two six --batch 2 --balance $kind --steps 6
+    on_two resumed --batch 2 --balance $kind --steps 6 --resume "$work/two.state"
+    cmp -s "$work/six" "$work/resumed" || fail "--balance $kind: other weights after --resume"
+done
+on_two none --batch 2
+cmp -s "$work/none" "$work/balanced" && fail "--balance deals the rows as without"
+refuses 2 "is for rows of --pack" "$train" $small --data "$work/talks.jsonl" --balance time
+refuses 2 "give time, tokens or none" "$train" $small --data "$work/talks.jsonl" --pack --balance rows
 cp "$work/talks.jsonl" "$work/kept.jsonl"
 sed 's/é/è/' "$work/kept.jsonl" >"$work/talks.jsonl"
 refuses 1 "digest of the conversations" "$train" $small --model tiny-llama --data "$work/talks.jsonl" \

@@ -45,11 +45,11 @@ static int open_data(void *run)
 }
 
 /* The option was checked. */
-static enum video_balance balance_of(const struct video_run *r)
+static enum balance balance_of(const struct video_run *r)
 {
-    enum video_balance kind = VIDEO_BALANCE_NONE;
+    enum balance kind = BALANCE_NONE;
 
-    (void)video_balance_read(r->options.balance, &kind);
+    (void)balance_read(r->options.balance, &kind);
     return kind;
 }
 

@@ -2,8 +2,8 @@
 /* The command line of stdit-train: its own table in addition to the library's, and the model
  * presets. */
 #include <string.h>
+#include "../../common/balance.h"
 #include "ckpt_tools.h"
-#include "../shapes.h"
 #include "options.h"
 
 #define ROW(...)   CKPT_OPTION(struct video_options, __VA_ARGS__)
@@ -310,8 +310,8 @@ int stdit_options_check(void *options)
         return say_fail("--batch%s is for --buckets", o->batch_seconds > 0 ? "-seconds" : " auto");
     if (o->balance && !o->buckets)
         return say_fail("--balance is for --buckets: without, all clips take equally long");
-    enum video_balance kind;
-    if (video_balance_read(o->balance, &kind))
+    enum balance kind;
+    if (balance_read(o->balance, &kind))
         return -1;
     if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
         check_training(o) || check_sampling(o) ||
