@@ -12,7 +12,7 @@
 #include "../common/say.h"
 #include "shapes.h"
 
-#define NOTE "weights of the buckets"
+#define NOTE "predicted times of the buckets"
 
 enum { NUMBER = 22 /* characters of one, with a blank */ };
 
@@ -71,7 +71,7 @@ static bool parse(const char *text, int n, int64_t *weight)
     return !*text;
 }
 
-/* Whether the resumed state has weights of as many buckets. */
+/* Whether the resumed state has times of as many buckets. */
 static bool take_from_state(const struct video_shapes *d, const char *from, int64_t *weight)
 {
     ckpt_file *f;
@@ -124,13 +124,14 @@ int video_balance(struct video_shapes *d, ckpt *c, enum balance kind,
     if (kind == BALANCE_NONE)
         return 0;
     int64_t *weight = calloc((size_t)d->n, sizeof *weight);
+    const bool timed = kind == BALANCE_TIME;
     int rc = weight ? 0 : say_fail("no memory for the weights of %d buckets", d->n);
 
-    if (!rc && !take_from_state(d, state->from, weight))
+    if (!rc && !(timed && take_from_state(d, state->from, weight)))
         rc = weigh_all(d, kind, weight);
     if (!rc)
         rc = use_first(d, c, weight);
-    if (!rc)
+    if (!rc && timed)
         rc = note(d, c, weight);
     for (int i = 0; i < d->n && !rc; i++)
         d->shape[i].weight = (double)weight[i];

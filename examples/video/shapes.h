@@ -76,8 +76,8 @@ int video_note_buckets(const struct video_shapes *d, ckpt *c);
 
 /* ---- balance of ranks (bucket_balance.c) ----------------------------------------------------- */
 
-/* Weighs the compiled shapes by predicted time or by tokens, or uses the weights of the resumed
- * state, notes them in the run's states, and lets the ranks run different shapes in a step.
+/* Weighs the compiled shapes by tokens, or by predicted time or the times of the resumed state,
+ * which it notes in the run's states, and lets the ranks run different shapes in a step.
  * Collective.  Returns 0, or -1 after a sentence. */
 int video_balance(struct video_shapes *d, ckpt *c, enum balance kind,
                   const struct resume_options *state);
