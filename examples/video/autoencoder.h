@@ -15,8 +15,16 @@ struct autoencoder_sizes {
     int64_t channels, latent; /* of frames and of latents */
     int64_t factor;           /* pixels along the side of a latent cell */
     int64_t front;            /* frames before the first one of a pass that it reads */
+    double fps;               /* of the model's videos */
     double scaling;           /* latents of the diffusion model = scaling times those coded */
-    int64_t height, width;    /* of the training frames: tiles are half of it */
+    /* NULL, or for each channel: latents of the diffusion model are (mean of the posterior - mean)
+     * / deviation; none is drawn. */
+    const double *mean, *deviation;
+    struct autoencoder_tiles {
+        int64_t rows, columns;             /* of a tile, in cells */
+        int64_t down, right;               /* distance between neighbouring tiles, in cells */
+        int64_t blend_rows, blend_columns; /* of their overlap, in pixels */
+    } tiles;
 };
 
 /* The passes of a clip: first, then `each` repeatedly. */
@@ -40,19 +48,18 @@ struct autoencoder {
     const char
         *family; /* in the setup of a cache, and its prefix of parameter names in a context */
     const char *prefix;
+    const char *class_name;            /* in its config.json */
     const char *published;             /* the model to which it belongs, for messages */
     size_t size;                       /* of own */
     int64_t slice[AUTOENCODER_SLICES]; /* to choose from; the last needs the least memory */
-    /* Copies to dst the directory of its files: dir, or one in it. */
-    const char *(*directory)(char *dst, size_t size, const char *dir);
+    /* Reads DIR/config.json. */
     int (*read)(void *own, const char *dir, enum ckpt_dtype dtype, struct autoencoder_sizes *s);
-    /* Makes the parameters of the encoder or the decoder in c; loads their values. */
+    /* Makes the parameters of the encoder or the decoder in c, frozen. */
     int (*create)(void *own, ckpt *c, bool decode);
-    int (*load)(void *own, ckpt *c, const char *dir, bool decode);
 
     struct autoencoder_passes (*passes)(const struct autoencoder_clip *clip);
     /* Output frames of a pass over that many frames. */
-    int64_t (*out)(const void *own, int64_t frames, bool decode);
+    int64_t (*out)(const void *own, int64_t frames, bool first, bool decode);
     /*
      * Records all passes of a clip.  The inputs "in.0", "in.1", ... are fp32 [1, front + frames of
      * the pass, height, width, channels], the last frames of the previous pass first; the outputs
@@ -74,6 +81,11 @@ static inline int64_t autoencoder_pass_begin(const struct autoencoder_passes *p,
 
 /* Whether a parameter of a context belongs to it. */
 bool autoencoder_owns(const struct autoencoder *a, const char *name);
+/* Copies to dst the directory of its files: DIR, or DIR/vae. */
+const char *autoencoder_directory(char *dst, size_t size, const char *dir);
+/* Loads the values of the encoder or the decoder from DIR/diffusion_pytorch_model.safetensors; all
+ * must be there.  Returns 0, or -1 after an error message. */
+int autoencoder_load(const struct autoencoder *a, ckpt *c, const char *dir, bool decode);
 /* Output frames of a clip, pass by pass. */
 int64_t autoencoder_clip_out(const struct autoencoder *a, const void *own,
                              const struct autoencoder_clip *clip);

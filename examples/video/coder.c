@@ -56,7 +56,7 @@ int video_coder_config(struct video_coder *k, const struct autoencoder *kind, bo
     k->kind = kind;
     k->dtype = strcmp(k->options.dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     k->clip.decode = decode;
-    kind->directory(k->directory, sizeof k->directory, k->options.model);
+    autoencoder_directory(k->directory, sizeof k->directory, k->options.model);
     k->own = calloc(1, kind->size);
     return k->own ? kind->read(k->own, k->directory, k->dtype, &k->sizes)
                   : say_fail("no memory for an autoencoder");
@@ -69,8 +69,9 @@ static int make_model(struct video_coder *k)
 
     if (a->create(k->own, k->context, k->clip.decode))
         return -1;
-    return k->options.library.plan_only ? 0
-                                        : a->load(k->own, k->context, k->directory, k->clip.decode);
+    return k->options.library.plan_only
+               ? 0
+               : autoencoder_load(a, k->context, k->directory, k->clip.decode);
 }
 
 int video_coder_open(struct video_coder *k)
@@ -192,7 +193,7 @@ int64_t video_coder_out(const struct video_coder *k)
 
 int64_t video_coder_pass_out(const struct video_coder *k, int64_t pass)
 {
-    return k->kind->out(k->own, autoencoder_pass_frames(&k->passes, pass), k->clip.decode);
+    return k->kind->out(k->own, autoencoder_pass_frames(&k->passes, pass), !pass, k->clip.decode);
 }
 
 int64_t video_coder_clip_out(const struct video_coder *k)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The published tiling of the decoder.  Tiles have half the size of the training frames and start
- * every 5/6 of their height and 4/5 of their width.  The overlap with the tile above, and then with
- * the tile on the left, is blended linearly; those neighbours are already blended.  Each tile
- * writes the area that no later tile covers.  Norms use the statistics of one tile, so the result
- * differs from decoding the whole frame.
+ * The published tiling of the decoder.  The overlap with the tile above, and then with the tile on
+ * the left, is blended linearly; those neighbours are already blended.  Each tile writes the area
+ * that no later tile covers.  Norms, attention or convolutions do not see the rest of the frame, so
+ * the result differs from decoding the whole frame.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,12 +14,10 @@
 
 /* All tiles of the frames of latents. */
 struct tiling {
-    int64_t frames, height, width;     /* of the latents */
-    int64_t rows, columns;             /* of a tile */
-    int64_t down, right;               /* distance between neighbouring tiles */
-    int64_t n_down, n_right;           /* number of tiles */
-    int64_t factor, out, channels;     /* pixels per latent cell; output frames and channels */
-    int64_t blend_rows, blend_columns; /* pixels */
+    struct autoencoder_tiles size;
+    int64_t frames, height, width; /* of the latents */
+    int64_t n_down, n_right;       /* number of tiles */
+    int64_t factor, out, channels; /* pixels per latent cell; output frames and channels */
 };
 
 static struct tiling tiling_of(const struct video_coder *k, int64_t frames, int64_t height,
@@ -28,22 +25,16 @@ static struct tiling tiling_of(const struct video_coder *k, int64_t frames, int6
 {
     const struct autoencoder_sizes *c = &k->sizes;
     const struct autoencoder_clip clip = {.frames = frames, .decode = true};
-    struct tiling t = {.frames = frames,
+    struct tiling t = {.size = c->tiles,
+                       .frames = frames,
                        .height = height,
                        .width = width,
                        .factor = c->factor,
                        .out = autoencoder_clip_out(k->kind, k->own, &clip),
                        .channels = c->channels};
-    int64_t tall = c->height / 2, wide = c->width / 2;
 
-    t.rows = tall / t.factor > 1 ? tall / t.factor : 1;
-    t.columns = wide / t.factor > 1 ? wide / t.factor : 1;
-    t.down = t.rows * 5 / 6 > 1 ? t.rows * 5 / 6 : 1;
-    t.right = t.columns * 4 / 5 > 1 ? t.columns * 4 / 5 : 1;
-    t.n_down = (height + t.down - 1) / t.down;
-    t.n_right = (width + t.right - 1) / t.right;
-    t.blend_rows = tall / 6;
-    t.blend_columns = wide / 5;
+    t.n_down = (height + t.size.down - 1) / t.size.down;
+    t.n_right = (width + t.size.right - 1) / t.size.right;
     return t;
 }
 
@@ -51,7 +42,7 @@ bool video_coder_tiles(const struct video_coder *k, int64_t height, int64_t widt
 {
     struct tiling t = tiling_of(k, 1, height, width);
 
-    return height > t.rows || width > t.columns;
+    return height > t.size.rows || width > t.size.columns;
 }
 
 /* A decoded tile, [frames, height, width, channels]. */
@@ -67,15 +58,15 @@ static int64_t up_to(int64_t from, int64_t size, int64_t all)
 
 static int compile_tile(struct video_coder *k, const struct tiling *t, int64_t i, int64_t j)
 {
-    return video_coder_compile(k, t->frames, up_to(i * t->down, t->rows, t->height),
-                               up_to(j * t->right, t->columns, t->width));
+    return video_coder_compile(k, t->frames, up_to(i * t->size.down, t->size.rows, t->height),
+                               up_to(j * t->size.right, t->size.columns, t->width));
 }
 
 static int decode_tile(struct video_coder *k, const struct tiling *t, const float *z, int64_t i,
                        int64_t j, struct tile *to)
 {
-    int64_t rows = up_to(i * t->down, t->rows, t->height), latent = k->sizes.latent;
-    int64_t columns = up_to(j * t->right, t->columns, t->width);
+    int64_t rows = up_to(i * t->size.down, t->size.rows, t->height), latent = k->sizes.latent;
+    int64_t columns = up_to(j * t->size.right, t->size.columns, t->width);
     float *part = MEMORY_FOR(sizeof *part, t->frames, rows * columns, latent);
     int64_t at = 0;
     int rc = 0;
@@ -90,7 +81,8 @@ static int decode_tile(struct video_coder *k, const struct tiling *t, const floa
     for (int64_t f = 0; f < t->frames; f++)
         for (int64_t r = 0; r < rows; r++)
             memcpy(part + (f * rows + r) * columns * latent,
-                   z + ((f * t->height + i * t->down + r) * t->width + j * t->right) * latent,
+                   z + ((f * t->height + i * t->size.down + r) * t->width + j * t->size.right) *
+                           latent,
                    (size_t)(columns * latent) * sizeof *z);
     rc = compile_tile(k, t, i, j) || video_coder_run(k, part);
     for (int64_t pass = 0; pass < k->passes.n && !rc; pass++) {
@@ -119,7 +111,7 @@ static int64_t least(int64_t a, int64_t b, int64_t c)
 
 static void blend_down(const struct tiling *t, const struct tile *above, struct tile *to)
 {
-    int64_t extent = least(above->height, to->height, t->blend_rows);
+    int64_t extent = least(above->height, to->height, t->size.blend_rows);
     int64_t line = to->width * t->channels;
 
     for (int64_t f = 0; f < t->out; f++)
@@ -130,7 +122,7 @@ static void blend_down(const struct tiling *t, const struct tile *above, struct 
 
 static void blend_right(const struct tiling *t, const struct tile *left, struct tile *to)
 {
-    int64_t extent = least(left->width, to->width, t->blend_columns);
+    int64_t extent = least(left->width, to->width, t->size.blend_columns);
 
     for (int64_t row = 0; row < t->out * to->height; row++)
         for (int64_t x = 0; x < extent; x++)
@@ -143,7 +135,7 @@ static void blend_right(const struct tiling *t, const struct tile *left, struct 
 static void put_tile(const struct tiling *t, const struct tile *tile, int64_t i, int64_t j,
                      float *y)
 {
-    int64_t down = t->down * t->factor, right = t->right * t->factor;
+    int64_t down = t->size.down * t->factor, right = t->size.right * t->factor;
     int64_t rows = tile->height < down ? tile->height : down;
     int64_t columns = tile->width < right ? tile->width : right;
     int64_t width = t->width * t->factor, height = t->height * t->factor;

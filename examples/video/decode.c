@@ -22,13 +22,14 @@ struct options {
 
 static const struct ckpt_option table[] = {
     ROW("latents", STRING, latents, "FILE",
-        "latents to decode (safetensors): encoded_video [16,F,h,w] or latents [F,16,h,w], both "
-        "multiplied by the scaling factor"),
+        "latents to decode (safetensors): encoded_video [Z,F,h,w] or latents [F,Z,h,w], both as "
+        "the diffusion model has them"),
     ROW("output", STRING, output, "FILE", "video to write"),
     ROW("clip", STRING, clip, "TxHxW",
         "with --plan-only: plan for a clip of this size, in frames, rows and columns of pixels "
         "(default: the clip of --latents)"),
-    RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 8)", 0.1, 240),
+    RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default: those of the model)", 0.1,
+          240),
     ROW("tiling", FLAG, tiling, NULL,
         "decode in overlapping tiles, as published: less memory, approximate"),
     {0},
@@ -50,6 +51,12 @@ static int size_latents(const struct video_coder *k, const struct options *o,
         return say_fail("--clip %s: width and height must be multiples of %lld", o->clip,
                         (long long)factor);
     l->frames = autoencoder_clip_out(k->kind, k->own, &clip);
+    const struct autoencoder_clip back = {.frames = l->frames, .decode = true};
+    int64_t frames = autoencoder_clip_out(k->kind, k->own, &back);
+    if (frames != clip.frames)
+        return say_fail("--clip %s: %lld latent frames are %lld frames; give a number that can be "
+                        "decoded",
+                        o->clip, (long long)l->frames, (long long)frames);
     l->height /= factor;
     l->width /= factor;
     l->channels = k->sizes.latent;
@@ -104,7 +111,7 @@ static int go(struct video_coder *k, const struct autoencoder *a, const struct o
         return -1;
     if (plan_only)
         return 0;
-    if (movie_write(k, l, o->output, o->fps, tiles))
+    if (movie_write(k, l, o->output, o->fps > 0 ? o->fps : k->sizes.fps, tiles))
         return -1;
     video_coder_report(k);
     return 0;
@@ -113,7 +120,7 @@ static int go(struct video_coder *k, const struct autoencoder *a, const struct o
 int video_decode(const struct autoencoder *a, const char *usage, int argc, char **argv)
 {
     static struct video_coder k = {.options = VIDEO_CODER_INIT};
-    struct options o = {.fps = 8};
+    struct options o = {.fps = 0};
     struct video_latents l = {.z = NULL};
 
     say_begin();

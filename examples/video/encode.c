@@ -107,8 +107,8 @@ static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int
 static int write_clip(struct video_coder *k, const struct options *o, struct video_latents *l,
                       const char *path)
 {
-    if (!o->moments && video_latents_draw(l, (uint64_t)k->options.library.seed, k->sizes.scaling,
-                                          strrchr(path, '/') + 1))
+    if (!o->moments &&
+        video_latents_draw(l, (uint64_t)k->options.library.seed, &k->sizes, strrchr(path, '/') + 1))
         return -1;
     if (directory_make(o->output))
         return -1;

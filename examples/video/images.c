@@ -18,7 +18,7 @@ static int open_encoder(struct video_images *m, const struct video_options *o)
 {
     char path[4096];
 
-    o->net.model->autoencoder->directory(path, sizeof path, o->model);
+    autoencoder_directory(path, sizeof path, o->model);
     if (!o->vae && !strcmp(path, o->model))
         return say_fail(
             "--images: there is no vae/ in %s to encode pictures; give one by --vae DIR", o->model);
@@ -105,7 +105,7 @@ int video_images_encode(struct video_images *m, int64_t sample, float *image)
     l.z = MEMORY_FOR(sizeof *l.z, l.height * l.width, l.channels);
     int rc = l.z ? video_coder_run(k, m->x) : say_fail("no memory for latents");
     if (!rc)
-        rc = video_coder_take(k, 0, l.z) || video_latents_draw(&l, m->seed, k->sizes.scaling, name);
+        rc = video_coder_take(k, 0, l.z) || video_latents_draw(&l, m->seed, &k->sizes, name);
     if (!rc)
         video_latents_to(&l, image);
     free(l.z);

@@ -160,8 +160,16 @@ static uint64_t step_of(const char *name)
     return h >> 12;
 }
 
-int video_latents_draw(struct video_latents *moments, uint64_t seed, double scaling,
-                       const char *name)
+/* A value from mean and logvar; z: noise. */
+static float latent(const struct autoencoder_sizes *s, int64_t c, float mean, float logvar, float z)
+{
+    if (s->mean)
+        return (float)(((double)mean - s->mean[c]) / s->deviation[c]);
+    return (mean + expf(0.5f * fminf(fmaxf(logvar, -30.f), 20.f)) * z) * (float)s->scaling;
+}
+
+int video_latents_draw(struct video_latents *moments, uint64_t seed,
+                       const struct autoencoder_sizes *sizes, const char *name)
 {
     int64_t places = moments->frames * moments->height * moments->width;
     int64_t channels = moments->channels / 2;
@@ -173,9 +181,8 @@ int video_latents_draw(struct video_latents *moments, uint64_t seed, double scal
     for (int64_t p = 0; p < places; p++)
         for (int64_t c = 0; c < channels; c++) {
             const float *m = moments->z + p * 2 * channels;
-            float logvar = fminf(fmaxf(m[channels + c], -30.f), 20.f);
-            noise[p * channels + c] =
-                (m[c] + expf(0.5f * logvar) * noise[p * channels + c]) * (float)scaling;
+            float *z = &noise[p * channels + c];
+            *z = latent(sizes, c, m[c], m[channels + c], *z);
         }
     free(moments->z);
     moments->z = noise;

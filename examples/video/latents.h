@@ -8,7 +8,7 @@
 #ifndef VIDEO_LATENTS_H
 #define VIDEO_LATENTS_H
 
-#include "ckpt.h"
+#include "autoencoder.h"
 
 enum { VIDEO_LATENTS_PATH = 4096 };
 
@@ -31,10 +31,11 @@ int video_latents_read(struct video_latents *l, const char *path, bool values);
  * message. */
 int video_latents_from(struct video_latents *l, const float *values);
 
-/* Converts moments [F, h, w, 2 Z] to latents: mean + exp(logvar / 2) noise, times scaling, with
- * logvar clamped to [-30, 20]; the noise depends only on seed and name. */
-int video_latents_draw(struct video_latents *moments, uint64_t seed, double scaling,
-                       const char *name);
+/* Converts moments [F, h, w, 2 Z] to the latents of the diffusion model: mean + exp(logvar / 2)
+ * noise, times scaling, with logvar clamped to [-30, 20]; the noise depends only on seed and name.
+ * Where the sizes have means, these and the deviations normalise the mean. */
+int video_latents_draw(struct video_latents *moments, uint64_t seed,
+                       const struct autoencoder_sizes *sizes, const char *name);
 /* Converts to the order of files, values [Z, F, h, w]. */
 void video_latents_to(const struct video_latents *l, float *values);
 

@@ -39,7 +39,7 @@ static int put_frames(struct sink *s, const float *y, int64_t n, uint8_t *rgb)
 static int decode_whole(struct video_coder *k, const struct video_latents *l, struct sink *s,
                         uint8_t *rgb)
 {
-    int64_t most = video_coder_pass_out(k, 0) + k->kind->out(k->own, k->passes.each, true);
+    int64_t most = video_coder_pass_out(k, 0) + k->kind->out(k->own, k->passes.each, false, true);
     float *y = MEMORY_FOR(sizeof *y, most, video_coder_out(k));
     int rc = y ? video_coder_run(k, l->z) : say_fail("no memory for a pass of frames");
 
@@ -72,10 +72,14 @@ static int decode_tiles(struct video_coder *k, const struct video_latents *l, st
 
 static void unscale(const struct video_coder *k, struct video_latents *l)
 {
+    const struct autoencoder_sizes *s = &k->sizes;
     int64_t n = l->frames * l->height * l->width * l->channels;
 
-    for (int64_t i = 0; i < n; i++)
-        l->z[i] = (float)((double)l->z[i] / k->sizes.scaling);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = i % l->channels;
+        l->z[i] = s->mean ? (float)((double)l->z[i] * s->deviation[c] + s->mean[c])
+                          : (float)((double)l->z[i] / s->scaling);
+    }
 }
 
 int movie_frames(struct video_coder *k, struct video_latents *l, uint8_t *rgb)

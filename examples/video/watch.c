@@ -58,7 +58,7 @@ static int open_decoder(struct video_watch *w)
     struct video_coder *k = &w->decoder;
     char path[PATH];
 
-    r->options.net.model->autoencoder->directory(path, sizeof path, r->options.model);
+    autoencoder_directory(path, sizeof path, r->options.model);
     w->decodes = r->options.vae || strcmp(path, r->options.model);
     if (!w->decodes) {
         say_print("samples: latents only: there is no vae/ in %s; give one by --vae DIR\n",

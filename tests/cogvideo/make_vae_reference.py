@@ -95,4 +95,5 @@ def main():
     save_file(out, sys.argv[1])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -67,7 +67,7 @@ static void open_model(struct fixture *f, enum ckpt_dtype dtype, int64_t vram, i
     assert_int_equal(cogvae_config_read(&config, directory), 0);
     config.dtype = dtype;
     assert_int_equal(cogvae_create(&f->m, f->c, &config, half), 0);
-    assert_int_equal(cogvae_load(&f->m, f->c, directory, half), 0);
+    assert_int_equal(autoencoder_load(&cogvideo_autoencoder, f->c, directory, f->decode), 0);
     f->clip.decode = f->decode;
 }
 
@@ -167,7 +167,7 @@ static void check_case(const char *tag, bool decode, int64_t frames, int64_t hei
     float *y = coded(&f, &n, NULL);
     snprintf(name, sizeof name, "%s/%lldx%lldx%lld/%s", tag, (long long)frames, (long long)height,
              (long long)width, decode ? "decoded" : "moments");
-    float *e = vae_expected(name, &m);
+    float *e = vae_expected("cogvideo", name, &m);
     assert_int_equal((n + 2) / 3, m);
     double d = vae_difference(y, 3, e, m);
     print_message("%s: %lld values, %.1e\n", name, (long long)n, d);

@@ -54,7 +54,7 @@ static void test_tiles(void **state)
     int64_t latents = 3, height = 9, width = 14, values = 9 * 72 * 112 * 3, n;
     struct video_coder k;
     float *z = malloc((size_t)(latents * height * width * 16) * sizeof *z);
-    float *y = malloc((size_t)values * sizeof *y), *e = vae_expected("tiled", &n);
+    float *y = malloc((size_t)values * sizeof *y), *e = vae_expected("cogvideo", "tiled", &n);
 
     (void)state;
     assert_true(z && y);

@@ -80,7 +80,7 @@ static void draw_weight(const char *name, const struct ckpt_param_info *info, fl
         vae_draw(name, scale, x, info->numel);
         return;
     }
-    map = map && !strcmp(end, ".weight");
+    map = map && (!strcmp(end, ".weight") || !strcmp(end, ".gamma"));
     vae_draw(name, map ? 0.5f : 0.25f, x, info->numel);
     for (int64_t i = 0; map && i < info->numel; i++)
         x[i] = (float)((double)x[i] + 1.);
@@ -130,14 +130,14 @@ void vae_draw_model(const char *dir, const struct vae_drawn *d)
     ckpt_close(c);
 }
 
-float *vae_expected(const char *name, int64_t *n)
+float *vae_expected(const char *model, const char *name, int64_t *n)
 {
     const char *dir = getenv("srcdir");
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     ckpt_file *file;
     char path[512];
 
-    snprintf(path, sizeof path, "%s/tests/cogvideo/vae_expected.safetensors", dir ? dir : ".");
+    snprintf(path, sizeof path, "%s/tests/%s/vae_expected.safetensors", dir ? dir : ".", model);
     assert_int_equal(ckpt_file_open(&file, path), 0);
     int i = ckpt_file_find(file, name);
     assert_true(i >= 0);

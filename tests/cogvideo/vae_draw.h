@@ -23,8 +23,9 @@ void vae_draw_weights(const char *dir, ckpt *c);
 
 /* Both, in DIR. */
 void vae_draw_model(const char *dir, const struct vae_drawn *d);
-/* The stored part of a result of make_vae_reference.py, malloc'ed; *n: how many values. */
-float *vae_expected(const char *name, int64_t *n);
+/* The stored part of a result, in the folder of a model in tests/, malloc'ed; *n: how many
+ * values. */
+float *vae_expected(const char *model, const char *name, int64_t *n);
 /* Largest difference between every step-th value of y and e [n], divided by the largest of e. */
 double vae_difference(const float *y, int64_t step, const float *e, int64_t n);
 

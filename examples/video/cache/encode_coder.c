@@ -95,7 +95,7 @@ static int encode_frames(struct encode *e, const struct video_shape *s, const st
     int rc = l.z ? video_coder_encode(k, c->rgb, e->pixels, l.z)
                  : say_fail("no memory for the latents of a clip");
     if (!rc)
-        rc = video_latents_draw(&l, (uint64_t)e->library.seed, k->sizes.scaling, name);
+        rc = video_latents_draw(&l, (uint64_t)e->library.seed, &k->sizes, name);
     if (!rc)
         video_latents_to(&l, z);
     free(l.z);

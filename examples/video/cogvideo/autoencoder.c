@@ -3,6 +3,26 @@
 #include "vae.h"
 #include "../../common/say.h"
 
+static int64_t at_least_one(int64_t n)
+{
+    return n > 1 ? n : 1;
+}
+
+/* As published: tiles are half of the training frames, and start every 5/6 of their height and 4/5
+ * of their width. */
+static struct autoencoder_tiles tiles(const struct cogvae_config *c)
+{
+    int64_t tall = c->height / 2, wide = c->width_pixels / 2;
+    struct autoencoder_tiles t = {.rows = at_least_one(tall / cogvae_factor(c)),
+                                  .columns = at_least_one(wide / cogvae_factor(c)),
+                                  .blend_rows = tall / 6,
+                                  .blend_columns = wide / 5};
+
+    t.down = at_least_one(t.rows * 5 / 6);
+    t.right = at_least_one(t.columns * 4 / 5);
+    return t;
+}
+
 static int read(void *own, const char *dir, enum ckpt_dtype dtype, struct autoencoder_sizes *s)
 {
     struct cogvae *m = own;
@@ -15,9 +35,9 @@ static int read(void *own, const char *dir, enum ckpt_dtype dtype, struct autoen
                                     .latent = c->latent,
                                     .factor = cogvae_factor(c),
                                     .front = COGVAE_FRONT,
+                                    .fps = 8,
                                     .scaling = c->scaling,
-                                    .height = c->height,
-                                    .width = c->width_pixels};
+                                    .tiles = tiles(c)};
     return 0;
 }
 
@@ -34,20 +54,16 @@ static int create(void *own, ckpt *c, bool decode)
     return cogvae_create(m, c, &config, half(decode)) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
-static int load(void *own, ckpt *c, const char *dir, bool decode)
-{
-    return cogvae_load(own, c, dir, half(decode));
-}
-
 static struct autoencoder_passes passes(const struct autoencoder_clip *clip)
 {
     return cogvae_passes(clip->frames, clip->decode ? COGVAE_DECODE_PASS : COGVAE_ENCODE_PASS);
 }
 
-static int64_t out(const void *own, int64_t frames, bool decode)
+static int64_t out(const void *own, int64_t frames, bool first, bool decode)
 {
     const struct cogvae_config *c = &((const struct cogvae *)own)->config;
 
+    (void)first;
     return decode ? cogvae_decoded(c, frames) : cogvae_encoded(c, frames);
 }
 
@@ -58,13 +74,12 @@ static ckpt_tensor record(const void *own, const struct autoencoder_clip *clip, 
 
 const struct autoencoder cogvideo_autoencoder = {.family = "cogvideox",
                                                  .prefix = COGVAE_PREFIX,
+                                                 .class_name = "AutoencoderKLCogVideoX",
                                                  .published = "CogVideoX",
                                                  .size = sizeof(struct cogvae),
                                                  .slice = {0, 4, 2, 1},
-                                                 .directory = cogvae_directory,
                                                  .read = read,
                                                  .create = create,
-                                                 .load = load,
                                                  .passes = passes,
                                                  .out = out,
                                                  .record = record};

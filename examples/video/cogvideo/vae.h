@@ -72,8 +72,6 @@ struct cogvae {
 /* Reads DIR/config.json; does not change dtype.  Returns 0, or -1 after an error message, as do all
  * that follow. */
 int cogvae_config_read(struct cogvae_config *config, const char *dir);
-/* Copies to dst the directory of the autoencoder's files: DIR, or DIR/vae. */
-const char *cogvae_directory(char *dst, size_t size, const char *dir);
 
 /* Prefix of the parameter names in the context, which may hold other models; files omit it. */
 #define COGVAE_PREFIX "vae."
@@ -81,8 +79,6 @@ const char *cogvae_directory(char *dst, size_t size, const char *dir);
 /* Makes the parameters of these halves in c.  Returns 0 or an error code; c keeps errors of
  * parameters. */
 int cogvae_create(struct cogvae *m, ckpt *c, const struct cogvae_config *config, int halves);
-/* Loads the values from DIR/diffusion_pytorch_model.safetensors; all must be there. */
-int cogvae_load(struct cogvae *m, ckpt *c, const char *dir, int halves);
 
 /* ---- sizes --------------------------------------------------------------------------------- */
 

@@ -5,13 +5,11 @@
  * support are refused by name.
  */
 #include <string.h>
-#include <unistd.h>
 #include "../../common/say.h"
 #include "../../common/settings.h"
 #include "vae.h"
 
-#define CLASS "AutoencoderKLCogVideoX"
-#define MOST  (INT64_C(1) << 20) /* upper bound of a size */
+#define MOST (INT64_C(1) << 20) /* upper bound of a size */
 
 /* The parameters of the diffusers class. */
 static const struct json_keys keys[] = {
@@ -126,26 +124,11 @@ static int read_root(struct settings *s, struct cogvae_config *c)
 {
     const char *name = json_string_value(settings_find(s, "_class_name"));
 
-    if (!name || strcmp(name, CLASS))
-        settings_refuse(s, "_class_name", "is not \"" CLASS "\"");
+    if (!name || strcmp(name, cogvideo_autoencoder.class_name))
+        settings_refuse(s, "_class_name", "is not \"%s\"", cogvideo_autoencoder.class_name);
     read_all(s, c);
     check_known(s, c);
     return s->failed;
-}
-
-/* Whether dir/name exists and may be read. */
-static bool is_readable(const char *dir, const char *name)
-{
-    char path[4096];
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return !access(path, R_OK);
-}
-
-const char *cogvae_directory(char *dst, size_t size, const char *dir)
-{
-    snprintf(dst, size, is_readable(dir, "vae/config.json") ? "%s/vae" : "%s", dir);
-    return dst;
 }
 
 int cogvae_config_read(struct cogvae_config *config, const char *dir)

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of the autoencoder, loading of their values, and the sizes of its inputs and
- * outputs. */
+/* Parameters of the autoencoder, and the sizes of its inputs and outputs. */
 #include <stdio.h>
 #include <string.h>
-#include "../../common/names.h"
-#include "../../common/say.h"
-#include "ckpt_files.h"
 #include "vae.h"
 
 /* Makes parameters under a prefix; all are frozen. */
@@ -115,11 +111,6 @@ static void make_decoder(const struct maker *k, struct cogvae_tower *s)
     s->out = make_conv(k, "conv_out.conv", in, c->channels, 3, 3);
 }
 
-static bool is_ours(const char *name)
-{
-    return !strncmp(name, COGVAE_PREFIX, strlen(COGVAE_PREFIX));
-}
-
 int cogvae_create(struct cogvae *m, ckpt *c, const struct cogvae_config *config, int halves)
 {
     struct ckpt_nn nn = CKPT_NN_INIT;
@@ -134,57 +125,6 @@ int cogvae_create(struct cogvae *m, ckpt *c, const struct cogvae_config *config,
         make_encoder(&k[0], &m->encoder);
     if (halves & COGVAE_DECODER)
         make_decoder(&k[1], &m->decoder);
-    return 0;
-}
-
-/* ---- values -------------------------------------------------------------------------------- */
-
-struct load {
-    int halves;
-    struct names missing, unexpected;
-};
-
-/* The name of a parameter in files. */
-static bool other_name(void *user, const char *name, int i, char *other, size_t size)
-{
-    (void)user;
-    if (i || !is_ours(name))
-        return false;
-    snprintf(other, size, "%s", name + strlen(COGVAE_PREFIX));
-    return true;
-}
-
-/* Ignores parameters of other models in the context, and the half of the file that was not
- * requested. */
-static void report(void *user, const char *what, const char *name)
-{
-    struct load *l = user;
-    int half = !strncmp(name, "encoder.", 8)   ? COGVAE_ENCODER
-               : !strncmp(name, "decoder.", 8) ? COGVAE_DECODER
-                                               : 0;
-
-    if (*what == 'm' && is_ours(name))
-        names_add(&l->missing, name + strlen(COGVAE_PREFIX));
-    else if (*what == 'm')
-        return;
-    else if (!half || half & l->halves)
-        names_add(&l->unexpected, name);
-}
-
-int cogvae_load(struct cogvae *m, ckpt *c, const char *dir, int halves)
-{
-    struct load l = {.halves = halves};
-    char path[4096], text[NAMES_TEXT];
-
-    (void)m;
-    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", dir);
-    if (ckpt_load_params_aliased(c, path, other_name, report, &l, NULL))
-        return say_fail("%s", ckpt_error(c));
-    if (l.missing.n)
-        return say_fail("%s: there is no %s: not the weights of this autoencoder", path,
-                        names_text(&l.missing, text));
-    if (l.unexpected.n)
-        return say_fail("%s: this autoencoder has no %s", path, names_text(&l.unexpected, text));
     return 0;
 }
 
