@@ -8,6 +8,7 @@
 #include "ckpt_tools.h"
 #include "model.h"
 #include "noise.h"
+#include "vae.h"
 
 #define SHIFT 5. /* of models without a scheduler_config.json: the training of DiffSynth */
 
@@ -304,6 +305,7 @@ const struct video_model wan_model = {
     .height = 480,
     .width = 832,
     .text = TEXT_COGVIDEOX,
+    .autoencoder = &wan_autoencoder,
     .adapters = &adapters,
     .targets = VIDEO_TARGETS_WAN,
     .read = read,
