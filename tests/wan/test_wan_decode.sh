@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# wan-decode as a user or a script runs it, with both autoencoders: budgets and tiers change no byte,
+# wan-decode and video-encode as a user or a script runs it, with both autoencoders: budgets and tiers change no byte,
 # plans need no file, and wrong input gets one sentence and a status that is not 0.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
 
-decode=${WAN_DECODE:-./wan-decode}
+decode=${WAN_DECODE:-./wan-decode} encode=${VIDEO_ENCODE:-./video-encode}
 
 # both KIND SIZE FPS SIDE: clips of 6 x 4 cells, which are SIZE.
 both() {
@@ -45,6 +45,13 @@ both() {
     grep peak "$work/out" | cmp -s "$work/peak" - || fail "another plan: $(cat "$work/out")"
     refuses 1 "must be multiples of $side" "$decode" $model --clip 17x$((4 * side + 4))x64 --plan-only
     refuses 1 "2 latent frames are 5 frames" "$decode" $model --clip 7x32x64 --plan-only
+
+    # The cache of a trainer.
+    data="--data $root/examples/data/bunny.rgb --device cpu --output $work/$kind/cache"
+    runs "1 of 17 frames" "$encode" $model $data --frames 17 --size "$(echo $size | tr -d " ")"
+    grep -q '"family": "wan"' "$work/$kind/cache/manifest.json" || fail "$kind: a cache of another family"
+    refuses 1 "encodes 1, 5, 9, ... frames" "$encode" $model $data.2 --frames 7 --size 96x64
+    refuses 1 "multiples of $side" "$encode" $model $data.2 --frames 9 --size 100x64
 }
 
 both 2.1 "48 x 32" 16 8
@@ -83,6 +90,10 @@ rm "$work/other/config.json"
 : >"$work/other/Wan2.1_VAE.pth"
 refuses 1 "a pickle of PyTorch, which is not read" "$decode" --model "$work/other" \
     --latents "$work/2.1/vae/clip" --output "$x"
+refuses 2 "has no config.json" "$encode" --model "$work/other" --data "$root/examples/data/bunny.rgb" --output "$work/none"
+sed 's/AutoencoderKLWan/AutoencoderKL/' "$work/2.1/vae/config.json" >"$work/other/config.json"
+refuses 2 'is not "AutoencoderKLCogVideoX" or "AutoencoderKLWan"' "$encode" --model "$work/other" \
+    --data "$root/examples/data/bunny.rgb" --output "$work/none"
 refuses 1 "No such file" "$decode" --model "$work/no" --latents "$work/2.1/vae/clip" --output "$x"
 
 finish

@@ -10,9 +10,11 @@
 #include "cache.h"
 
 struct encode;
+struct encode_family;
 
 struct encode_options {
     struct video_options video; /* the data and the autoencoder, as in stdit-train */
+    const struct encode_family *family;
     const char *output, *stored;
     const char *model; /* a directory with the autoencoder; NULL: that of --vae */
     int64_t shard;
@@ -42,9 +44,11 @@ struct encode_family {
 /* How its model reads captions. */
 enum text_family encode_text_family(const struct encode_family *f);
 
-/* Open-Sora's autoencoder, on clips as stdit-train cuts them; and those of the coder (coder.h), on
- * whole videos. */
-extern const struct encode_family encode_opensora, encode_coder;
+/* Open-Sora's autoencoder, on clips as stdit-train cuts them. */
+extern const struct encode_family encode_opensora;
+/* Those of the coder (coder.h), on whole videos: the one that the config.json of a directory names.
+ * NULL after an error message. */
+const struct encode_family *encode_coder(const char *dir);
 
 struct encode {
     const struct encode_family *family;

@@ -5,8 +5,10 @@
 #include <string.h>
 #include "../cogvideo/family.h"
 #include "../latents.h"
+#include "../wan/family.h"
 #include "../../common/clip.h"
 #include "../../common/memory.h"
+#include "../../common/settings.h"
 #include "encode.h"
 
 static int open_data(struct encode *e)
@@ -128,12 +130,32 @@ static ckpt_program *program(const struct encode *e)
     return e->coder.program;
 }
 
-const struct encode_family encode_coder = {.model = &cogvideo_model,
-                                           .name = name,
-                                           .weights = weights,
-                                           .data = open_data,
-                                           .open = open_coder,
-                                           .close = close_coder,
-                                           .program = program,
-                                           .read = read_clip,
-                                           .clip = encode_clip};
+/* clang-format off */
+#define FAMILY(m) {.model = (m), .name = name, .weights = weights, .data = open_data,              \
+                   .open = open_coder, .close = close_coder, .program = program,                   \
+                   .read = read_clip, .clip = encode_clip}
+/* clang-format on */
+
+static const struct encode_family families[] = {FAMILY(&cogvideo_model), FAMILY(&wan_model)};
+
+enum { FAMILIES = sizeof families / sizeof *families };
+
+const struct encode_family *encode_coder(const char *dir)
+{
+    const struct encode_family *found = NULL;
+    char at[4096];
+    struct settings s;
+
+    autoencoder_directory(at, sizeof at, dir);
+    if (settings_open(&s, at))
+        return NULL;
+    const char *is = json_string_value(settings_find(&s, "_class_name"));
+    for (int i = 0; i < FAMILIES; i++)
+        if (is && !strcmp(is, families[i].model->autoencoder->class_name))
+            found = &families[i];
+    if (!found)
+        settings_refuse(&s, "_class_name", "is not \"%s\" or \"%s\"",
+                        cogvideo_model.autoencoder->class_name, wan_model.autoencoder->class_name);
+    settings_close(&s);
+    return found;
+}

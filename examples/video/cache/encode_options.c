@@ -30,7 +30,7 @@ static const struct ckpt_option table[] = {
         "weights of the autoencoder of Open-Sora (safetensors), or a directory with them"),
     ROW("model", STRING, model, "DIR",
         "model directory of diffusers, with vae/, in place of --vae: latents for that model, "
-        "CogVideoX (default: none)"),
+        "CogVideoX or Wan (default: none)"),
     ROW("vae-model", STRING, video.vae_model, "NAME",
         "preset of the autoencoder of --vae: tiny or v1.2 (default v1.2)"),
     ROW("text-encoder", STRING, video.text_encoder, "DIR",
@@ -38,16 +38,16 @@ static const struct ckpt_option table[] = {
         "tokenizer/ (default: that of --model, if it has one; else no text features)"),
     SPIECE_ROW(video.tokenizer, "--text-encoder"),
     RANGE("text-tokens", INT, video.text_tokens, "N",
-          "tokens of a caption (default 300; with --model 226)", 1, 65536),
+          "tokens of a caption (default 300; with --model those of the model)", 1, 65536),
     CKPT_OPTION_GROUP("Clips"),
     ROW("buckets", STRING, video.buckets, "FILE",
         "table of sizes and lengths: each clip is encoded for its bucket (default: one size for "
         "all)"),
     ROW("size", STRING, video.size, "WxH",
-        "size to which clips are resized (default 64x40; with --model 720x480)"),
+        "size to which clips are resized (default 64x40; with --model that of the model)"),
     RANGE("frames", INT, video.frames, "N",
           "frames of a clip (default 17, or those of the longest video if that has fewer; with "
-          "--model 49)",
+          "--model those of the model)",
           1, 65536),
     RANGE("stride", INT, video.stride, "N",
           "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
@@ -132,6 +132,8 @@ static int check(struct encode_options *o)
                         "--clips");
     if (!o->model && !s->vae && !s->library.plan_only)
         return say_fail("--vae FILE is missing: an autoencoder (%s)", s->vae_model);
+    if (o->model && !(o->family = encode_coder(o->model)))
+        return -1;
     if (o->model && !s->text_encoder)
         s->text_encoder = encoder_in(o->model);
     if (o->first && !o->model)
@@ -143,8 +145,7 @@ static int check(struct encode_options *o)
             "--size, --frames and --clips: leave them out, the table of --buckets has them");
     if (loader_check(&s->loader))
         return -1;
-    const struct encode_family *family = o->model ? &encode_coder : &encode_opensora;
-    option_take(&s->text_tokens, text_reading(encode_text_family(family)).length, 0);
+    option_take(&s->text_tokens, text_reading(encode_text_family(o->family)).length, 0);
     return option_dtype("dtype", s->dtype) || option_dtype("stored", o->stored) ||
                    stdit_check_size(s) || outputs_untrained(&s->library) || check_files(o)
                ? -1
@@ -162,7 +163,8 @@ int encode_options_parse(struct encode_options *o, int argc, char **argv)
     const struct option_reading reading = {usage,       &s->library,        false, &s->help,
                                            &s->version, {{NULL, table, o}}, NULL};
 
-    *o = (struct encode_options){.video = STDIT_OPTIONS_INIT, .stored = "fp32", .shard = 64};
+    *o = (struct encode_options){
+        .video = STDIT_OPTIONS_INIT, .family = &encode_opensora, .stored = "fp32", .shard = 64};
     s->dtype = "bf16"; /* nothing is trained, so no error of rounding adds up */
     s->vae_model = "v1.2";
     s->train.batch = 1;

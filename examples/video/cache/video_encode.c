@@ -255,7 +255,7 @@ int main(int argc, char **argv)
 
     if (rc)
         return rc > 0 ? 0 : 2;
-    e.family = e.options.model ? &encode_coder : &encode_opensora;
+    e.family = e.options.family;
     rc = go(&e);
     e.family->close(&e);
     video_data_close(&e.data);
