@@ -67,11 +67,19 @@ struct video_level {
     double signal, noise;
 };
 
-/* Step i of sampling, from the prediction v at x and t: x0 = level.signal x - level.noise v, then x
- * becomes keep x + clean x0 + old x0_before + noise eps. */
+/* Replaces the sample x after its x0 is known: keep x_before + clean x0 + old x0_before + older
+ * x0_before_that, of the two steps before. */
+struct video_correction {
+    double keep, clean, old, older;
+};
+
+/* Step i of sampling, from the prediction v at x and t: x0 = level.signal x - level.noise v; with
+ * corrects x is corrected; then x becomes keep x + clean x0 + old x0_before + noise eps. */
 struct video_step {
-    int64_t t;
+    double t;
     struct video_level level;
+    bool corrects;
+    struct video_correction correction;
     double keep, clean, old, noise;
 };
 

@@ -96,23 +96,24 @@ static int allocate(struct video_sampler *s)
     if (s->x)
         return 0; /* already allocated */
     s->x = MEMORY_FOR(sizeof *s->x, s->n);
-    s->clean = MEMORY_FOR(sizeof *s->clean, s->n);
+    s->before = MEMORY_FOR(sizeof *s->before, s->n);
     s->old = MEMORY_FOR(sizeof *s->old, s->n);
+    s->older = MEMORY_FOR(sizeof *s->older, s->n);
     s->eps = MEMORY_FOR(sizeof *s->eps, s->n);
     s->both = MEMORY_FOR(sizeof *s->both, s->batch, s->n);
     s->v = MEMORY_FOR(sizeof *s->v, s->batch, s->n);
     s->y = MEMORY_FOR(sizeof *s->y, s->batch, y);
     s->y_bf16 = MEMORY_FOR(sizeof *s->y_bf16, s->batch, y);
     s->picture = MEMORY_FOR(sizeof *s->picture, s->batch, picture);
-    return s->x && s->clean && s->old && s->eps && s->both && s->v && s->y && s->y_bf16 &&
-                   s->picture
+    return s->x && s->before && s->old && s->older && s->eps && s->both && s->v && s->y &&
+                   s->y_bf16 && s->picture
                ? 0
                : say_fail("no memory for a clip");
 }
 
 void video_sampler_free(struct video_sampler *s)
 {
-    float *all[] = {s->text, s->negative, s->image, s->x, s->clean,   s->old,
+    float *all[] = {s->text, s->negative, s->image, s->x, s->before,  s->old,  s->older,
                     s->eps,  s->both,     s->v,     s->y, s->picture, s->drawn};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -165,7 +166,7 @@ static int feed_text(struct video_sampler *s, int64_t clip)
 }
 
 /* Computes v at x and t, with guidance, into the first n elements of s->v. */
-static int predict(struct video_sampler *s, int64_t time, double guidance)
+static int predict(struct video_sampler *s, double time, double guidance)
 {
     const float t[2] = {(float)time, (float)time}, g = (float)guidance;
     ckpt_program *p = s->program;
@@ -182,6 +183,13 @@ static int predict(struct video_sampler *s, int64_t time, double guidance)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
+static void correct(struct video_sampler *s, const struct video_correction *c, int64_t j, double x0)
+{
+    double x = c->keep * (double)s->before[j] + c->clean * x0 + c->old * (double)s->old[j];
+
+    s->x[j] = (float)(c->older != 0 ? x + c->older * (double)s->older[j] : x);
+}
+
 /* The noise of a step depends only on (seed, clip, step). */
 static int advance(struct video_sampler *s, int64_t clip, int64_t i)
 {
@@ -197,11 +205,15 @@ static int advance(struct video_sampler *s, int64_t clip, int64_t i)
                          STREAM_STEP, s->eps, s->n);
     for (int64_t j = 0; j < s->n; j++) {
         double x0 = k.level.signal * (double)s->x[j] - k.level.noise * (double)s->v[j];
+        if (k.corrects)
+            correct(s, &k.correction, j, x0);
+        s->before[j] = s->x[j];
         double x = k.keep * (double)s->x[j] + k.clean * x0;
         if (k.old != 0)
             x += k.old * (double)s->old[j];
         if (k.noise > 0)
             x += k.noise * (double)s->eps[j];
+        s->older[j] = s->old[j];
         s->old[j] = (float)x0;
         s->x[j] = (float)x;
     }

@@ -15,7 +15,8 @@ struct video_sampler {
     bool stopped;            /* incomplete: the training was asked to stop */
     float *text;             /* [clips, tokens, text width] */
     float *negative, *image;
-    float *x, *clean, *old, *eps;  /* [n] */
+    float *x, *before;             /* [n]: the sample, and that of the step before */
+    float *old, *older, *eps;      /* [n]: x0 of the two steps before; noise */
     float *both, *v, *y, *picture; /* inputs and outputs of the program: [batch, ...] */
     uint16_t *y_bf16;
     float *drawn; /* [clips, C, F, h, w]: all clips; NULL: only written to files */

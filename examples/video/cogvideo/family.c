@@ -151,7 +151,12 @@ static struct video_step step(const struct video_net *n, const struct video_draw
                                                               : COGVIDEO_DDIM;
     struct cogvideo_step k = cogvideo_step(s, solver, d->steps, i);
 
-    return (struct video_step){k.t, {sqrt(k.a), sqrt(1 - k.a)}, k.keep, k.clean, k.old, k.noise};
+    return (struct video_step){.t = (double)k.t,
+                               .level = {sqrt(k.a), sqrt(1 - k.a)},
+                               .keep = k.keep,
+                               .clean = k.clean,
+                               .old = k.old,
+                               .noise = k.noise};
 }
 
 static double guidance(const struct video_net *n, const struct video_drawing *d, int64_t i)
