@@ -105,6 +105,7 @@ struct video_model {
     const char *programs, *out;           /* begin of their names; default directory for clips */
     int64_t frames, height, width;        /* of a clip, where neither data nor options say them */
     enum text_family text;
+    const char *negative; /* prompt that guidance leads away from; NULL: features of zeros */
     const struct autoencoder *autoencoder;
     const struct adapter_names *adapters;
     const char *targets; /* layers of a block with adapters, where no option names them */

@@ -192,19 +192,20 @@ static int check_images(struct video_options *o)
 static int check_sampling(struct video_options *o)
 {
     int n = !!o->sample_text + !!o->prompt + !!o->sample_prompts;
-    bool others = o->sample_every || o->sample_ema || o->image || o->negative || o->out ||
-                  (o->vae && !o->images);
+    bool others = o->sample_every || o->sample_ema || o->image || o->negative ||
+                  o->negative_prompt || o->out || (o->vae && !o->images);
 
     if (n > 1)
         return say_fail("give one of --sample-text, --sample-prompt and --sample-prompts");
     if (!n && others)
         return say_fail("%s needs --sample-text, --sample-prompt or --sample-prompts",
-                        o->sample_every ? "--sample-every"
-                        : o->sample_ema ? "--sample-ema"
-                        : o->image      ? "--sample-image"
-                        : o->negative   ? "--negative"
-                        : o->out        ? "--output"
-                                        : "--vae");
+                        o->sample_every      ? "--sample-every"
+                        : o->sample_ema      ? "--sample-ema"
+                        : o->image           ? "--sample-image"
+                        : o->negative        ? "--negative"
+                        : o->negative_prompt ? "--negative-prompt"
+                        : o->out             ? "--output"
+                                             : "--vae");
     if ((o->text_encoder || o->tokenizer) && !video_has_prompts(o))
         return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
     if (video_has_prompts(o) && o->library.ranks)

@@ -47,6 +47,7 @@ struct video_options {
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
     const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
+    const char *negative_prompt;
     double guidance, fps;
     int64_t sample_seed, sample_steps;
     struct validation_options validation;
@@ -112,7 +113,10 @@ struct video_options {
         SPIECE_ROW(tokenizer, "--text-encoder"),                                                   \
         ROW("negative", STRING, negative, "FILE",                                                  \
             "prompt_embedding of the negative prompt for guidance (safetensors) (default: "        \
-            "zeros)"),                                                                             \
+            "zeros; Wan: --negative-prompt)"),                                                     \
+        ROW("negative-prompt", STRING, negative_prompt, "TEXT",                                    \
+            "negative prompt for guidance, encoded beside the prompts (default: none; Wan: an "    \
+            "empty text)"),                                                                        \
         ROW("solver", STRING, solver, "KIND",                                                      \
             "solver of sampling: ddim or dpm (default: by the class in scheduler_config.json, "    \
             "else dpm)"),                                                                          \

@@ -32,14 +32,14 @@ static int read_prompts(struct job *j)
 {
     if (video_prompts_read(&j->prompts, &j->run.options))
         return -1;
-    j->sampler.clips = j->prompts.list.n;
+    j->sampler.clips = j->prompts.clips;
     return 0;
 }
 
 static int run_text(struct job *j)
 {
     return video_prompts_encode(&j->prompts, &j->run.options, true) ||
-                   video_prompts_take(&j->prompts, &j->sampler.text)
+                   video_prompts_take(&j->prompts, &j->sampler.text, &j->sampler.negative)
                ? -1
                : 0;
 }

@@ -14,6 +14,12 @@ int video_check_drawing(const struct video_options *o)
 {
     const struct video_drawing d = video_drawing(o);
 
+    if (o->negative_prompt && (o->negative || !video_has_prompts(o)))
+        return say_fail("--negative-prompt is encoded beside prompts: give --negative FILE beside "
+                        "features, and one of the two");
+    if (o->sample_text && o->net.model->negative && o->guidance > 1 && !o->negative)
+        return say_fail("--negative FILE is missing: features of the negative prompt, from "
+                        "text-encode, or give --guidance 1");
     return o->net.model->check_drawing(&d);
 }
 
@@ -31,14 +37,26 @@ static struct text_captions captions(const struct video_options *o)
                                   &o->library};
 }
 
+/* The negative prompt that is to be encoded, or NULL. */
+static const char *negative_of(const struct video_options *o)
+{
+    if (o->negative || o->guidance <= 1)
+        return NULL;
+    return o->negative_prompt ? o->negative_prompt : o->net.model->negative;
+}
+
 int video_prompts_read(struct video_prompts *p, const struct video_options *o)
 {
     struct text_captions c = captions(o);
+    const char *negative = negative_of(o);
 
     p->features = (struct text_features){.family = o->net.model->text,
                                          .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
                                          .length = o->net.sizes.text_tokens};
     if (o->prompt ? prompts_add(&p->list, o->prompt, 1) : prompts_read(&p->list, o->sample_prompts))
+        return -1;
+    p->clips = p->list.n;
+    if (negative && prompts_add(&p->list, negative, p->list.n + 1))
         return -1;
     return text_captions_read(&c, &p->list, &p->features);
 }
@@ -55,14 +73,20 @@ int video_prompts_encode(struct video_prompts *p, const struct video_options *o,
     return 0;
 }
 
-int video_prompts_take(struct video_prompts *p, float **y)
+int video_prompts_take(struct video_prompts *p, float **y, float **negative)
 {
     struct text_features *f = &p->features;
+    bool more = f->n > p->clips;
 
     *y = MEMORY_FOR(sizeof **y, f->n, f->length, f->width);
-    if (!*y)
+    if (more)
+        *negative = MEMORY_FOR(sizeof **y, f->length, f->width);
+    if (!*y || (more && !*negative))
         return say_fail("no memory for the features of %lld prompts", (long long)f->n);
     text_captions_rows(f, *y);
+    if (more)
+        memcpy(*negative, *y + p->clips * f->length * f->width,
+               (size_t)(f->length * f->width) * sizeof **y);
     text_features_close(f);
     return 0;
 }

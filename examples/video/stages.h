@@ -10,12 +10,13 @@
 
 /* Sampling as the options ask for it. */
 struct video_drawing video_drawing(const struct video_options *o);
-/* Checks the names of solver and guidance in the options.  Returns 0, or -1 after an error
- * message. */
+/* Checks the names of solver and guidance in the options, and the negative prompt.  Returns 0, or
+ * -1 after an error message. */
 int video_check_drawing(const struct video_options *o);
 
 struct video_prompts {
-    struct prompts list;
+    struct prompts list; /* of the clips, and last the negative prompt if one is encoded */
+    int64_t clips;
     struct text_features features;
 };
 
@@ -27,8 +28,9 @@ bool video_has_prompts(const struct video_options *o);
 int video_prompts_read(struct video_prompts *p, const struct video_options *o);
 /* Encodes the prompts under the library's options; show: prints the plan. */
 int video_prompts_encode(struct video_prompts *p, const struct video_options *o, bool show);
-/* Moves the features into *y, malloc'ed [n, tokens, width]. */
-int video_prompts_take(struct video_prompts *p, float **y);
+/* Moves the features into *y, malloc'ed [clips, tokens, width], and those of a negative prompt, if
+ * it is encoded, into *negative. */
+int video_prompts_take(struct video_prompts *p, float **y, float **negative);
 void video_prompts_close(struct video_prompts *p);
 
 /* Reads the config of the autoencoder that the options name and checks it against the latents of

@@ -47,8 +47,8 @@ int video_watch_encode(struct video_watch *w, struct video_run *r)
         return 0;
     if (video_prompts_read(&w->prompts, o) || encode_prompts(w, o))
         return -1;
-    w->sampler.clips = w->prompts.list.n;
-    return video_prompts_take(&w->prompts, &w->sampler.text);
+    w->sampler.clips = w->prompts.clips;
+    return video_prompts_take(&w->prompts, &w->sampler.text, &w->sampler.negative);
 }
 
 /* A model without an autoencoder gives latents, unless an autoencoder was requested. */

@@ -70,6 +70,23 @@ same bf16 half
 runs "video:" $small --text "$work/fp32.y" --output "$work/text.rgb" # no text stage
 same fp32 text
 
+# A negative prompt is encoded beside the prompts.
+printf 'blurred\n' | cat "$work/two" - >"$work/three"
+printf 'blurred\n' | cat - "$work/two" >"$work/first"
+for name in three first; do
+    runs "3 prompts" "$encode" $device --model "$dir" --family cogvideox --length 40 --dtype fp32 \
+        --prompts "$work/$name" --output "$work/$name.y"
+done
+runs "latents:" $small --text "$work/three.y" --negative "$work/first.y" --out "$work/negative"
+runs "latents:" $small --prompts "$work/two" --negative-prompt blurred --out "$work/blurred"
+for i in 1 2; do
+    cmp -s "$work/negative/latents-$i.safetensors" "$work/blurred/latents-$i.safetensors" ||
+        fail "--negative-prompt is another one than --negative: clip $i"
+done
+cmp -s "$work/blurred/latents-1.safetensors" "$work/fp32.latents/latents-1.safetensors" &&
+    fail "--negative-prompt changes nothing"
+refuses 2 "give --negative FILE beside" $small --text "$work/fp32.y" --negative-prompt blurred --out "$work/x"
+
 # A video that cannot be written: the latents of both clips are kept, and are decoded later.
 (ulimit -f 32 && refuses 1 "full-00001-of-00002.rgb" $small --text "$work/fp32.y" --output "$work/full.rgb"; exit $failures) || failures=1
 for i in 1 2; do
