@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cleans captions as Open-Sora 1.x does: see clean.h.  Most rules are patterns, applied in order.
+ * Cleans captions as Open-Sora 1.x and Wan do: see clean.h.  Most rules are patterns, applied in
+ * order.
  *
  * Time is linear in the length of a caption: a pattern that begins with a run of characters is only
  * tried where the run begins, since a match from within it would begin there, too.
@@ -78,6 +79,7 @@ static const struct rule marks[] = {
 
 static const struct rule joints[] = {{"[-_]", " "}};
 static const struct rule edges[] = {{ENDS, ""}};
+static const struct rule blanks[] = {{"\\s+", " "}};
 
 /* What ftfy does to text whose characters are the right ones. */
 static const struct rule repairs[] = {
@@ -136,7 +138,7 @@ static const struct rule broken[] = {
      ""},
 };
 
-enum group { CAPITALS, ADDRESSES, MARKS, JOINTS, REPAIRS, WORDS, EDGES, BROKEN, GROUPS };
+enum group { CAPITALS, ADDRESSES, MARKS, JOINTS, REPAIRS, WORDS, EDGES, BLANKS, BROKEN, GROUPS };
 enum { MOST_RULES = 24 };
 
 static const struct {
@@ -149,10 +151,11 @@ static const struct {
     }
     [CAPITALS] = GROUP(capitals), [ADDRESSES] = GROUP(addresses), [MARKS] = GROUP(marks),
     [JOINTS] = GROUP(joints),     [REPAIRS] = GROUP(repairs),     [WORDS] = GROUP(words),
-    [EDGES] = GROUP(edges),       [BROKEN] = GROUP(broken),
+    [EDGES] = GROUP(edges),       [BLANKS] = GROUP(blanks),       [BROKEN] = GROUP(broken),
 };
 
 struct cleaner {
+    enum text_cleaning cleaning;
     pcre2_code *code[GROUPS][MOST_RULES];
 };
 
@@ -169,11 +172,12 @@ static int compile(pcre2_code **code, const char *pattern)
     return 0;
 }
 
-int cleaner_open(struct cleaner **c)
+int cleaner_open(struct cleaner **c, enum text_cleaning cleaning)
 {
     *c = calloc(1, sizeof **c);
     if (!*c)
         return say_fail("no memory to clean captions");
+    (*c)->cleaning = cleaning;
     for (int g = 0; g < GROUPS; g++) {
         for (int i = 0; i < group[g].n; i++) {
             if (compile(&(*c)->code[g][i], group[g].rule[i].from)) {
@@ -263,7 +267,7 @@ static char *clean_once(const struct cleaner *c, char *text, bool *trims, bool *
     text = apply(c, EDGES, markup_decode_url(text));
     text = markup_lower(apply(c, CAPITALS, text));
     text = apply(c, ADDRESSES, text);
-    text = apply(c, MARKS, text ? markup_text(text, entity) : NULL);
+    text = apply(c, MARKS, text ? markup_text(text, true, entity) : NULL);
     if (text && count_joints(text) > 3)
         text = apply(c, JOINTS, text);
     text = apply(c, REPAIRS, text);
@@ -301,10 +305,21 @@ static bool is_other_untrimmed(const struct cleaner *c, const char *text, const 
     return differs;
 }
 
+static char *unescape(const struct cleaner *c, const char *text, bool *entity)
+{
+    char *out = apply(c, REPAIRS, markup_valid(text));
+
+    out = markup_text(markup_text(out, false, entity), false, entity);
+    return apply(c, EDGES, apply(c, BLANKS, out));
+}
+
 char *cleaner_clean(const struct cleaner *c, const char *text, const char **left)
 {
-    bool trims = true, entity = false;
-    char *valid = markup_valid(text), *out = valid ? clean_twice(c, valid, &trims, &entity) : NULL;
+    bool entity = false, trims = c->cleaning == TEXT_CLEANED;
+    char *valid = markup_valid(text);
+    char *out = !valid  ? NULL
+                : trims ? clean_twice(c, valid, &trims, &entity)
+                        : unescape(c, valid, &entity);
 
     *left = NULL;
     if (!out)
@@ -321,8 +336,9 @@ char *cleaner_clean(const struct cleaner *c, const char *text, const char **left
 
 #else
 
-int cleaner_open(struct cleaner **c)
+int cleaner_open(struct cleaner **c, enum text_cleaning cleaning)
 {
+    (void)cleaning;
     *c = NULL;
     return say_fail("captions cannot be cleaned: this program was built without PCRE2; on Debian "
                     "or Ubuntu: apt install libpcre2-dev, and configure again");

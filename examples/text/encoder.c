@@ -10,21 +10,22 @@
 int text_family(const char *name, enum text_family *family)
 {
     static const char *const names[] = {
-        [TEXT_OPENSORA] = "opensora", [TEXT_COGVIDEOX] = "cogvideox"};
+        [TEXT_OPENSORA] = "opensora", [TEXT_COGVIDEOX] = "cogvideox", [TEXT_WAN] = "wan"};
 
-    for (int i = 0; name && i < 2; i++) {
+    for (int i = 0; name && i < 3; i++) {
         if (!strcmp(name, names[i])) {
             *family = (enum text_family)i;
             return 0;
         }
     }
-    return say_fail("--family %s: give opensora or cogvideox", name ? name : "is missing");
+    return say_fail("--family %s: give opensora, cogvideox or wan", name ? name : "is missing");
 }
 
 struct text_reading text_reading(enum text_family family)
 {
-    static const struct text_reading all[] = {
-        [TEXT_OPENSORA] = {300, true, true}, [TEXT_COGVIDEOX] = {226, false, false}};
+    static const struct text_reading all[] = {[TEXT_OPENSORA] = {300, true, TEXT_CLEANED},
+                                              [TEXT_COGVIDEOX] = {226, false, TEXT_UNCHANGED},
+                                              [TEXT_WAN] = {512, true, TEXT_UNESCAPED}};
 
     return all[family];
 }

@@ -7,19 +7,21 @@
 #ifndef TEXT_ENCODER_H
 #define TEXT_ENCODER_H
 
+#include "clean.h"
 #include "t5.h"
 #include "tokens.h"
 
 /* The video model that reads the prompts. */
-enum text_family { TEXT_OPENSORA, TEXT_COGVIDEOX };
+enum text_family { TEXT_OPENSORA, TEXT_COGVIDEOX, TEXT_WAN };
 
 struct text_reading {
     int64_t length; /* all prompts are padded or cut to this number of tokens */
-    bool masked;    /* attention skips padding, and files have a mask */
-    bool cleaned;   /* captions are cleaned first: see clean.h */
+    bool masked;    /* attention skips padding, whose features are zeros */
+    enum text_cleaning cleaning;
 };
 
-/* The settings of Open-Sora 1.2 and of CogVideoX 1.0.  Returns 0, or -1 after an error message. */
+/* The settings of Open-Sora 1.2, CogVideoX 1.0 and Wan.  Returns 0, or -1 after an error
+ * message. */
 int text_family(const char *name, enum text_family *family);
 struct text_reading text_reading(enum text_family family);
 

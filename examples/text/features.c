@@ -58,6 +58,10 @@ static int64_t take(struct text_features *f, struct text_encoder *e, struct batc
     if (text_encoder_take(e, b->rows))
         return -1;
     memcpy(f->rows + first * row, b->rows, (size_t)(n * row));
+    for (int64_t i = first; e->reading.masked && i < first + n; i++) {
+        int64_t valid = f->lengths[i] * (row / f->length);
+        memset(f->rows + i * row + valid, 0, (size_t)(row - valid));
+    }
     return n;
 }
 

@@ -27,7 +27,7 @@ int text_features_encode(struct text_features *f, struct text_encoder *e,
                          void (*done)(void *user, int64_t n), void *user);
 
 /*
- * Writes a file atomically.  Open-Sora: y [n, length, width], mask i32 [n, length]; CogVideoX:
+ * Writes a file atomically.  Open-Sora: y [n, length, width], mask i32 [n, length]; the others:
  * prompt_embedding [n, length, width].  Both also have the tokens, i32 [n, length].  Returns 0, or
  * -1 after an error message.
  */

@@ -192,14 +192,14 @@ static const char *skip_tag(const char *at, struct ends *e)
     return end ? skip_hidden(at, end) : at;
 }
 
-char *markup_text(char *text, bool *unknown)
+char *markup_text(char *text, bool tags, bool *unknown)
 {
     char *out = text ? malloc(strlen(text) + 1) : NULL, *to = out;
     struct ends ends = {false, false};
 
     for (const char *at = text; out && *at;) {
         const char *end = at;
-        if (*at == '<' && (end = skip_tag(at, &ends)) > at) {
+        if (tags && *at == '<' && (end = skip_tag(at, &ends)) > at) {
             at = end;
             continue;
         }

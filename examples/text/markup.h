@@ -15,8 +15,8 @@ char *markup_decode_url(char *text);
 /* Changes capital symbols that are no letters, as roman numerals, to small ones. */
 char *markup_lower(char *text);
 
-/* Removes tags and comments, and decodes &#65; and &#x41; to A, and &amp; &lt; &gt; &quot; &apos;
- * &nbsp; to their characters.  Sets *unknown to true if it leaves another entity unchanged. */
-char *markup_text(char *text, bool *unknown);
+/* Decodes &#65; and &#x41; to A, and &amp; &lt; &gt; &quot; &apos; &nbsp; to their characters; with
+ * tags removes tags and comments.  Sets *unknown to true if it leaves another entity unchanged. */
+char *markup_text(char *text, bool tags, bool *unknown);
 
 #endif

@@ -12,7 +12,7 @@
 static const char usage[] =
     "Usage: text-encode [OPTION]... --model DIR --prompts FILE --family NAME "
     "--output FILE\n\n"
-    "Encodes prompts with T5 for a video model, inside a memory budget.\n"
+    "Encodes prompts with T5 or UMT5 for a video model, inside a memory budget.\n"
     "\nExamples:\n  text-encode --model t5-v1_1-xxl --prompts prompts.txt "
     "--family opensora --output text.safetensors\n"
     "  text-encode --model t5-v1_1-xxl --csv clips.csv --column text --family "
@@ -21,15 +21,15 @@ static const char usage[] =
 static const struct ckpt_option table[] = {
     CKPT_OPTION_GROUP("Options"),
     ROW("model", STRING, model, "DIR",
-        "directory of T5 in the format of Hugging Face, or of a model with text_encoder/ and "
-        "tokenizer/"),
+        "directory of T5 or UMT5 in the format of Hugging Face, or of a model with text_encoder/ "
+        "and tokenizer/"),
     SPIECE_ROW(tokenizer, "--model"),
     ROW("prompts", STRING, prompts, "FILE", "text file with one prompt per line"),
     ROW("csv", STRING, csv, "FILE", "table with a column of prompts, in place of --prompts"),
     ROW("column", STRING, column, "NAME", "column of prompts in --csv (default text)"),
     ROW("family", STRING, family_name, "NAME",
         "opensora: cleaned prompts of 300 tokens, with a mask; cogvideox: unchanged prompts of 226 "
-        "tokens, without a mask (no default)"),
+        "tokens, without a mask; wan: 512 tokens of UMT5, zeros after the prompt (no default)"),
     RANGE("length", INT, length, "N", "tokens of a prompt (default: from --family)", 1, 65536),
     RANGE("batch", INT, batch, "N", "prompts per forward pass (default 16)", 1, 65536),
     ROW("dtype", STRING, dtype, "TYPE",

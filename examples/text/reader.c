@@ -9,7 +9,7 @@ int text_reader_open(struct text_reader *r, const char *tokenizer, struct text_r
 {
     *r = (struct text_reader){.cleaner = NULL};
     return t5_tokenizer_open(&r->tokenizer, tokenizer) ||
-                   (reading.cleaned && cleaner_open(&r->cleaner))
+                   (reading.cleaning && cleaner_open(&r->cleaner, reading.cleaning))
                ? -1
                : 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The encoder of T5 v1.1: see t5.h.  Its layers have RMS norms, no bias and no scale of the scores.
- * Positions enter as a learned bias of the scores for each bucket of distances.  Layer 0 has the
- * table, and all layers read it.
+ * Positions enter as a learned bias of the scores for each bucket of distances.  In T5 layer 0 has
+ * the table, and all layers read it; in UMT5 each layer has its own.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -40,10 +40,10 @@ static void create_layer(struct t5 *m, const struct ckpt_nn *nn, int i)
     layer.norm2_name = "layer.1.layer_norm";
     layer.mlp_name = "layer.1.DenseReluDense";
     m->layer[i] = ckpt_nn_transformer_layer(nn, &layer, "encoder.block.%d", i);
-    if (!i)
-        m->relative =
+    if (!i || g->own_tables)
+        m->relative[i] =
             ckpt_nn_embedding(nn, g->buckets, g->heads,
-                              "encoder.block.0.layer.0.SelfAttention.relative_attention_bias");
+                              "encoder.block.%d.layer.0.SelfAttention.relative_attention_bias", i);
 }
 
 int t5_create(struct t5 *m, ckpt *c, const struct t5_config *config, enum ckpt_dtype dtype)
@@ -53,7 +53,8 @@ int t5_create(struct t5 *m, ckpt *c, const struct t5_config *config, enum ckpt_d
 
     *m = (struct t5){.config = *config, .dtype = dtype};
     m->layer = calloc((size_t)config->layers, sizeof *m->layer);
-    if (!m->layer)
+    m->relative = calloc((size_t)config->layers, sizeof *m->relative);
+    if (!m->layer || !m->relative)
         return CKPT_ENOMEM;
     nn.context = c;
     nn.dtype = dtype;
@@ -69,6 +70,7 @@ int t5_create(struct t5 *m, ckpt *c, const struct t5_config *config, enum ckpt_d
 void t5_free(struct t5 *m)
 {
     free(m->layer);
+    free(m->relative);
     *m = (struct t5){.layer = NULL};
 }
 
@@ -94,8 +96,8 @@ int32_t t5_bucket(const struct t5_config *c, int64_t distance)
     return (int32_t)(first + bucket);
 }
 
-/* The bias of query i for key j, [heads, L, L], indexed by j - i. */
-static ckpt_tensor relative_bias(const struct t5 *m, ckpt_tape *t, int64_t length)
+/* The buckets of query i and key j, [L, L]: by j - i. */
+static ckpt_tensor distances(const struct t5 *m, ckpt_tape *t, int64_t length)
 {
     int32_t *bucket = MEMORY_FOR(sizeof *bucket, length, length);
 
@@ -114,7 +116,14 @@ static ckpt_tensor relative_bias(const struct t5 *m, ckpt_tape *t, int64_t lengt
     ckpt_tensor index =
         ckpt_constant(t, "distances", CKPT_I32, 2, (int64_t[]){length, length}, bucket);
     free(bucket);
-    ckpt_tensor bias = ckpt_nn_apply_embedding(t, &m->relative, index);
+    return index;
+}
+
+/* The bias of the scores in a layer, [heads, L, L]. */
+static ckpt_tensor relative_bias(const struct t5 *m, ckpt_tape *t, int layer, ckpt_tensor index)
+{
+    ckpt_tensor bias = ckpt_nn_apply_embedding(t, &m->relative[layer], index);
+
     return ckpt_contiguous(t, ckpt_permute(t, bias, (int[]){2, 0, 1}));
 }
 
@@ -128,9 +137,13 @@ ckpt_tensor t5_encode(const struct t5 *m, ckpt_tape *t, ckpt_tensor tokens, ckpt
     ckpt_tensor x = ckpt_nn_apply_embedding(t, &m->tokens, tokens);
     spec.scale = 1;
     spec.lengths = lengths;
-    spec.bias = relative_bias(m, t, ckpt_desc_of(t, tokens).shape[1]);
+    ckpt_tensor index = distances(m, t, ckpt_desc_of(t, tokens).shape[1]);
+    if (!m->config.own_tables)
+        spec.bias = relative_bias(m, t, 0, index);
     for (int i = 0; i < m->config.layers; i++) {
         ckpt_label(t, "layers.%d", i);
+        if (m->config.own_tables)
+            spec.bias = relative_bias(m, t, i, index);
         x = ckpt_nn_apply_transformer_layer(t, &m->layer[i], x, CKPT_NONE, CKPT_NONE, &spec);
     }
     ckpt_label(t, "norm");

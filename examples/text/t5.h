@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The encoder of T5 v1.1 (Raffel et al. 2020; MLP of Shazeer 2020), which encodes the prompts of
- * video models.  Parameters have the names of Hugging Face's files.  All are frozen.
+ * video models, and of UMT5 (Chung et al. 2023), which differs in its tables of distances alone.
+ * Parameters have the names of Hugging Face's files.  All are frozen.
  */
 #ifndef TEXT_T5_H
 #define TEXT_T5_H
@@ -12,13 +13,14 @@ struct t5_config {
     int64_t vocabulary, width, head, heads, mlp, layers; /* head: width of one head */
     int64_t buckets, farthest;                           /* of distances between two tokens */
     double eps;                                          /* of norms */
+    bool own_tables; /* UMT5: each layer has a table of distances; T5: layer 0 has one for all */
 };
 
 struct t5 {
     struct t5_config config;
     enum ckpt_dtype dtype;
     struct ckpt_nn_embedding tokens;
-    struct ckpt_nn_embedding relative;       /* [buckets, heads]: shared by all layers */
+    struct ckpt_nn_embedding *relative;      /* [config.layers], or [1]: [buckets, heads] */
     struct ckpt_nn_transformer_layer *layer; /* [config.layers] */
     struct ckpt_nn_norm norm;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads T5 from Hugging Face's files: config.json and weights. */
+/* Reads T5 and UMT5 from Hugging Face's files: config.json and weights. */
 #include <string.h>
 #include "../common/names.h"
 #include "../common/say.h"
@@ -17,7 +17,7 @@ static const struct json_keys keys[] = {
     JSON_UNUSED(SETTINGS_GENERATION),
     JSON_UNUSED("num_decoder_layers initializer_factor dropout_rate classifier_dropout is_decoder "
                 "is_encoder_decoder scale_decoder_outputs tie_word_embeddings n_positions "
-                "output_past bos_token_id eos_token_id tie_encoder_decoder"),
+                "output_past bos_token_id eos_token_id tie_encoder_decoder scalable_attention"),
     JSON_ONLY("feed_forward_proj", "gated-gelu"),
     JSON_ONLY("dense_act_fn", "gelu_new"),
     JSON_ONLY("is_gated_act", "true"),
@@ -36,11 +36,11 @@ static int read_root(struct settings *s, struct t5_config *c)
 {
     const char *type = json_string_value(settings_find(s, "model_type"));
 
-    if (!type || (strcmp(type, "t5") && strcmp(type, "mt5")))
-        return say_fail("%s: \"model_type\" is %s%s%s; the text encoder is t5", s->path,
+    if (!type || (strcmp(type, "t5") && strcmp(type, "mt5") && strcmp(type, "umt5")))
+        return say_fail("%s: \"model_type\" is %s%s%s; the text encoder is t5 or umt5", s->path,
                         type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
     settings_allow(s, keys);
-    if (!settings_find(s, "feed_forward_proj")) /* without the key: relu */
+    if (!strcmp(type, "t5") && !settings_find(s, "feed_forward_proj")) /* without the key: relu */
         settings_refuse(s, "feed_forward_proj",
                         "is missing; only gated-gelu (T5 v1.1) is supported");
     *c = (struct t5_config){
@@ -53,6 +53,7 @@ static int read_root(struct settings *s, struct t5_config *c)
         .buckets = settings_int(s, "relative_attention_num_buckets", 32),
         .farthest = settings_int(s, "relative_attention_max_distance", 128),
         .eps = settings_real(s, s->root, "layer_norm_epsilon", 1e-6),
+        .own_tables = !strcmp(type, "umt5"),
     };
     return s->failed ? -1 : check(c, s->path);
 }

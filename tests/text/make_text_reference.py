@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the reference files of the text encoder: Hugging Face's T5 in float64.
+"""Makes the reference files of the text encoder: Hugging Face's T5 and UMT5 in float64.
 
     pip install torch transformers safetensors
     python3 make_text_reference.py [DIRECTORY]
@@ -9,6 +9,8 @@ writes DIRECTORY/t5/: config.json, weights in two files with an index, decoder i
 DIRECTORY/t5_expected.safetensors: for lengths of 1, 7 and 226 the tokens (tokens.N), how many of
 them count (lengths.N) and what the encoder gives with a mask (masked.N) and without (whole.N); the
 buckets of the distances -225 .. 225 (buckets); and the same model with 8 buckets up to 20 (few).
+DIRECTORY/umt5/ and umt5_expected.safetensors are those of UMT5EncoderModel, whose layers have a
+table each; its vocabulary is that of tests/tokenizer/umt5.json.
 
 Hugging Face computes squares of norms, softmax and buckets in float32 whatever the type of the
 model.  All weights are numbers that bf16 can hold.
@@ -20,7 +22,7 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration, UMT5Config, UMT5EncoderModel
 from transformers.models.t5.modeling_t5 import T5Attention
 
 CONFIG = dict(
@@ -42,6 +44,33 @@ def draw(model, seed):
             else:
                 x = x * 0.2
             w.copy_(x.bfloat16().double())
+
+
+def write_umt5(root):
+    config = UMT5Config(**{**CONFIG, "vocab_size": 512, "num_layers": 3})
+    config._attn_implementation = "eager"
+    model = UMT5EncoderModel(config).double().eval()
+    draw(model, 6)
+    out = {}
+    generator = torch.Generator().manual_seed(10)
+    with torch.no_grad():
+        for n in (1, 7, 150):
+            tokens = torch.randint(0, 512, (2, n), generator=generator)
+            lengths = torch.tensor([n, (n + 2) // 3])
+            mask = torch.arange(n)[None] < lengths[:, None]
+            x = model(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
+            out.update({f"tokens.{n}": tokens.int(), f"lengths.{n}": lengths.int(),
+                        f"masked.{n}": x.float()})
+    where = root / "umt5"
+    where.mkdir(parents=True, exist_ok=True)
+    weights = {k: v.bfloat16().contiguous().clone() for k, v in model.state_dict().items()
+               if "embed_tokens" not in k}
+    save_file(weights, where / "model.safetensors", {"format": "pt"})
+    settings = {**CONFIG, "vocab_size": 512, "num_layers": 3, "scalable_attention": True}
+    (where / "config.json").write_text(
+        json.dumps({"architectures": ["UMT5EncoderModel"], "model_type": "umt5", **settings},
+                   indent=1) + "\n")
+    save_file({k: v.contiguous() for k, v in out.items()}, root / "umt5_expected.safetensors")
 
 
 def write_weights(model, where):
@@ -90,6 +119,7 @@ def main():
     write_weights(model, root / "t5")
     save_file({k: v.contiguous() for k, v in out.items()}, root / "t5_expected.safetensors")
     print("masked.226", float(out["masked.226"].norm()))
+    write_umt5(root)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ static void test_cases(void **state)
     int failures = 0;
 
     (void)state;
-    assert_int_equal(cleaner_open(&c), 0);
+    assert_int_equal(cleaner_open(&c, TEXT_CLEANED), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *out = cleaner_clean(c, cases[i].from, &left);
         assert_non_null(out);
@@ -131,7 +131,7 @@ static void test_left(void **state)
     const char *left;
 
     (void)state;
-    assert_int_equal(cleaner_open(&c), 0);
+    assert_int_equal(cleaner_open(&c, TEXT_CLEANED), 0);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char *out = cleaner_clean(c, all[i].text, &left);
         assert_non_null(out);
@@ -139,6 +139,39 @@ static void test_left(void **state)
             fail_msg("\"%s\": %s", all[i].text, left ? left : "nothing is left");
         free(out);
     }
+    cleaner_close(c);
+}
+
+/* Wan's cleaning: entities of HTML, twice, and blanks. */
+static void test_unescaped(void **state)
+{
+    static const char *const all[][2] = {
+        {"", ""},
+        {" \t\n", ""},
+        {"  A  Cat\tand\na <b>DOG</b>. ", "A Cat and a <b>DOG</b>."},
+        {"salt &amp;amp; pepper &lt;3", "salt & pepper <3"},
+        {"&amp;#65;&nbsp; &#x42;", "A B"},
+        {"&amp;amp;amp;", "&amp;"},
+        {"50%20 + 1 < 2", "50%20 + 1 < 2"},
+        {"\xe4\xbd\xa0\xe5\xa5\xbd\xe3\x80\x80\xe4\xbd\xa0",
+         "\xe4\xbd\xa0\xe5\xa5\xbd \xe4\xbd\xa0"},
+    };
+    struct cleaner *c;
+    const char *left;
+
+    (void)state;
+    assert_int_equal(cleaner_open(&c, TEXT_UNESCAPED), 0);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char *out = cleaner_clean(c, all[i][0], &left);
+        assert_non_null(out);
+        assert_null(left);
+        assert_string_equal(out, all[i][1]);
+        free(out);
+    }
+    char *out = cleaner_clean(c, "caf&eacute; here", &left);
+    assert_string_equal(left, "an entity of HTML");
+    assert_string_equal(out, "caf&eacute; here");
+    free(out);
     cleaner_close(c);
 }
 
@@ -150,7 +183,7 @@ static void test_bytes(void **state)
     char text[400];
 
     (void)state;
-    assert_int_equal(cleaner_open(&c), 0);
+    assert_int_equal(cleaner_open(&c, TEXT_CLEANED), 0);
     for (int i = 0; i < 300; i++) {
         int n = 0;
         for (unsigned k = 0; k < 120; k++) {
@@ -175,7 +208,7 @@ static void test_long(void **state)
     const char *left;
 
     (void)state;
-    assert_int_equal(cleaner_open(&c), 0);
+    assert_int_equal(cleaner_open(&c, TEXT_CLEANED), 0);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         size_t n = strlen(parts[i]), at = 0;
         text[at++] = 'x';
@@ -196,10 +229,8 @@ static void test_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_left),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_long), cmocka_unit_test(test_cases), cmocka_unit_test(test_unescaped),
+        cmocka_unit_test(test_left), cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

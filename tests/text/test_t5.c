@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The encoder of T5 against Hugging Face's in float64 (make_text_reference.py), its parameters, and
- * its weights if they do not fit on the device. */
+/* The encoders T5 and UMT5 against Hugging Face's in float64 (make_text_reference.py), their
+ * parameters, and their weights if they do not fit on the device. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -28,12 +28,13 @@ static const char *in_source(char path[4096], const char *name)
 
 /* ---- the reference ------------------------------------------------------------------------- */
 
-static ckpt_file *open_expected(void)
+static ckpt_file *open_expected(const char *model)
 {
-    char path[4096];
+    char path[4096], name[64];
     ckpt_file *f;
 
-    if (ckpt_file_open(&f, in_source(path, "t5_expected.safetensors")))
+    snprintf(name, sizeof name, "%s_expected.safetensors", model);
+    if (ckpt_file_open(&f, in_source(path, name)))
         fail_msg("%s", ckpt_error(NULL));
     return f;
 }
@@ -62,7 +63,7 @@ static int32_t *read_ints(ckpt_file *f, const char *name, int64_t *numel)
 static void test_buckets(void **state)
 {
     struct t5_config usual = {.buckets = 32, .farthest = 128}, few = {.buckets = 8, .farthest = 20};
-    ckpt_file *f = open_expected();
+    ckpt_file *f = open_expected("t5");
     int64_t n;
     int32_t *a = read_ints(f, "buckets", &n), *b = read_ints(f, "few", &n);
 
@@ -111,13 +112,13 @@ static void open_context(struct run *r, int64_t vram)
         fail_msg("%s", ckpt_error(NULL));
 }
 
-static void open_run(struct run *r, enum ckpt_dtype dtype)
+static void open_run(struct run *r, const char *model, enum ckpt_dtype dtype)
 {
     struct t5_config config;
     char path[4096];
 
     open_context(r, 0);
-    assert_int_equal(t5_config_read(&config, in_source(path, "t5")), 0);
+    assert_int_equal(t5_config_read(&config, in_source(path, model)), 0);
     assert_int_equal(t5_create(&r->model, r->context, &config, dtype), 0);
     if (ckpt_compile(r->context, record, r, NULL, BATCH, &r->program))
         fail_msg("%s", ckpt_error(r->context));
@@ -158,14 +159,15 @@ static double distance(const float *a, const float *b, int64_t n)
     return sqrt(error / norm);
 }
 
-static void check_against(enum ckpt_dtype dtype, int64_t length, bool masked, double tolerance)
+static void check_against(const char *model, enum ckpt_dtype dtype, int64_t length, bool masked,
+                          double tolerance)
 {
     struct run r = {.length = length, .masked = masked};
-    ckpt_file *f = open_expected();
+    ckpt_file *f = open_expected(model);
     char name[32];
     int64_t n;
 
-    open_run(&r, dtype);
+    open_run(&r, model, dtype);
     snprintf(name, sizeof name, "%s.%d", masked ? "masked" : "whole", (int)length);
     int at = find(f, name, &n);
     float *expected = malloc((size_t)n * 4), *x = malloc((size_t)n * 4);
@@ -173,7 +175,7 @@ static void check_against(enum ckpt_dtype dtype, int64_t length, bool masked, do
     assert_int_equal(ckpt_file_read_f32(f, at, expected, n), 0);
     step(&r, f, x, n);
     double d = distance(x, expected, n);
-    print_message("%s %s: %.2e\n", name, dtype == CKPT_F32 ? "fp32" : "bf16", d);
+    print_message("%s %s %s: %.2e\n", model, name, dtype == CKPT_F32 ? "fp32" : "bf16", d);
     assert_true(d <= tolerance);
     free(expected);
     free(x);
@@ -188,15 +190,26 @@ static void test_reference(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         for (int masked = 0; masked < 2; masked++) {
-            check_against(CKPT_F32, lengths[i], masked, 1e-5);
-            check_against(CKPT_BF16, lengths[i], masked, 3e-2);
+            check_against("t5", CKPT_F32, lengths[i], masked, 1e-5);
+            check_against("t5", CKPT_BF16, lengths[i], masked, 3e-2);
         }
+}
+
+static void test_umt5_reference(void **state)
+{
+    static const int64_t lengths[] = {1, 7, 150};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        check_against("umt5", CKPT_F32, lengths[i], true, 1e-5);
+        check_against("umt5", CKPT_BF16, lengths[i], true, 3e-2);
+    }
 }
 
 /* ---- weights that do not fit --------------------------------------------------------------- */
 
 /* Larger than in the reference, because storages below 1 MiB are not offloaded. */
-static const struct t5_config streamed = {64, 512, 64, 8, 1024, 3, 32, 128, 1e-6};
+static struct t5_config streamed = {64, 512, 64, 8, 1024, 3, 32, 128, 1e-6, false};
 enum { STREAMED = 7, NUMEL = BATCH * STREAMED * 512 };
 
 static void fill(const struct run *r)
@@ -268,40 +281,49 @@ static void test_streaming(void **state)
     check_streaming(CKPT_F32, true);
     check_streaming(CKPT_F32, false);
     check_streaming(CKPT_BF16, true);
+    streamed.own_tables = true;
+    check_streaming(CKPT_F32, true);
 }
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
-static void test_count(void **state)
+static void check_count(const struct t5_config *xxl, int tensors, int64_t parameters)
 {
-    const struct t5_config xxl = {32128, 4096, 64, 64, 10240, 24, 32, 128, 1e-6};
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     int64_t total = 0;
     struct t5 m;
     ckpt *c;
 
-    (void)state;
     o.plan_only = true;
     assert_int_equal(ckpt_open(&c, &o), 0);
-    assert_int_equal(t5_create(&m, c, &xxl, CKPT_BF16), 0);
-    assert_int_equal(ckpt_param_count(c), 219);
-    for (int i = 0; i < 219; i++) {
+    assert_int_equal(t5_create(&m, c, xxl, CKPT_BF16), 0);
+    assert_int_equal(ckpt_param_count(c), tensors);
+    for (int i = 0; i < tensors; i++) {
         struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         assert_int_equal(ckpt_param_info(c, ckpt_param_at(c, i), &info), 0);
         assert_false(info.trainable);
         total += info.numel;
     }
-    assert_true(total == 4762310656);
+    assert_true(total == parameters);
     ckpt_close(c);
     t5_free(&m);
+}
+
+static void test_count(void **state)
+{
+    const struct t5_config t5 = {32128, 4096, 64, 64, 10240, 24, 32, 128, 1e-6, false};
+    const struct t5_config umt5 = {256384, 4096, 64, 64, 10240, 24, 32, 128, 1e-6, true};
+
+    (void)state;
+    check_count(&t5, 219, 4762310656);
+    check_count(&umt5, 242, 5680910336);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_buckets),        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_umt5_reference), cmocka_unit_test(test_streaming),
         cmocka_unit_test(test_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,43 @@ grep -q '"y"' "$work/mask" && grep -q '"mask"' "$work/mask" || fail "opensora: n
 grep -q '"prompt_embedding"' "$work/free" || fail "cogvideox: no prompt_embedding"
 grep -q '"mask"' "$work/free" && fail "cogvideox has a mask"
 
+# ---- UMT5 ---------------------------------------------------------------------------------------------
+
+# values FILE SKIP N: N of the first tensor, behind a header whose length is its first number.
+values() {
+    od -An -v -tf4 -w4 -j $((8 + $(od -An -tu8 -N8 "$1") + 4 * $2)) -N $((4 * $3)) "$1"
+}
+
+# umt5 NAME LENGTH OPTION...: a prompt, and an empty one, of which only </s> has features.
+umt5() {
+    name=$1 length=$2
+    shift 2
+    runs "2 prompts of $length tokens to features of 24" "$encode" --model "$root/tests/text/umt5" \
+        --tokenizer "$root/tests/tokenizer/umt5.json" --device cpu --threads 1 --family wan \
+        --dtype fp32 --length "$length" --output "$work/$name" "$@"
+}
+printf 'A rabbit walks &amp; sees.\n\n' >"$work/wan"
+printf ' A  rabbit\twalks &amp;amp; sees. \n\n' >"$work/escaped"
+"$encode" --model "$root/tests/text/umt5" --tokenizer "$root/tests/tokenizer/umt5.json" --device cpu \
+    --family wan --prompts "$work/wan" --output "$work/probe" >"$work/out" 2>"$work/err" ||
+    grep -q "built without" "$work/err" || fail "$(cat "$work/err")"
+if [ -e "$work/probe" ]; then
+    umt5 long 64 --prompts "$work/wan"
+    umt5 short 32 --prompts "$work/wan" # padding is not read
+    values "$work/long" 0 $((32 * 24)) >"$work/a"
+    values "$work/short" 0 $((32 * 24)) >"$work/b"
+    cmp -s "$work/a" "$work/b" || fail "wan: padding changes features"
+    values "$work/long" $((65 * 24)) $((63 * 24)) | grep -qv '^ *0$' && fail "wan: padding is not zero"
+    values "$work/long" $((64 * 24)) 24 | grep -q '^ *0$' && fail "wan: an empty prompt has no </s>"
+    umt5 same 64 --prompts "$work/escaped"
+    cmp -s "$work/long" "$work/same" || fail "wan: not cleaned"
+    umt5 tight 64 --prompts "$work/wan" --vram "$(
+        umt5 plan 64 --prompts "$work/wan"
+        possible "$work/out"
+    )"
+    cmp -s "$work/long" "$work/tight" || fail "wan: a budget changes features"
+fi
+
 # ---- several files, and resuming ----------------------------------------------------------------------
 
 run part.safetensors cogvideox --prompts "$work/prompts" --shard 2 --batch 2
@@ -135,7 +172,7 @@ printf 'a\0b\n' >"$work/zero"
 wrong "line 1: has a zero byte" $mend --prompts "$work/zero"
 wrong "no-such-file" $mend --prompts "$work/no-such-file"
 refuses 2 "give one of --prompts FILE and --csv FILE" "$encode" $model --family opensora --output "$work/x"
-refuses 2 "give opensora or cogvideox" "$encode" $model --family mochi --prompts "$work/prompts" \
+refuses 2 "give opensora, cogvideox or wan" "$encode" $model --family mochi --prompts "$work/prompts" \
     --output "$work/x"
 refuses 2 "is for --csv" "$encode" $model --family opensora --prompts "$work/prompts" \
     --column text --output "$work/x"
