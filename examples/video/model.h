@@ -32,10 +32,13 @@ struct video_sizes {
     int64_t channels; /* of the latents */
     int64_t factor;   /* pixels along the side of a latent */
     int64_t text_width, text_tokens;
-    int64_t compression;  /* frames of a video per latent frame */
-    int64_t patch_frames; /* latent frames of a patch */
-    bool has_image;       /* a condition image beside the noisy latents */
-    bool whole_image;     /* it has all latent frames, as a clip that begins with the image */
+    int64_t compression;           /* frames of a video per latent frame */
+    int64_t patch_frames;          /* latent frames of a patch */
+    double guidance, guidance_low; /* published scales; low: of the second model of a pair */
+    double boundary;  /* of a pair: timestep below which the second model predicts; 0: no pair */
+    bool first_frame; /* a first latent frame may be given: it has the timestep 0 */
+    bool has_image;   /* a condition image beside the noisy latents */
+    bool whole_image; /* it has all latent frames, as a clip that begins with the image */
 };
 
 /* How training noises clips, as the options ask for it; NULL: the model's own way. */
@@ -87,7 +90,7 @@ struct video_step {
 struct video_drawing {
     const char *solver;   /* NULL: by the schedule's file */
     const char *guidance; /* how it changes over the steps */
-    double scale;
+    double scale, low;    /* low: of the second model of a pair */
     int64_t steps;
 };
 
@@ -101,9 +104,9 @@ struct video_shape;
 struct video_model {
     const char *published; /* its name in messages and the texts of --help */
     const char *train_usage, *sample_usage;
-    const struct ckpt_option *train_rows; /* its own options of training; NULL: none */
-    const char *programs, *out;           /* begin of their names; default directory for clips */
-    int64_t frames, height, width;        /* of a clip, where neither data nor options say them */
+    const struct ckpt_option *train_rows, *sample_rows; /* its own options; NULL: none */
+    const char *programs, *out;    /* begin of their names; default directory for clips */
+    int64_t frames, height, width; /* of a clip, where neither data nor options say them */
     enum text_family text;
     const char *negative; /* prompt that guidance leads away from; NULL: features of zeros */
     const struct autoencoder *autoencoder;

@@ -215,6 +215,10 @@ static int check_sampling(struct video_options *o)
     if (n && !o->train.steps && !o->train.state.from)
         return say_fail("--steps 0 trains nothing; %s-sample samples clips",
                         o->net.model->programs);
+    if (n && o->net.sizes.boundary > 0)
+        return say_fail("clips of a pair of models need both: sample them with %s-sample, not in "
+                        "training",
+                        o->net.model->programs);
     if (n && o->net.sizes.has_image != (o->image != NULL))
         return say_fail(o->image
                             ? "--sample-image is for I2V models"

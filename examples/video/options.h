@@ -48,7 +48,9 @@ struct video_options {
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
     const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
     const char *negative_prompt;
-    double guidance, fps;
+    const char *load[2];                   /* of a pair of models, train.load of each */
+    struct adapter_options asked_adapters; /* before those of a file */
+    double guidance, guidance_low, fps;    /* -1: the published ones */
     int64_t sample_seed, sample_steps;
     struct validation_options validation;
     int64_t sample_every; /* steps between two clips of a training; 0: only at its end */
@@ -75,16 +77,15 @@ struct video_options {
 #define VIDEO_TARGETS_WAN VIDEO_TARGETS ",ffn.net.0.proj,ffn.net.2"
 
 /* Weight decay and beta2, as 100 steps of warm-up and the rate for all weights (options.c), are
- * those of CogVideoX's own trainer; guidance 6 in 50 steps and 8 frames a second those of its model
- * cards. */
+ * those of CogVideoX's own trainer; 50 steps of sampling those of its model cards. */
 #define VIDEO_OPTIONS_INIT                                                                         \
     {                                                                                              \
         .snr_shift = -1, .video_column = "video", .caption_column = "caption",                     \
         .adapters = {ADAPTER_DEFAULTS("bf16", "diffusers")}, .image_drop = -1,                     \
         .image_noise_mean = VIDEO_NOISE_MEAN, .image_noise_std = VIDEO_NOISE_DEVIATION,            \
         .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95},                         \
-        .guidance_kind = "constant", .guidance = 6, .fps = 8, .sample_steps = 50,                  \
-        .library = CKPT_OPTIONS_INIT                                                               \
+        .guidance_kind = "constant", .guidance = -1, .guidance_low = -1, .fps = -1,                \
+        .sample_steps = 50, .library = CKPT_OPTIONS_INIT                                           \
     }
 
 /* The options of both programs. */
@@ -108,8 +109,8 @@ struct video_options {
 /* The options of sampling. */
 #define VIDEO_DRAW_ROWS                                                                            \
     ROW("text-encoder", STRING, text_encoder, "DIR",                                               \
-        "directory of T5 in the format of Hugging Face; encodes the prompts before the model is "  \
-        "loaded (default: the text_encoder of --model)"),                                          \
+        "directory of the text encoder in the format of Hugging Face; encodes the prompts before " \
+        "the model is loaded (default: the text_encoder of --model)"),                             \
         SPIECE_ROW(tokenizer, "--text-encoder"),                                                   \
         ROW("negative", STRING, negative, "FILE",                                                  \
             "prompt_embedding of the negative prompt for guidance (safetensors) (default: "        \
@@ -118,16 +119,19 @@ struct video_options {
             "negative prompt for guidance, encoded beside the prompts (default: none; Wan: an "    \
             "empty text)"),                                                                        \
         ROW("solver", STRING, solver, "KIND",                                                      \
-            "solver of sampling: ddim or dpm (default: by the class in scheduler_config.json, "    \
-            "else dpm)"),                                                                          \
+            "solver of sampling, of CogVideoX: ddim or dpm; of Wan: unipc, unipc-original or "     \
+            "euler (default: by the class in scheduler_config.json, else dpm and unipc)"),         \
         RANGE("guidance", FLOAT, guidance, "X",                                                    \
-              "scale of classifier-free guidance (default 6; 1: none)", 0, 1000),                  \
+              "scale of classifier-free guidance (default: the published one, CogVideoX 6, Wan 3 " \
+              "to 5; 1: none)",                                                                    \
+              0, 1000),                                                                            \
         ROW("guidance-schedule", STRING, guidance_kind, "KIND",                                    \
-            "guidance over the steps: constant, cosine, or reference (the published one) "         \
-            "(default constant)"),                                                                 \
+            "guidance over the steps: constant, or of CogVideoX cosine or reference (the "         \
+            "published one) (default constant)"),                                                  \
         ROW("sample-seed", INT, sample_seed, "N",                                                  \
             "seed of the initial noise of sampling (default 0)"),                                  \
-        RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default 8)", 0.1, 240)
+        RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default: those of the model)", \
+              0.1, 240)
 
 /* Of training: sets the defaults and names what replaces them; then checks it and reads the
  * config.json of the model. */
@@ -137,6 +141,10 @@ int video_options_check(void *options);
  * an error message. */
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
                                char **argv);
+
+/* Of sampling: reads the first or the second model of a pair in place of the other, with what its
+ * --load names.  Returns 0, or -1 after an error message. */
+int video_select_model(struct video_options *o, bool second);
 
 /* The files that the options name. */
 struct training_files video_training_files(const struct video_options *o);

@@ -15,7 +15,7 @@
 #include "ckpt_tools.h"
 #include "stages.h"
 
-enum { STREAM_START = 0x43560020, STREAM_STEP, PATH = 4096 };
+enum { STREAM_START = 0x43560020, STREAM_STEP, PATH = 4096, STATES = 4 /* of an element */ };
 
 /* ---- inputs -------------------------------------------------------------------------------- */
 
@@ -37,13 +37,19 @@ static int read_rows(const char *path, const char *name, int ndim, const int64_t
     return *to ? 0 : -1;
 }
 
+/* Latent frames of the picture. */
+static int64_t image_frames(const struct video_sampler *s)
+{
+    return s->run->options.net.sizes.whole_image ? s->geometry.frames : 1;
+}
+
 int video_sampler_read(struct video_sampler *s)
 {
     const struct video_options *o = &s->run->options;
     const struct video_sizes *c = &o->net.sizes;
     const struct video_geometry *g = &s->geometry;
     int64_t text[] = {g->tokens, c->text_width}, one;
-    int64_t image[] = {c->channels, 1, g->height, g->width};
+    int64_t image[] = {c->channels, image_frames(s), g->height, g->width};
 
     if (o->sample_text &&
         read_rows(o->sample_text, "prompt_embedding", 2, text, &s->clips, &s->text))
@@ -70,7 +76,7 @@ void video_sampler_shape(struct video_sampler *s, const struct video_geometry *g
     s->geometry = *g;
     s->repeats = repeats;
     s->n = o->net.sizes.channels * g->frames * g->height * g->width;
-    s->batch = o->guidance > 1 ? 2 : 1;
+    s->batch = video_is_guided(o) ? 2 : 1;
 }
 
 int video_sampler_size(struct video_sampler *s)
@@ -88,33 +94,43 @@ int video_sampler_size(struct video_sampler *s)
     return o->net.model->check(&o->net, &g);
 }
 
+static bool is_pair(const struct video_sampler *s)
+{
+    return s->run->options.net.sizes.boundary > 0;
+}
+
+/* Between the models of a pair the states of all clips are kept. */
+static void select_state(struct video_sampler *s, int64_t clip)
+{
+    s->x = s->state + (is_pair(s) ? clip : 0) * STATES * s->n;
+    s->before = s->x + s->n;
+    s->old = s->before + s->n;
+    s->older = s->old + s->n;
+}
+
 static int allocate(struct video_sampler *s)
 {
     int64_t y = s->geometry.tokens * s->run->options.net.sizes.text_width;
-    int64_t picture = s->n / s->geometry.frames;
+    int64_t picture = s->n / s->geometry.frames * image_frames(s);
 
-    if (s->x)
+    if (s->state)
         return 0; /* already allocated */
-    s->x = MEMORY_FOR(sizeof *s->x, s->n);
-    s->before = MEMORY_FOR(sizeof *s->before, s->n);
-    s->old = MEMORY_FOR(sizeof *s->old, s->n);
-    s->older = MEMORY_FOR(sizeof *s->older, s->n);
+    s->state = MEMORY_FOR(sizeof *s->state, is_pair(s) ? s->clips : 1, STATES, s->n);
     s->eps = MEMORY_FOR(sizeof *s->eps, s->n);
     s->both = MEMORY_FOR(sizeof *s->both, s->batch, s->n);
     s->v = MEMORY_FOR(sizeof *s->v, s->batch, s->n);
     s->y = MEMORY_FOR(sizeof *s->y, s->batch, y);
     s->y_bf16 = MEMORY_FOR(sizeof *s->y_bf16, s->batch, y);
     s->picture = MEMORY_FOR(sizeof *s->picture, s->batch, picture);
-    return s->x && s->before && s->old && s->older && s->eps && s->both && s->v && s->y &&
-                   s->y_bf16 && s->picture
+    return s->state && s->eps && s->both && s->v && s->y && s->y_bf16 && s->picture
                ? 0
                : say_fail("no memory for a clip");
 }
 
 void video_sampler_free(struct video_sampler *s)
 {
-    float *all[] = {s->text, s->negative, s->image, s->x, s->before,  s->old,  s->older,
-                    s->eps,  s->both,     s->v,     s->y, s->picture, s->drawn};
+    float *all[] = {s->text, s->negative, s->image, s->state,   s->eps,
+                    s->both, s->v,        s->y,     s->picture, s->drawn};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -123,6 +139,12 @@ void video_sampler_free(struct video_sampler *s)
 
 /* ---- the program --------------------------------------------------------------------------- */
 
+/* Whether the first latent frame is the picture. */
+static bool is_given(const struct video_sampler *s)
+{
+    return s->image && !s->run->options.net.sizes.has_image;
+}
+
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct video_sampler *s = user;
@@ -130,11 +152,11 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct video_sizes *c = &net->sizes;
     const struct video_geometry *g = &s->geometry;
     int64_t x[] = {batch, c->channels, g->frames, g->height, g->width};
-    int64_t image[] = {batch, c->channels, 1, g->height, g->width};
-    int64_t text[] = {batch, g->tokens, c->text_width};
+    int64_t image[] = {batch, c->channels, image_frames(s), g->height, g->width};
+    int64_t text[] = {batch, g->tokens, c->text_width}, times[] = {batch, 2};
     struct video_inputs in = {.x = ckpt_input(t, "x", CKPT_F32, 5, x),
                               .text = ckpt_input(t, "y", s->run->options.net.dtype, 3, text),
-                              .t = ckpt_input(t, "t", CKPT_F32, 1, &batch)};
+                              .t = ckpt_input(t, "t", CKPT_F32, is_given(s) ? 2 : 1, times)};
 
     if (c->has_image)
         in.image = ckpt_input(t, "image", CKPT_F32, 5, image);
@@ -147,7 +169,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 static int feed_text(struct video_sampler *s, int64_t clip)
 {
     int64_t y = s->geometry.tokens * s->run->options.net.sizes.text_width;
-    int64_t picture = s->n / s->geometry.frames;
+    int64_t picture = s->n / s->geometry.frames * image_frames(s);
+    bool image = s->run->options.net.sizes.has_image;
     ckpt_program *p = s->program;
     int rc;
 
@@ -158,9 +181,9 @@ static int feed_text(struct video_sampler *s, int64_t clip)
     ckpt_to_bf16(s->y, s->y_bf16, s->batch * y);
     rc = s->run->options.net.dtype == CKPT_BF16 ? ckpt_feed(p, "y", s->y_bf16, s->batch * y * 2)
                                                 : ckpt_feed(p, "y", s->y, s->batch * y * 4);
-    for (int64_t i = 0; s->image && i < s->batch; i++)
+    for (int64_t i = 0; image && i < s->batch; i++)
         memcpy(s->picture + i * picture, s->image, (size_t)picture * sizeof *s->picture);
-    if (!rc && s->image)
+    if (!rc && image)
         rc = ckpt_feed(p, "image", s->picture, s->batch * picture * 4);
     return rc ? say_fail("%s", ckpt_error(s->run->context)) : 0;
 }
@@ -168,12 +191,14 @@ static int feed_text(struct video_sampler *s, int64_t clip)
 /* Computes v at x and t, with guidance, into the first n elements of s->v. */
 static int predict(struct video_sampler *s, double time, double guidance)
 {
-    const float t[2] = {(float)time, (float)time}, g = (float)guidance;
+    const float same[2] = {(float)time, (float)time}, given[4] = {0, same[0], 0, same[0]};
+    const float *t = is_given(s) ? given : same, g = (float)guidance;
+    int64_t times = s->batch * (is_given(s) ? 2 : 1);
     ckpt_program *p = s->program;
 
     for (int64_t i = 0; i < s->batch; i++)
         memcpy(s->both + i * s->n, s->x, (size_t)s->n * sizeof *s->both);
-    if (ckpt_feed(p, "x", s->both, s->batch * s->n * 4) || ckpt_feed(p, "t", t, s->batch * 4) ||
+    if (ckpt_feed(p, "x", s->both, s->batch * s->n * 4) || ckpt_feed(p, "t", t, times * 4) ||
         ckpt_step(p, NULL) || ckpt_fetch(p, "v", s->v, s->batch * s->n * 4))
         return say_fail("%s", ckpt_error(s->run->context));
     for (int64_t i = 0; s->batch > 1 && i < s->n; i++)
@@ -182,6 +207,16 @@ static int predict(struct video_sampler *s, double time, double guidance)
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
+
+/* Sets the first latent frame where it is given. */
+static void give_first(struct video_sampler *s)
+{
+    const int64_t plane = s->geometry.height * s->geometry.width;
+
+    for (int64_t c = 0; is_given(s) && c < s->run->options.net.sizes.channels; c++)
+        memcpy(s->x + c * s->geometry.frames * plane, s->image + c * plane,
+               (size_t)plane * sizeof *s->x);
+}
 
 static void correct(struct video_sampler *s, const struct video_correction *c, int64_t j, double x0)
 {
@@ -217,6 +252,7 @@ static int advance(struct video_sampler *s, int64_t clip, int64_t i)
         s->old[j] = (float)x0;
         s->x[j] = (float)x;
     }
+    give_first(s);
     return 0;
 }
 
@@ -229,11 +265,13 @@ static int start(struct video_sampler *s, int64_t clip)
 
     if (!o->noise) {
         ckpt_fill_normal((uint64_t)o->sample_seed, (uint64_t)clip, STREAM_START, s->x, s->n);
+        give_first(s);
         return 0;
     }
     if (read_rows(o->noise, "noise", 4, shape, &rows, &noise)) /* made nothing */
         return -1;
     memcpy(s->x, noise + clip % rows * s->n, (size_t)s->n * sizeof *s->x);
+    give_first(s);
     free(noise);
     return 0;
 }
@@ -283,29 +321,40 @@ static int keep_clip(struct video_sampler *s, int64_t clip)
     return s->run->options.out && !s->step ? write_clip(s, clip) : 0;
 }
 
+/* Sets s->end behind the last step of the current model. */
+static void find_end(struct video_sampler *s)
+{
+    const struct video_net *net = &s->run->options.net;
+    const struct video_drawing d = video_drawing(&s->run->options);
+
+    for (s->end = s->begin; s->end < d.steps; s->end++)
+        if (!s->second && net->model->step(net, &d, s->end).t < net->sizes.boundary)
+            break;
+}
+
 /* Samples one clip, unless the training is asked to stop meanwhile. */
 static int draw_clip(struct video_sampler *s, int64_t clip, ckpt_progress *progress, int64_t arena)
 {
-    int64_t steps = s->run->options.sample_steps;
-    int rc = start(s, clip) || feed_text(s, clip) ? -1 : 0;
+    const int64_t steps = s->end - s->begin;
 
-    for (int64_t i = 0; i < steps && !rc; i++) {
+    select_state(s, clip);
+    int rc = (!s->begin && start(s, clip)) || feed_text(s, clip) ? -1 : 0;
+    for (int64_t i = s->begin; i < s->end && !rc; i++) {
         s->stopped = s->step && training_is_stopped(s->run->context);
         if (s->stopped)
             return 0;
         rc = advance(s, clip, i);
         if (progress)
-            ckpt_progress_step(progress, clip * steps + i + 1, NAN, arena);
+            ckpt_progress_step(progress, clip * steps + i - s->begin + 1, NAN, arena);
     }
-    return rc ? rc : keep_clip(s, clip);
+    return rc || s->end < s->run->options.sample_steps ? rc : keep_clip(s, clip);
 }
 
 static int sample(struct video_sampler *s)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_progress *progress =
-        s->step ? NULL
-                : ckpt_progress_open(stderr, "sample", s->clips * s->run->options.sample_steps);
+        s->step ? NULL : ckpt_progress_open(stderr, "sample", s->clips * (s->end - s->begin));
     int rc = 0;
 
     ckpt_program_info(s->program, &info);
@@ -364,8 +413,16 @@ void video_sampler_close(struct video_sampler *s)
     s->program = NULL;
 }
 
+int video_sampler_next(struct video_sampler *s)
+{
+    s->begin = s->end;
+    s->second = true;
+    return video_select_model(&s->run->options, true);
+}
+
 int video_sampler_draw(struct video_sampler *s)
 {
+    find_end(s);
     if (allocate(s) || sample(s))
         return -1;
     if (!s->step)

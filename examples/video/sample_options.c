@@ -26,14 +26,16 @@ static const struct ckpt_option table[] = {
         "text file with one prompt, for one clip, per line"),
     VIDEO_DRAW_ROWS,
     ROW("image", STRING, image, "FILE",
-        "picture to sample from, required for I2V: encoded_image (safetensors) (default: none)"),
+        "picture to sample from, required for I2V, and the first frame of TI2V: encoded_image "
+        "(safetensors) (default: none)"),
     ROW("noise", STRING, noise, "FILE",
         "initial noise (safetensors) (default: drawn from --sample-seed)"),
     CKPT_OPTION_GROUP("Clips"),
-    RANGE("frames", INT, frames, "N", "frames of a clip (default 49)", 1, 65536),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default: CogVideoX 49, Wan 81)", 1, 65536),
     VIDEO_SIZE_ROW,
     RANGE("height", INT, height, "N", "height of a frame in pixels (default 480)", 1, 65536),
-    RANGE("width", INT, width, "N", "width of a frame in pixels (default 720)", 1, 65536),
+    RANGE("width", INT, width, "N", "width of a frame in pixels (default: CogVideoX 720, Wan 832)",
+          1, 65536),
     RANGE("steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
     ROW("out", STRING, out, "DIR",
         "directory for latents (default: the model's, as cogvideo-out; with --output: not "
@@ -61,9 +63,12 @@ static int check(struct video_options *o)
         return say_fail("--vae DIR is for --output FILE");
     if (video_check_drawing(o))
         return -1;
-    if (o->net.sizes.has_image != (o->image != NULL))
-        return say_fail(o->image ? "--image is for I2V models"
-                                 : "--image FILE is missing: this model continues a picture");
+    if (o->image && !o->net.sizes.has_image && !o->net.sizes.first_frame)
+        return say_fail("--image is for I2V models");
+    if (o->net.sizes.has_image && !o->image)
+        return say_fail("--image FILE is missing: this model continues a picture");
+    if (o->load[1] && o->net.sizes.boundary <= 0)
+        return say_fail("--load-low is for a pair of models, and %s is one", o->model);
     if (o->train.load && o->random && !o->adapters.file.n)
         return say_fail("--random and --load exclude each other");
     if (!a->file.n && (a->rank || a->alpha >= 0 || a->targets))
@@ -72,11 +77,30 @@ static int check(struct video_options *o)
     return dtype_select_for(&o->dtype, video_weights(o, path));
 }
 
+int video_select_model(struct video_options *o, bool second)
+{
+    const struct video_model *m = o->net.model;
+
+    if (o->net.own)
+        m->close(&o->net);
+    adapter_file_close(&o->adapters.file);
+    o->adapters = o->asked_adapters;
+    o->train.load = o->load[second];
+    if (second && !o->train.load)
+        o->adapters.rank = 0;
+    o->net.noising.expert = second ? "low" : "high";
+    return m->read(&o->net, o->model) ||
+                   adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load)
+               ? -1
+               : 0;
+}
+
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
                                char **argv)
 {
     struct option_reading reading = OPTION_READING(o, table, m->sample_usage, false);
 
+    reading.own[1] = (struct option_part){"Model pairs", m->sample_rows, o};
     reading.once = "load";
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;
@@ -88,9 +112,14 @@ int video_sample_options_parse(struct video_options *o, const struct video_model
         return rc;
     if (!o->model)
         return say_fail("--model DIR is missing");
-    if (video_take_size(o) || m->read(&o->net, o->model) ||
-        video_check_size(&o->net.sizes, o->frames, o->height, o->width) ||
-        adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) || check(o))
+    o->load[0] = o->train.load;
+    o->asked_adapters = o->adapters;
+    if (video_take_size(o) || video_select_model(o, false))
+        return -1;
+    /* Both files of a pair are read now, so that the second is not missing after the first ran. */
+    if (o->net.sizes.boundary > 0 && (video_select_model(o, true) || video_select_model(o, false)))
+        return -1;
+    if (video_check_size(&o->net.sizes, o->frames, o->height, o->width) || check(o))
         return -1;
     if (!o->out && !o->output)
         o->out = m->out;

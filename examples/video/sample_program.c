@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The program that samples (programs.h): from prompts or text features to latents of clips, and to
- * videos.  Up to three
- * stages, the text encoder, the transformer and the decoder, run one after the other, each in its
- * own context, so each stage has the whole budget.  All stages are planned before the first one
- * runs.
+ * videos.  Up to three stages, the text encoder, the transformer and the decoder, run one after the
+ * other, each in its own context, so each stage has the whole budget.  All stages are planned
+ * before the first one runs.
+ *
+ * A pair of models, for high and for low noise levels, is two stages: all clips take their steps
+ * with the first model, then with the second, so that only one is in memory, and each is loaded
+ * once.  Both have the same plan.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +69,10 @@ static int run_latents(struct job *j)
     }
     int rc = video_sampler_open(s, true) || video_sampler_draw(s);
     video_sampler_close(s);
+    if (!rc && s->end < o->sample_steps) {
+        rc = video_sampler_next(s) || video_sampler_open(s, true) || video_sampler_draw(s);
+        video_sampler_close(s);
+    }
     return rc ? -1 : 0;
 }
 
@@ -116,7 +123,7 @@ static int decode_clip(struct job *j, int64_t clip)
         return say_fail("--output %s: the name is too long", o->output);
     int rc = video_latents_from(&l, s->drawn + clip * video_sampler_clip(s));
     if (!rc)
-        rc = movie_write(&j->coder, &l, path, o->fps, false);
+        rc = movie_write(&j->coder, &l, path, o->fps > 0 ? o->fps : j->coder.sizes.fps, false);
     free(l.z);
     return rc;
 }
@@ -161,6 +168,7 @@ static int check_outputs(const struct video_options *o)
     const char *output = o->library.plan_only ? NULL : o->output;
     const struct ckpt_path all[] = {
         {"--load", o->train.load, CKPT_PATH_INPUT, 0},
+        {"--load-low", o->load[1], CKPT_PATH_INPUT, 0},
         {"--text", o->sample_text, CKPT_PATH_INPUT, 0},
         {"--prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
         {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},

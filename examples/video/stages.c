@@ -5,19 +5,37 @@
 #include "../common/say.h"
 #include "stages.h"
 
-struct video_drawing video_drawing(const struct video_options *o)
+bool video_is_guided(const struct video_options *o)
 {
-    return (struct video_drawing){o->solver, o->guidance_kind, o->guidance, o->sample_steps};
+    return o->guidance > 1 || o->guidance_low > 1;
 }
 
-int video_check_drawing(const struct video_options *o)
+struct video_drawing video_drawing(const struct video_options *o)
 {
+    return (struct video_drawing){o->solver, o->guidance_kind, o->guidance, o->guidance_low,
+                                  o->sample_steps};
+}
+
+static void take_published(struct video_options *o)
+{
+    const struct video_sizes *c = &o->net.sizes;
+    bool given = o->guidance >= 0;
+
+    if (!given)
+        o->guidance = c->guidance;
+    if (o->guidance_low < 0)
+        o->guidance_low = given || c->boundary <= 0 ? o->guidance : c->guidance_low;
+}
+
+int video_check_drawing(struct video_options *o)
+{
+    take_published(o);
     const struct video_drawing d = video_drawing(o);
 
     if (o->negative_prompt && (o->negative || !video_has_prompts(o)))
         return say_fail("--negative-prompt is encoded beside prompts: give --negative FILE beside "
                         "features, and one of the two");
-    if (o->sample_text && o->net.model->negative && o->guidance > 1 && !o->negative)
+    if (o->sample_text && o->net.model->negative && video_is_guided(o) && !o->negative)
         return say_fail("--negative FILE is missing: features of the negative prompt, from "
                         "text-encode, or give --guidance 1");
     return o->net.model->check_drawing(&d);
@@ -40,7 +58,7 @@ static struct text_captions captions(const struct video_options *o)
 /* The negative prompt that is to be encoded, or NULL. */
 static const char *negative_of(const struct video_options *o)
 {
-    if (o->negative || o->guidance <= 1)
+    if (o->negative || !video_is_guided(o))
         return NULL;
     return o->negative_prompt ? o->negative_prompt : o->net.model->negative;
 }

@@ -10,9 +10,11 @@
 
 /* Sampling as the options ask for it. */
 struct video_drawing video_drawing(const struct video_options *o);
-/* Checks the names of solver and guidance in the options, and the negative prompt.  Returns 0, or
- * -1 after an error message. */
-int video_check_drawing(const struct video_options *o);
+/* Whether the model also predicts for the negative prompt. */
+bool video_is_guided(const struct video_options *o);
+/* Completes the options of sampling with the published values, and checks solver, guidance, picture
+ * and negative prompt.  Returns 0, or -1 after an error message. */
+int video_check_drawing(struct video_options *o);
 
 struct video_prompts {
     struct prompts list; /* of the clips, and last the negative prompt if one is encoded */

@@ -136,7 +136,7 @@ static int write_video(struct video_watch *w, const float *latents, const struct
     struct sample_clip c = {.frames = video_coder_clip_out(&w->decoder),
                             .height = l.height * factor,
                             .width = l.width * factor,
-                            .fps = r->options.fps};
+                            .fps = r->options.fps > 0 ? r->options.fps : w->decoder.sizes.fps};
     uint8_t *rgb = MEMORY_FOR(3, c.frames, c.height, c.width);
     char path[PATH];
     int rc = rgb ? video_latents_from(&l, latents) : say_fail("no memory for a clip");

@@ -39,6 +39,7 @@ static int read(struct video_net *n, const char *dir)
                                     .layers = c->layers,
                                     .channels = c->out_channels,
                                     .factor = 8,
+                                    .guidance = 6,
                                     .text_width = c->text_width,
                                     .text_tokens = c->text_tokens,
                                     .compression = c->compression,

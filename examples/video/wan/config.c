@@ -223,7 +223,11 @@ int wan_config_read(struct wan_config *c, const char *path, enum wan_expert expe
     given = (given || is_there(inside, files, "config.json")) && is_config(inside);
     if (given ? read_config(c, inside) : read_shapes(c, files))
         return -1;
-    return is_there(inside, path, "model_index.json") ? read_pipeline(c, inside) : 0;
+    if (is_there(inside, path, "model_index.json"))
+        return read_pipeline(c, inside);
+    if (is_there(inside, path, "low_noise_model")) /* the original code has it in its programs */
+        c->boundary = c->has_image ? 0.9 : 0.875;
+    return 0;
 }
 
 const char *wan_config_name(const struct wan_config *c)

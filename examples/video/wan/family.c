@@ -8,6 +8,7 @@
 #include "ckpt_tools.h"
 #include "model.h"
 #include "noise.h"
+#include "schedule.h"
 #include "vae.h"
 
 #define SHIFT 5. /* of models without a scheduler_config.json: the training of DiffSynth */
@@ -15,6 +16,16 @@
 enum { STREAM_TIME = 0x57414e01, TIMES = 1000 };
 
 #define ROW(...) CKPT_OPTION(struct video_options, __VA_ARGS__)
+
+static const struct ckpt_option sample_rows[] = {
+    ROW("load-low", STRING, load[1], "FILE",
+        "of a pair of models, as --load, for the one for low noise levels (default: none)"),
+    CKPT_OPTION_RANGE(struct video_options, "guidance-low", FLOAT, guidance_low, "X",
+                      "of a pair of models, scale of guidance of the one for low noise levels "
+                      "(default: --guidance if it is given, else the published one)",
+                      0, 1000),
+    {0},
+};
 
 static const struct ckpt_option train_rows[] = {
     ROW("expert", STRING, net.noising.expert, "KIND",
@@ -39,6 +50,7 @@ struct own {
     struct wan_config config;
     struct wan model;
     struct wan_noise noise;
+    struct wan_schedule schedule;
     char files[4096]; /* of the weights */
 };
 
@@ -76,6 +88,14 @@ static int check_model(const struct video_net *net, const char *dir)
     return 0;
 }
 
+/* The published scales. */
+static double guidance_of(const struct wan_config *c, bool high)
+{
+    if (c->boundary <= 0)
+        return 5;
+    return c->has_image ? 3.5 : high ? 4 : 3;
+}
+
 static int read(struct video_net *n, const char *dir)
 {
     struct own *own = calloc(1, sizeof *own);
@@ -95,11 +115,15 @@ static int read(struct video_net *n, const char *dir)
                                     .width = c->width,
                                     .layers = c->layers,
                                     .channels = c->channels,
-                                    .factor = c->first ? 16 : 8,
+                                    .factor = c->channels == 48 ? 16 : 8, /* of its autoencoder */
                                     .text_width = c->text_width,
                                     .text_tokens = c->text_tokens,
                                     .compression = 4,
                                     .patch_frames = 1,
+                                    .guidance = guidance_of(c, true),
+                                    .guidance_low = guidance_of(c, false),
+                                    .boundary = c->boundary * TIMES,
+                                    .first_frame = c->first,
                                     .has_image = c->has_image,
                                     .whole_image = c->has_image};
     return 0;
@@ -168,16 +192,18 @@ static void range(const struct video_net *net, double *from, double *to)
 static int schedule(struct video_net *n, const char *dir, double shift, bool any)
 {
     const struct video_noising *o = &n->noising;
-    struct wan_noise *noise = &((struct own *)n->own)->noise;
+    struct own *own = n->own;
+    struct wan_noise *noise = &own->noise;
 
     (void)any; /* a file is not needed */
-    *noise = (struct wan_noise){.shift = SHIFT,
+    int rc = wan_schedule_read(&own->schedule, dir, shift);
+    if (rc < 0)
+        return -1;
+    if (rc > 0 && shift <= 0)
+        own->schedule.shift = SHIFT;
+    *noise = (struct wan_noise){.shift = own->schedule.shift,
                                 .normal = o->times && !strcmp(o->times, "logit-normal"),
                                 .weighted = o->weights && !strcmp(o->weights, "bell")};
-    if (wan_shift_read(&noise->shift, dir) < 0)
-        return -1;
-    if (shift > 0)
-        noise->shift = shift;
     range(n, &noise->low, &noise->high);
     noise->low /= TIMES;
     noise->high /= TIMES;
@@ -216,36 +242,33 @@ static ckpt_tensor target(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_te
 
 static int check_drawing(const struct video_drawing *d)
 {
-    if (d->solver && strcmp(d->solver, "euler"))
-        return say_fail("--solver %s: give euler", d->solver);
+    enum wan_solver solver;
+
     if (strcmp(d->guidance, "constant"))
         return say_fail("--guidance-schedule %s: give constant", d->guidance);
-    return 0;
+    return d->solver ? wan_solver(d->solver, &solver) : 0;
 }
 
 static int check_steps(const struct video_net *n, int64_t steps)
 {
     (void)n;
-    return steps < TIMES
-               ? 0
-               : say_fail("%lld steps of sampling: give fewer than %d", (long long)steps, TIMES);
+    (void)steps; /* levels are real numbers */
+    return 0;
 }
 
-/* Euler's step from level s to level q: x + (q - s) v, where v = (x - x0) / s. */
 static struct video_step step(const struct video_net *n, const struct video_drawing *d, int64_t i)
 {
-    const double k = own_of(n)->noise.shift, all = (double)d->steps;
-    const double s = wan_shift(k, 1 - (double)i / all), q = wan_shift(k, 1 - (double)(i + 1) / all);
+    const struct wan_schedule *s = &own_of(n)->schedule;
+    enum wan_solver solver = s->solver;
 
-    return (struct video_step){
-        .t = (int64_t)(s * TIMES), .level = {1, s}, .keep = q / s, .clean = 1 - q / s};
+    if (d->solver)
+        wan_solver(d->solver, &solver);
+    return wan_step(s, solver, d->steps, i);
 }
 
 static double guidance(const struct video_net *n, const struct video_drawing *d, int64_t i)
 {
-    (void)n;
-    (void)i;
-    return d->scale;
+    return step(n, d, i).t >= n->sizes.boundary ? d->scale : d->low;
 }
 
 /* ---- adapters ------------------------------------------------------------------------------ */
@@ -298,13 +321,24 @@ const struct video_model wan_model = {
                    "--lora-rank 32 --vram 24G --host 64G --save lora.safetensors\n"
                    "  wan-train --model Wan2.2-T2V-A14B-Diffusers --expert high --cache cache "
                    "--lora-rank 32 --vram 24G --host 64G --plan-only\n",
+    .sample_usage =
+        "Usage: wan-sample --model DIR --prompt TEXT [OPTION]...\n\n"
+        "Samples clips from Wan 2.1 or 2.2 inside a memory budget, as latents or "
+        "videos.\n"
+        "\nExamples:\n  wan-sample --model Wan2.2-TI2V-5B-Diffusers --prompt \"a rabbit "
+        "in a meadow\" --frames 121 --size 1280x704 --vram 12G --host 32G --output "
+        "rabbit.mp4\n"
+        "  wan-sample --model Wan2.2-T2V-A14B-Diffusers --load lora.safetensors "
+        "--prompts prompts.txt --vram 24G --host 64G --output clips.mp4\n",
     .train_rows = train_rows,
+    .sample_rows = sample_rows,
     .programs = "wan",
     .out = "wan-out",
     .frames = 81,
     .height = 480,
     .width = 832,
-    .text = TEXT_COGVIDEOX,
+    .text = TEXT_WAN,
+    .negative = "",
     .autoencoder = &wan_autoencoder,
     .adapters = &adapters,
     .targets = VIDEO_TARGETS_WAN,

@@ -2,10 +2,6 @@
 /* Noise levels in training: see noise.h.  All in double. */
 #include "noise.h"
 #include <math.h>
-#include <stdio.h>
-#include <unistd.h>
-#include "../../common/say.h"
-#include "../../common/settings.h"
 
 enum { GRID = 1000 /* levels whose weights have the mean 1 */ };
 
@@ -76,29 +72,4 @@ void wan_noise_begin(struct wan_noise *n)
 double wan_noise_weight(const struct wan_noise *n, double level)
 {
     return n->weighted ? fmax(0, bell(level) - n->floor) * n->scale : 1;
-}
-
-/* ---- the file ------------------------------------------------------------------------------ */
-
-int wan_shift_read(double *shift, const char *model)
-{
-    static const char *const places[] = {"scheduler", "../scheduler"};
-    char path[4096];
-    struct settings s;
-
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (snprintf(path, sizeof path, "%s/%s/scheduler_config.json", model, places[i]) >=
-                (int)sizeof path ||
-            access(path, R_OK))
-            continue;
-        int rc = settings_open(&s, path);
-        const char *key = !rc && settings_find(&s, "flow_shift") ? "flow_shift" : "shift";
-        if (!rc) {
-            *shift = settings_real(&s, s.root, key, 1);
-            rc = s.failed;
-        }
-        settings_close(&s);
-        return rc;
-    }
-    return 1;
 }

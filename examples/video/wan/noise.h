@@ -34,8 +34,4 @@ double wan_noise_level(const struct wan_noise *n, double u);
  * (DiffSynth's code). */
 double wan_noise_weight(const struct wan_noise *n, double level);
 
-/* Reads the shift of scheduler/scheduler_config.json, in the directory of a model or beside it.
- * Returns 1 if there is no such file, 0, or -1 after an error message. */
-int wan_shift_read(double *shift, const char *model);
-
 #endif

@@ -1,0 +1,153 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# wan-sample: from prompts to the latents of diffusers' pipelines (make_pipeline_reference.py): a pair
+# of models, both solvers, a given first frame, I2V; the same bits under every budget; wrong input.
+set -u
+
+. "${srcdir:-.}/tests/model/programs.sh"
+
+sample=${WAN_SAMPLE:-./wan-sample} encode=${TEXT_ENCODE:-./text-encode}
+expected=$root/tests/wan/pipeline
+device="--device ${CKPT_DEVICE:-cpu} --threads 1 --dtype fp32"
+negative="blurred, grey"
+
+# model NAME KIND: a directory of diffusers.
+model() {
+    mkdir "$work/$1" "$work/$1/text_encoder" "$work/$1/tokenizer"
+    cp -R "$expected/$2/"* "$work/$1" && cp "$root"/tests/text/umt5/* "$work/$1/text_encoder" &&
+        cp "$root/tests/tokenizer/umt5.json" "$work/$1/tokenizer/tokenizer.json" || fail "no model"
+}
+
+model t2v t2v
+model i2v i2v
+model ti2v t2v
+rm -r "$work/ti2v/transformer_2"
+echo '{"_class_name": "WanPipeline", "boundary_ratio": null, "expand_timesteps": true}' \
+    >"$work/ti2v/model_index.json"
+printf 'A rabbit &amp;amp; a dog  walk across a meadow.\nthe sea at night\n' >"$work/two"
+head -n 1 "$work/two" >"$work/one"
+clip="--frames 9 --height 32 --width 48 --steps 4 --noise $expected/noise.safetensors"
+pair="$sample $device --model $work/t2v $clip --guidance 4 --guidance-low 3"
+
+"$encode" --device cpu --model "$work/t2v" --family wan --prompts "$work/two" --length 16 \
+    --output "$work/y" >"$work/out" 2>"$work/err" || {
+    grep -q "built without" "$work/err" && exit 77
+    fail "text-encode: $(cat "$work/err")"
+}
+
+# values FILE CLIP: those of a clip, after a header whose length is its first number.
+values() {
+    n=$(od -An -tu8 -N8 "$1")
+    od -An -v -tf4 -w4 -j $((8 + n + 4608 * $2)) -N 4608 "$1"
+}
+
+# as_diffusers NAME CLIP FILE: the relative distance of a clip.
+as_diffusers() {
+    values "$expected/$1.safetensors" "$2" >"$work/a"
+    values "$3" 0 >"$work/b"
+    paste "$work/a" "$work/b" | awk -v most="${4:-1e-4}" '
+        { error += ($1 - $2) ^ 2; norm += $1 ^ 2 }
+        END { r = sqrt(error / norm); print NR, r; exit !(NR == 1152 && r <= most) }' \
+        >"$work/out" || fail "$1, clip $2: relative error $(cat "$work/out")"
+    [ -z "${VERBOSE-}" ] || echo "$1, clip $2: $(cat "$work/out")"
+}
+
+# ---- diffusers ------------------------------------------------------------------------------------
+
+runs "model: Wan T2V; 2 clips" $pair --prompts "$work/two" --negative-prompt "$negative" --out "$work/pair"
+as_diffusers t2v 0 "$work/pair/latents-1.safetensors"
+as_diffusers t2v 1 "$work/pair/latents-2.safetensors"
+runs "latents" $sample $device --model "$work/t2v" $clip --prompts "$work/one" --solver euler \
+    --guidance 5 --negative-prompt "$negative" --out "$work/euler"
+as_diffusers t2v_euler 0 "$work/euler/latents-1.safetensors"
+runs "model: Wan I2V" $sample $device --model "$work/i2v" $clip --snr-shift 3 --prompts "$work/one" \
+    --negative-prompt "$negative" --image "$expected/i2v_image.safetensors" --out "$work/image"
+as_diffusers i2v 0 "$work/image/latents-1.safetensors"
+ti2v="$sample $device --model $work/ti2v $clip --height 64 --width 96"
+runs "model: Wan TI2V" $ti2v --prompts "$work/one" --negative-prompt "$negative" \
+    --image "$expected/ti2v_image.safetensors" --out "$work/first"
+as_diffusers ti2v 0 "$work/first/latents-1.safetensors"
+cmp -s "$work/first/latents-1.safetensors" "$work/euler/latents-1.safetensors" && fail "no picture"
+runs "latents" $ti2v --prompts "$work/one" --out "$work/text" # TI2V without a picture
+cmp -s "$work/first/latents-1.safetensors" "$work/text/latents-1.safetensors" && fail "no picture"
+runs "latents" $pair --dtype bf16 --prompts "$work/two" --negative-prompt "$negative" --out "$work/half"
+as_diffusers t2v 1 "$work/half/latents-2.safetensors" 1e-1
+
+# ---- nothing but its input makes a clip -----------------------------------------------------------
+
+# same NAME: both clips are those of the pair.
+same() {
+    for i in 1 2; do
+        cmp -s "$work/pair/latents-$i.safetensors" "$work/$1/latents-$i.safetensors" ||
+            fail "$1: clip $i is another one"
+    done
+}
+pair="$pair --prompts $work/two"
+budget=16K
+for try in 1 2 3; do
+    $pair --negative-prompt "$negative" --out "$work/tight" --vram "$budget" >"$work/out" 2>"$work/err" && break
+    grep -q "needs at least" "$work/err" || fail "$budget: $(cat "$work/err")"
+    budget=$(needed)
+done
+same tight
+[ "$try" -gt 1 ] || fail "16K is enough"
+
+# Features in place of prompts: the negative prompt is the first row of a file.
+printf '%s\n' "$negative" | cat - "$work/two" >"$work/three"
+printf '%s\n' "$negative" | cat "$work/two" - >"$work/last"
+for name in three last; do
+    runs "3 prompts" "$encode" $device --model "$work/t2v" --family wan --prompts "$work/$name" \
+        --output "$work/$name.y"
+done
+features="$sample $device --model $work/t2v $clip --guidance 4 --guidance-low 3"
+runs "latents" $features --text "$work/last.y" --negative "$work/three.y" --out "$work/features"
+same features
+refuses 2 "--negative FILE is missing" $features --text "$work/last.y" --out "$work/x"
+runs "latents" $features --guidance 1 --guidance-low 1 --text "$work/last.y" --out "$work/alone"
+other() {
+    cmp -s "$work/pair/latents-1.safetensors" "$work/$1/latents-1.safetensors" && fail "$1: the same clip"
+}
+other alone
+runs "latents" $pair --out "$work/empty" # the empty negative prompt
+other empty
+runs "latents" $pair --negative-prompt "$negative" --guidance-low 4 --out "$work/low"
+other low
+runs "latents" $pair --negative-prompt "$negative" --solver unipc-original --out "$work/grid"
+other grid
+runs "latents" $pair --negative-prompt "$negative" --snr-shift 12 --out "$work/shift"
+other shift
+# All steps above the boundary, or below it: one of the two models alone.
+sed 's/0.875/1e-6/' "$expected/t2v/model_index.json" >"$work/t2v/model_index.json"
+runs "latents" $pair --negative-prompt "$negative" --out "$work/high"
+other high
+cp "$expected/t2v/model_index.json" "$work/t2v"
+
+# Adapters of each of the two.
+for expert in high low; do
+    runs "" ${WAN_TRAIN:-./wan-train} $device --model "$work/t2v" --expert $expert --data random --frames 9 \
+        --height 32 --width 48 --steps 1 --warmup 0 --lr 0.1 --lora-rank 2 --save "$work/$expert.lora"
+done
+runs "latents" $pair --negative-prompt "$negative" --load "$work/high.lora" --out "$work/first-lora"
+other first-lora
+runs "latents" $pair --negative-prompt "$negative" --load-low "$work/low.lora" --out "$work/second-lora"
+other second-lora
+runs "latents" $pair --negative-prompt "$negative" --load "$work/high.lora" \
+    --load-low "$work/low.lora" --out "$work/both-lora"
+cmp -s "$work/both-lora/latents-1.safetensors" "$work/first-lora/latents-1.safetensors" && fail "--load-low"
+cmp -s "$work/both-lora/latents-1.safetensors" "$work/second-lora/latents-1.safetensors" && fail "--load"
+
+# ---- wrong input ----------------------------------------------------------------------------------
+
+refuses 2 "give unipc, unipc-original or euler" $pair --solver dpm --out "$work/x"
+refuses 2 "give constant" $pair --guidance-schedule cosine --out "$work/x"
+refuses 2 "is for I2V" $pair --image "$expected/i2v_image.safetensors" --out "$work/x"
+refuses 2 "--image FILE is missing" $sample $device --model "$work/i2v" $clip --prompts "$work/one" --out "$work/x"
+refuses 1 "encoded_image" $ti2v --prompts "$work/one" --image "$expected/i2v_image.safetensors" --out "$work/x"
+refuses 2 "is for a pair of models" $ti2v --prompts "$work/one" --load-low "$work/y" --out "$work/x"
+refuses 2 "must be multiples of 8" $pair --height 36 --out "$work/x"
+refuses 2 "one more than a multiple of 4" $pair --frames 10 --out "$work/x"
+mv "$work/t2v/transformer_2" "$work/t2v/away"
+refuses 2 "neither transformer_2 nor low_noise_model" $pair --out "$work/x"
+[ -e "$work/x" ] && fail "a refused run left files"
+
+finish
