@@ -219,6 +219,10 @@ static int check_sampling(struct video_options *o)
         return say_fail("clips of a pair of models need both: sample them with %s-sample, not in "
                         "training",
                         o->net.model->programs);
+    if (video_has_picture(o))
+        return say_fail("--sample-image %s: is not encoded in training: give its latents, "
+                        "encoded_image (.safetensors)",
+                        o->image);
     if (n && o->net.sizes.has_image != (o->image != NULL))
         return say_fail(o->image
                             ? "--sample-image is for I2V models"

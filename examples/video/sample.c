@@ -56,7 +56,9 @@ int video_sampler_read(struct video_sampler *s)
         return -1;
     if (o->negative && read_rows(o->negative, "prompt_embedding", 2, text, &one, &s->negative))
         return -1;
-    return o->image ? read_rows(o->image, "encoded_image", 4, image, &one, &s->image) : 0;
+    return o->image && !video_has_picture(o)
+               ? read_rows(o->image, "encoded_image", 4, image, &one, &s->image)
+               : 0;
 }
 
 int64_t video_sampler_frames(const struct video_sampler *s)
@@ -142,7 +144,9 @@ void video_sampler_free(struct video_sampler *s)
 /* Whether the first latent frame is the picture. */
 static bool is_given(const struct video_sampler *s)
 {
-    return s->image && !s->run->options.net.sizes.has_image;
+    const struct video_options *o = &s->run->options;
+
+    return o->image && !o->net.sizes.has_image; /* also before it is encoded */
 }
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)

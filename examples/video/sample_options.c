@@ -26,8 +26,8 @@ static const struct ckpt_option table[] = {
         "text file with one prompt, for one clip, per line"),
     VIDEO_DRAW_ROWS,
     ROW("image", STRING, image, "FILE",
-        "picture to sample from, required for I2V, and the first frame of TI2V: encoded_image "
-        "(safetensors) (default: none)"),
+        "picture to sample from, required for I2V, and the first frame of TI2V, or its latents: "
+        "encoded_image (safetensors) (default: none)"),
     ROW("noise", STRING, noise, "FILE",
         "initial noise (safetensors) (default: drawn from --sample-seed)"),
     CKPT_OPTION_GROUP("Clips"),
@@ -44,7 +44,7 @@ static const struct ckpt_option table[] = {
         "video to write, for several clips NAME-00001-of-00003.mp4 and so on, or a directory for "
         "pictures (default: none)"),
     ROW("vae", STRING, vae, "DIR",
-        "autoencoder that decodes for --output (default: the vae of --model)"),
+        "autoencoder of --output and of a picture in --image (default: the vae of --model)"),
     HELP_ROWS,
     {0},
 };
@@ -59,7 +59,7 @@ static int check(struct video_options *o)
         return say_fail("give one of --text, --prompt and --prompts");
     if (!prompts && (o->text_encoder || o->tokenizer))
         return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
-    if (o->vae && !o->output)
+    if (o->vae && !o->output && !video_has_picture(o))
         return say_fail("--vae DIR is for --output FILE");
     if (video_check_drawing(o))
         return -1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The program that samples (programs.h): from prompts or text features to latents of clips, and to
- * videos.  Up to three stages, the text encoder, the transformer and the decoder, run one after the
- * other, each in its own context, so each stage has the whole budget.  All stages are planned
- * before the first one runs.
+ * videos.  Up to four stages, the encoders of text and of a picture, the transformer and the
+ * decoder, run one after the other, each in its own context, so each stage has the whole budget.
+ * All stages are planned before the first one runs.
  *
  * A pair of models, for high and for low noise levels, is two stages: all clips take their steps
  * with the first model, then with the second, so that only one is in memory, and each is loaded
@@ -196,6 +196,7 @@ static int plan_all(struct job *j, bool show)
     o->library.plan_only = true;
     o->library.machine_out = o->library.trace_out = NULL;
     int rc = (video_has_prompts(o) && video_prompts_encode(&j->prompts, o, show)) ||
+             (video_has_picture(o) && video_picture_encode(o, show, NULL)) ||
              plan_latents(j, show) || (o->output && plan_decoder(j, show));
     o->library = asked;
     return rc ? -1 : 0;
@@ -205,7 +206,8 @@ static int go(struct job *j)
 {
     struct video_sampler *s = &j->sampler;
     const struct video_options *o = &j->run.options;
-    bool stages = video_has_prompts(o) || o->output, plan_only = o->library.plan_only;
+    bool stages = video_has_prompts(o) || video_has_picture(o) || o->output,
+         plan_only = o->library.plan_only;
 
     if (check_outputs(o) || video_sampler_size(s) || video_sampler_read(s) ||
         (video_has_prompts(o) && read_prompts(j)) || (o->output && check_decoder(j)))
@@ -214,7 +216,9 @@ static int go(struct job *j)
         return -1;
     if (plan_only)
         return 0;
-    return (video_has_prompts(o) && run_text(j)) || run_latents(j) || (o->output && run_decoder(j))
+    return (video_has_prompts(o) && run_text(j)) ||
+                   (video_has_picture(o) && video_picture_encode(o, true, &s->image)) ||
+                   run_latents(j) || (o->output && run_decoder(j))
                ? -1
                : 0;
 }

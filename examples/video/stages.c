@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stages before and after the transformer: see stages.h. */
+#include <stdlib.h>
 #include <string.h>
 #include "../common/memory.h"
 #include "../common/say.h"
+#include "../common/video.h"
+#include "latents.h"
 #include "stages.h"
 
 bool video_is_guided(const struct video_options *o)
@@ -134,4 +137,66 @@ int video_coder_configure(struct video_coder *k, const struct video_options *o, 
                         (long long)c->factor, (long long)s->channels, (long long)s->factor,
                         (long long)s->factor);
     return 0;
+}
+
+/* ---- a picture ------------------------------------------------------------------------------ */
+
+bool video_has_picture(const struct video_options *o)
+{
+    const char *end = o->image ? strrchr(o->image, '.') : NULL;
+
+    return end && !strchr(end, '/') && strcmp(end, ".safetensors");
+}
+
+/* Scaled until it covers the size, and cropped. */
+static int read_picture(const struct video_options *o, uint8_t *rgb)
+{
+    const struct picture_size size = {o->width, o->height, true};
+    struct video v;
+    int rc = video_open(&v, o->image), got = rc ? -1 : video_read(&v, 0, &size, rgb);
+
+    video_close(&v);
+    if (!rc && !got)
+        say_fail("%s: there is no picture in it", o->image);
+    return got > 0 ? 0 : -1;
+}
+
+static int run_picture(struct video_coder *k, const struct video_options *o, float **image)
+{
+    const struct autoencoder_clip *c = &k->clip;
+    const int64_t factor = k->sizes.factor;
+    struct video_latents l = {video_coder_clip_out(k), c->height / factor, c->width / factor,
+                              2 * k->sizes.latent, NULL};
+    uint8_t *rgb = MEMORY_FOR(3, c->height, c->width);
+    float *x = MEMORY_FOR(sizeof *x, c->frames, c->height, c->width, 3);
+
+    k->seen = 1;
+    l.z = MEMORY_FOR(sizeof *l.z, l.frames, l.height, l.width, l.channels);
+    *image = MEMORY_FOR(sizeof **image, l.frames, l.height, l.width, l.channels / 2);
+    int rc = rgb && x && l.z && *image ? read_picture(o, rgb) : say_fail("no memory for a clip");
+    if (!rc)
+        rc = video_coder_encode(k, rgb, x, l.z) ||
+             video_latents_draw(&l, (uint64_t)o->sample_seed, &k->sizes, "image.safetensors");
+    if (!rc)
+        video_latents_to(&l, *image);
+    free(l.z);
+    free(x);
+    free(rgb);
+    return rc ? -1 : 0;
+}
+
+int video_picture_encode(const struct video_options *o, bool show, float **image)
+{
+    struct video_coder k = {.own = NULL};
+    int rc = video_coder_configure(&k, o, false);
+
+    k.options.library = o->library;
+    k.shown = !show;
+    if (!rc)
+        rc = video_coder_open(&k) ||
+             video_coder_compile(&k, o->net.sizes.whole_image ? o->frames : 1, o->height, o->width);
+    if (!rc && !o->library.plan_only)
+        rc = run_picture(&k, o, image);
+    video_coder_close(&k);
+    return rc ? -1 : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sampling stages before and after the transformer: an encoder of prompts in a context of its
- * own, and the decoder of latents. */
+/* The sampling stages before and after the transformer: encoders of prompts and of a picture in
+ * contexts of their own, and the decoder of latents. */
 #ifndef VIDEO_STAGES_H
 #define VIDEO_STAGES_H
 
@@ -34,6 +34,13 @@ int video_prompts_encode(struct video_prompts *p, const struct video_options *o,
  * it is encoded, into *negative. */
 int video_prompts_take(struct video_prompts *p, float **y, float **negative);
 void video_prompts_close(struct video_prompts *p);
+
+/* Whether --image is a picture, by the ending of its name, and not its latents. */
+bool video_has_picture(const struct video_options *o);
+/* Encodes it under the library's options into *image, malloc'ed [channels, F, h, w], as the first
+ * frame of a clip that is grey after it where the model takes whole clips; show: prints the plan.
+ */
+int video_picture_encode(const struct video_options *o, bool show, float **image);
 
 /* Reads the config of the autoencoder that the options name and checks it against the latents of
  * the model. */

@@ -156,6 +156,25 @@ image=$root/tests/cogvideo/5b-i2v/image.safetensors
 model 5b-i2v
 runs "video: 9 frames of 96 x 64" $sample --model "$dir" --frames 9 --height 64 --width 96 \
     --image "$image" --prompt "a rabbit" --output "$work/i2v.rgb"
+
+# A picture is the latents that cogvideo-encode makes of it.
+runs "video:" $sample --model "$dir" --frames 9 --height 64 --width 96 --image "$image" --prompt a --output "$work/frames"
+mv "$work/frames/frame-00000.png" "$work/image.png"
+runs "1 frames, 96 x 64" ${COGVIDEO_ENCODE:-./cogvideo-encode} $device --model "$dir" --dtype fp32 --seed 0 \
+    --frames 1 --height 64 --width 96 --video "$work/image.png" --output "$work/encoded"
+LC_ALL=C sed 's/encoded_video/encoded_image/; s/ckpt\.checksum/note.checksum/g' "$work/encoded/image.safetensors" >"$work/latents.safetensors"
+i2v="$sample --model $dir --frames 9 --height 64 --width 96 --text $work/fp32.y"
+runs "latents" $i2v --image "$work/latents.safetensors" --out "$work/by-latents"
+runs "latents" $i2v --image "$work/image.png" --out "$work/by-picture"
+cmp -s "$work/by-latents/latents-1.safetensors" "$work/by-picture/latents-1.safetensors" ||
+    fail "--image of a picture is another one than its latents"
+refuses 1 "needs at least" $i2v --image "$work/image.png" --vram 32K --out "$work/x"
+grep -q "model:" "$work/out" && fail "refused when a stage had begun"
+refuses 1 "no-such.png" $i2v --image "$work/no-such.png" --out "$work/x"
+printf 'no picture' >"$work/bad.png"
+refuses 1 "bad.png" $i2v --image "$work/bad.png" --out "$work/x"
+refuses 2 "is not encoded in training" $training --model "$dir" --height 64 --width 96 --sample-prompt a \
+    --sample-image "$work/image.png"
 model 15
 runs "video: 9 frames of 32 x 64" $sample --model "$dir" --frames 9 --height 64 --width 32 \
     --prompt "a rabbit" --output "$work/new.rgb"

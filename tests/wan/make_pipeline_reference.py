@@ -11,7 +11,11 @@ t2v/  a pair of transformers, scheduler and model_index.json, as a model's direc
 i2v/  a transformer of 36 channels, and its model_index.json
 noise.safetensors  the initial noise of two clips; and the latents after STEPS steps from PROMPTS in
 t2v.safetensors with UniPC, t2v_euler, i2v, and ti2v: the first transformer of t2v with a given first
-frame; i2v_image, ti2v_image: the latents of their picture
+frame; i2v_image, ti2v_image: the latents of their picture, picture.png
+frame.rgb  the last frame of the first clip of t2v, bytes
+
+The autoencoder has the weights and the statistics of tests/wan/test_wan_vae.c, as in
+make_wan_vae_reference.py.
 
 The text encoder is tests/text/umt5, with the tokenizer tests/tokenizer/umt5.json.  All weights are
 numbers that bf16 can hold; the pipelines compute in float32.
@@ -21,6 +25,7 @@ import json
 import pathlib
 import sys
 
+import numpy as np
 import PIL.Image
 import torch
 from diffusers import (AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler,
@@ -28,7 +33,10 @@ from diffusers import (AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, UniPCM
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5EncoderModel
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "cogvideo"))
+from make_vae_reference import draw, weights  # noqa: E402
+
 SHAPE = (1, 16, 3, 4, 6)
 STEPS = 4
 PROMPTS = ["A rabbit &amp;amp; a dog  walk across a meadow.", "the sea at night"]
@@ -63,13 +71,27 @@ def scheduler():
                                    flow_shift=3.0)
 
 
+def autoencoder():
+    m = AutoencoderKLWan(base_dim=8, num_res_blocks=1, latents_mean=[c / 8 - 1 for c in range(16)],
+                         latents_std=[1 / 2 + c / 16 for c in range(16)])
+    with torch.no_grad():
+        for name, p in m.named_parameters():
+            x = (0.5 * draw(name, p.numel()) + 1 if name.endswith("gamma")
+                 else weights(name, p.shape))
+            p.copy_(torch.from_numpy(np.asarray(x)).reshape(p.shape))
+    return m.eval()
+
+
+def picture():
+    y, x = np.mgrid[0:32, 0:48]
+    return PIL.Image.fromarray(np.stack([8 * y, 5 * x, 255 - 4 * (x + y) // 2], 2).astype(np.uint8))
+
+
 def parts(**more):
-    torch.manual_seed(3)
     text = UMT5EncoderModel.from_pretrained(HERE / "../text/umt5", torch_dtype=torch.float32)
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(HERE / "../tokenizer/umt5.json"),
                                         pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
-    vae = AutoencoderKLWan(base_dim=8, num_res_blocks=1).eval()
-    return dict(tokenizer=tokenizer, text_encoder=text.eval(), vae=vae, **more)
+    return dict(tokenizer=tokenizer, text_encoder=text.eval(), vae=autoencoder(), **more)
 
 
 def main():
@@ -89,26 +111,28 @@ def main():
     noise = torch.randn(2, *SHAPE[1:], generator=torch.Generator().manual_seed(7))
     out = {"noise": noise}
 
-    def draw(pipe, i, **more):
+    def sample(pipe, i, **more):
         return pipe(prompt=PROMPTS[i], negative_prompt=NEGATIVE, latents=noise[i:i + 1].clone(),
-                    **CALL, **more).frames[0]
+                    **{**CALL, **more}).frames[0]
 
     with torch.no_grad():
         out["t2v"] = torch.stack(
-            [draw(pipe, i, guidance_scale=4.0, guidance_scale_2=3.0) for i in range(2)])
+            [sample(pipe, i, guidance_scale=4.0, guidance_scale_2=3.0) for i in range(2)])
+        frames = sample(pipe, 0, guidance_scale=4.0, guidance_scale_2=3.0, output_type="np")
+        (root / "frame.rgb").write_bytes(np.round(frames[-1] * 255).astype(np.uint8).tobytes())
         pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
-        out["t2v_euler"] = draw(pipe, 0, guidance_scale=5.0)
+        out["t2v_euler"] = sample(pipe, 0, guidance_scale=5.0)
 
-        picture = torch.randint(0, 256, (32, 48, 3), generator=torch.Generator().manual_seed(8))
-        picture = PIL.Image.fromarray(picture.byte().numpy())
+        given = picture()
+        given.save(root / "picture.png")
         for name, model, expand in (("i2v", image, False), ("ti2v", high, True)):
             pipe = WanImageToVideoPipeline(**parts(transformer=model, scheduler=scheduler()),
                                            expand_timesteps=expand)
-            out[name] = draw(pipe, 0, image=picture, guidance_scale=5.0)
-            pixels = pipe.video_processor.preprocess(picture, height=32, width=48)
-            given = pipe.prepare_latents(pixels, 1, 16, 32, 48, 9, torch.float32, "cpu",
-                                         latents=noise[:1])[1]
-            out[name + "_image"] = given[0] if expand else given[0, 4:]
+            out[name] = sample(pipe, 0, image=given, guidance_scale=5.0)
+            pixels = pipe.video_processor.preprocess(given, height=32, width=48)
+            latents = pipe.prepare_latents(pixels, 1, 16, 32, 48, 9, torch.float32, "cpu",
+                                           latents=noise[:1])[1]
+            out[name + "_image"] = latents[0] if expand else latents[0, 4:]
     for name, x in out.items():
         key = {"noise": "noise", "i2v_image": "encoded_image", "ti2v_image": "encoded_image"}
         save_file({key.get(name, "encoded_video"): x.float().contiguous()},
