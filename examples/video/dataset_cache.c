@@ -11,8 +11,14 @@ static bool is_like(const struct cache_row *a, const struct cache_row *b)
     return !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
+/* Whether the text of a row makes that of a sample: of all tokens, or padded with zeros to them. */
+static bool has_text(const struct video_data *d, const struct cache_row *r, bool padded)
+{
+    return padded ? r->tokens > 0 && r->tokens <= d->tokens : r->tokens == d->tokens;
+}
+
 /* Lists the rows with latents, which must all have one shape. */
-static int list_rows(struct video_data *d, const char *path)
+static int list_rows(struct video_data *d, const char *path, bool padded)
 {
     const struct cache *c = &d->cache;
 
@@ -27,7 +33,7 @@ static int list_rows(struct video_data *d, const char *path)
             return say_fail("%s: clip %lld (%s) has another size than the others; one run has one "
                             "size",
                             path, (long long)i, r->note.name);
-        if (c->tokens && r->tokens != c->tokens)
+        if (c->tokens && !has_text(d, r, padded))
             return say_fail("%s: clip %lld has no text features, or features of another length",
                             path, (long long)i);
         d->cached[d->shapes.rows++] = i;
@@ -44,7 +50,7 @@ static int take_shape(struct video_data *d, const char *path)
     d->shapes.shape->geometry = (struct video_geometry){.frames = shape[1] + d->repeats,
                                                         .height = shape[2],
                                                         .width = shape[3],
-                                                        .tokens = c->tokens};
+                                                        .tokens = d->tokens};
     if (!c->tokens)
         return say_fail("%s: has no text; video-encode --text-encoder encodes it", path);
     d->conditions = shape[0] == 2 * d->channels;
@@ -70,7 +76,9 @@ int video_cached_open(struct video_data *d, const struct video_options *o)
     if (!family || strcmp(family, o->net.model->autoencoder->family))
         return say_fail("--cache %s: was not made by an autoencoder of %s", o->cache,
                         o->net.model->published);
-    if (list_rows(d, o->cache) || take_shape(d, o->cache))
+    const bool padded = text_reading(o->net.model->text).masked;
+    d->tokens = padded ? d->sizes->text_tokens : c->tokens;
+    if (list_rows(d, o->cache, padded) || take_shape(d, o->cache))
         return -1;
     d->missing = c->bad;
     snprintf(d->title, sizeof d->title,
