@@ -69,10 +69,19 @@ static void note_difference(struct differences *d, const char *name, const char 
              d->refused++ ? "; " : "", name, was ? was : "unknown", is ? is : "none");
 }
 
+static bool is_summed(const ckpt_file *f)
+{
+    bool all = true;
+
+    for (int i = 0; i < f->n_parts; i++)
+        all &= f->parts[i].summed;
+    return all;
+}
+
 /* Compares the notes of this run with the file, then looks for notes that only the file has. */
 static int compare_notes(const struct note_list *l, const ckpt_file *f, struct differences *d)
 {
-    json_t *metadata = json_object_get(f->parts[0].header, "__metadata__"), *value;
+    json_t *metadata = file_notes(f), *value;
     const char *key;
 
     for (int32_t i = 0; i < l->n; i++) {
@@ -90,7 +99,7 @@ static int compare_notes(const struct note_list *l, const ckpt_file *f, struct d
         if (!strncmp(key, NOTE_RUN, strlen(NOTE_RUN)) && !note_find(l, name))
             note_difference(d, name, json_string_value(value), NULL);
     }
-    if (!f->parts[0].summed)
+    if (!is_summed(f))
         note_difference(d, "ckpt.checksum", NULL, CHECKSUM_NAME);
     return 0;
 }

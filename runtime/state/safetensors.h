@@ -4,7 +4,9 @@
  * The JSON object maps each name to {"dtype", "shape", "data_offsets": [begin, end)}; offsets count
  * from the start of the data.  "__metadata__" maps strings to strings.
  *
- * A model is one such file, or several files (shards) with an index that maps tensors to files.
+ * A model is one such file, or several files (shards) with an index that maps tensors to files.  A
+ * tensor may be cut into pieces, each in another file (safetensors_pieces.c): then its name is in
+ * each of them, and the index maps it to a list.
  *
  * Files that libckpt writes carry checksums (checksum.h) in three metadata notes: NOTE_SUM names
  * the checksum function; NOTE_SUM_HEADER is the sum of all bytes before the data, length and
@@ -40,6 +42,19 @@ const struct file_dtype *file_dtype_find(const char *name);
 
 struct file_part;
 
+/* Where the elements of a piece belong.  A box of the tensor has sizes `box` and, in elements of
+ * the tensor, strides and a base; the piece has the box's elements from `first` on, in row-major
+ * order.
+ */
+struct file_piece {
+    int ndim; /* of the box */
+    int64_t box[CKPT_MAX_DIMS], stride[CKPT_MAX_DIMS], base, first;
+    bool is_box; /* the piece is all of the box, which begins at `at`; else a run of the tensor */
+    int64_t at[CKPT_MAX_DIMS];
+    int whole_ndim; /* of the tensor; 0 and is_box: its shape follows from all pieces */
+    int64_t whole[CKPT_MAX_DIMS];
+};
+
 struct file_tensor {
     const struct file_part *part; /* the file that stores its data */
     const char *name;             /* owned by the header */
@@ -47,8 +62,11 @@ struct file_tensor {
     int ndim;
     int64_t shape[CKPT_MAX_DIMS];
     int64_t numel;
-    int64_t begin, end; /* byte offsets in the data */
-    uint64_t sum;       /* checksum of its bytes, if part->summed */
+    int64_t begin, end;         /* byte offsets in the data */
+    uint64_t sum;               /* checksum of its bytes, if part->summed */
+    struct file_piece *piece;   /* it is a piece of the tensor called so; NULL: whole */
+    struct file_tensor *pieces; /* it has no bytes of its own, but these n; part: of the first */
+    int n_pieces;
 };
 
 /* One safetensors file: the whole model, or a shard. */
@@ -59,7 +77,8 @@ struct file_part {
     int64_t data_start, data_size;
     struct file_tensor *tensors; /* moved to the ckpt_file when all parts are read */
     int count;
-    bool summed; /* it has checksums, and the header's checksum matched */
+    bool summed;               /* it has checksums, and the header's checksum matched */
+    struct file_piece *pieces; /* of its tensors that are pieces */
 };
 
 struct ckpt_file {
@@ -68,6 +87,13 @@ struct ckpt_file {
     int n_parts;                 /* sorted by path */
     struct file_tensor *tensors; /* of all parts, sorted by name */
     int count;
+    struct file_tensor *pieces; /* of the tensors that are cut */
+    json_t *notes;              /* the metadata of an index, or NULL */
+};
+
+/* One metadata entry; only programs interpret its text. */
+struct file_note {
+    const char *key, *text;
 };
 
 /* Sets the sentence, prefixed by the path; returns CKPT_EFORMAT. */
@@ -92,8 +118,34 @@ int file_open_parts(ckpt_file *f, const char *path, bool shard);
 /* Appends the files listed in an open index of `size` bytes, and validates each against the
  * index. */
 int file_open_index(ckpt_file *f, const char *path, int fd, int64_t size);
+/* Whether a path is a directory. */
+bool file_is_directory(const char *path);
+/* The path of a file beside another one, or in a directory path that ends in a slash.  The caller
+ * frees it; NULL: no memory. */
+char *file_beside(const char *path, const char *name);
+/* Joins the tensors of all parts that were opened in one list. */
+int file_join_parts(ckpt_file *f);
+/* The parts of the state whose index this is, as NOTE_PARTS has them; NULL if it is none.  No
+ * error: it may be anything.  file_remove_parts removes them (NULL: nothing). */
+json_t *file_list_parts(const char *path);
+json_t *file_read_parts(const char *path); /* the same whatever other names the index has */
+void file_remove_parts(const char *path, json_t *parts);
+/* Removes the parts of this index that no index in its folder names (path, or path and "-..."), of
+ * saves that a crash ended. */
+void file_sweep_parts(const char *path);
+/* Writes the index of the joined parts of f, with notes. */
+int file_write_index(ckpt_file *f, const char *path, const struct file_note *notes, int n_notes);
 /* Appends the parts found in the directory f->path. */
 int file_open_directory(ckpt_file *f);
+
+/* Pieces (safetensors_pieces.c).  file_take_pieces: reads the notes of a part about them;
+ * file_join_pieces: joins those of the list of all tensors, which is sorted, and checks that each
+ * tensor is covered once; file_put_piece: puts n values of a piece, from its element `at` on, where
+ * they belong in the elements [low, low + n_dst) of the tensor.  Values have 4 bytes. */
+int file_take_pieces(struct file_part *p);
+int file_join_pieces(ckpt_file *f);
+void file_put_piece(const struct file_piece *q, int64_t at, int64_t n, const void *values,
+                    int64_t low, int64_t n_dst, void *dst);
 
 /* Whether a file that starts so is a NumPy array; reads the header of one of `size` bytes. */
 bool file_is_npy(const char *bytes, int64_t n);
@@ -110,6 +162,16 @@ int file_check_kind(const char *path, const char *bytes, int64_t n);
 #define NOTE_SUM_DATA   "ckpt.checksum.data"
 
 enum { SUM_DIGITS = 16 };
+
+/* The notes about pieces: NOTE_PIECES of this library, a JSON object of {"NAME": {"shape": of the
+ * tensor, "first": N}}, for a run of its elements; "view" and "axes" besides: the elements lie in
+ * the order of the view, whose axis axes[i] is axis i of the tensor, as ckpt_param_file_axes says.
+ * NOTE_BOXES of PyTorch's distributed checkpoints: {"NAME": {"saved_offsets": [...]}}.  NOTE_PARTS
+ * of an index: an object with the header checksum of each file. */
+#define NOTE_PIECES "ckpt.pieces"
+#define NOTE_BOXES  "DCP_SHARDING_INFO"
+#define NOTE_PARTS  "ckpt.parts"
+#define PART_MARK   ".part-" /* in the names of these files, after that of the index */
 
 /* text: everything before the data.  Writes its checksum at the digits of NOTE_SUM_HEADER. */
 void file_seal_header(char *text, int64_t n);
@@ -146,12 +208,9 @@ struct pending {
     uint64_t sum; /* checksum of the bytes, set when they are written */
 };
 
-/* One metadata entry; only programs interpret its text. */
-struct file_note {
-    const char *key, *text;
-};
-
-/* The text of a metadata note, or NULL if there is none.  Models of several files have none. */
+/* The metadata of a file, of an index, or of the first file of a directory without one. */
+json_t *file_notes(const ckpt_file *f);
+/* The text of a metadata note, or NULL if there is none. */
 const char *file_find_note(const ckpt_file *f, const char *key);
 
 struct ckpt_file_writer {

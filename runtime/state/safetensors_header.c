@@ -178,5 +178,7 @@ int file_parse_header(struct file_part *p, const char *text, int64_t n)
     int rc = parse_entries(p);
     if (!rc)
         rc = check_cover(p);
-    return rc ? rc : file_take_sums(p);
+    if (!rc)
+        rc = file_take_sums(p);
+    return rc ? rc : file_take_pieces(p);
 }

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models of several files.  An index, such as model.safetensors.index.json, maps each tensor name
- * to a file in the same directory; a directory contains such an index, or one file.  Index and
- * files must match in both directions before any tensor is read.
+ * Models and states of several files.  An index, such as model.safetensors.index.json, maps each
+ * tensor name to a file in the same directory, or to a list of files that have pieces of it; a
+ * directory contains such an index, or one file, or the files of a distributed checkpoint of
+ * PyTorch.  Index and files must match in both directions before any tensor is read.  The index of
+ * a state has a checksum, and the header checksum of each file, so no file of another save passes.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,6 +30,8 @@ static int parse_index(const char *path, int fd, int64_t size, json_t **root)
                          (long long)size);
     int rc = file_read_at(path, fd, text, size, 0);
     if (!rc)
+        rc = file_check_seal(path, text, size);
+    if (!rc)
         *root = json_loadb(text, (size_t)size, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (rc || *root)
@@ -34,6 +40,24 @@ static int parse_index(const char *path, int fd, int64_t size, json_t **root)
         return error_set(CKPT_ENOMEM, "%s: no memory to parse the index", path);
     return file_bad(path, "is not valid JSON: %s, at byte %d",
                     text_shown(error.text, why, sizeof why), error.position);
+}
+
+json_t *file_read_parts(const char *path)
+{
+    const char *why;
+    json_t *root = NULL;
+    int64_t size;
+    char first = 0;
+    int fd;
+
+    if (file_open_regular(path, &fd, &size, &why))
+        return NULL;
+    if (size && !file_read_at(path, fd, &first, 1, 0) && first == '{')
+        parse_index(path, fd, size, &root);
+    close(fd);
+    json_t *parts = json_incref(json_object_get(json_object_get(root, "metadata"), NOTE_PARTS));
+    json_decref(root);
+    return parts;
 }
 
 /* The name must denote a file beside the index: an index is untrusted input. */
@@ -47,14 +71,19 @@ static int check_shard(const char *path, const char *tensor, const char *shard)
     return 0;
 }
 
-/* The path of a file beside another one, or in a directory path that ends in a slash.  The caller
- * frees it. */
-static char *sibling_path(const char *path, const char *name)
+char *file_beside(const char *path, const char *name)
 {
     char *made;
 
     return asprintf(&made, "%.*s%s", (int)(file_name_of(path) - path), path, name) < 0 ? NULL
                                                                                        : made;
+}
+
+/* The i-th file of an entry of the index, or NULL; *last: there is no other. */
+static const char *nth_shard(const json_t *entry, size_t i, bool *last)
+{
+    *last = !json_is_array(entry) || i + 1 >= json_array_size(entry);
+    return json_string_value(json_is_array(entry) ? json_array_get(entry, i) : entry);
 }
 
 static int by_shard(const void *shard, const void *part)
@@ -69,10 +98,12 @@ static const struct file_part *find_part(const ckpt_file *f, const char *shard)
 
 static int add_shard(ckpt_file *f, const char *path, const char *shard)
 {
-    char *whole = sibling_path(path, shard);
+    char *whole = file_beside(path, shard);
     int rc = whole ? file_open_parts(f, whole, true)
                    : error_set(CKPT_ENOMEM, "%s: no memory to open %s", path, shard);
 
+    if (whole && access(whole, F_OK) && errno == ENOENT) /* a damaged model or state, not a disk */
+        rc = CKPT_EFORMAT;
     free(whole);
     return rc ? error_set(rc, "%s (named in %s)", error_get(), path) : 0;
 }
@@ -82,23 +113,40 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* The names of all files; with shards NULL only counts and checks them.  Returns 0 or a code. */
+static int list_shards(const char *path, json_t *map, const char **shards, size_t *n)
+{
+    const char *tensor;
+    json_t *entry;
+
+    *n = 0;
+    json_object_foreach(map, tensor, entry)
+    {
+        bool last = false;
+        for (size_t i = 0; !last; i++, ++*n) {
+            const char *shard = nth_shard(entry, i, &last);
+            int rc = check_shard(path, tensor, shard);
+            if (rc)
+                return rc;
+            if (shards)
+                shards[*n] = shard;
+        }
+    }
+    return 0;
+}
+
 /* Opens each listed file once, in the order of names. */
 static int open_shards(ckpt_file *f, const char *path, json_t *map)
 {
-    const char **shards = calloc(json_object_size(map) + 1, sizeof *shards);
-    const char *tensor;
-    json_t *shard;
-    size_t n = 0;
-    int rc = shards ? 0 : error_set(CKPT_ENOMEM, "%s: no memory to list its files", path);
+    size_t n;
+    int rc = list_shards(path, map, NULL, &n);
+    const char **shards = rc ? NULL : calloc(n + 1, sizeof *shards);
 
-    json_object_foreach(map, tensor, shard)
-    {
-        rc = rc ? rc : check_shard(path, tensor, json_string_value(shard));
-        if (rc)
-            break;
-        shards[n++] = json_string_value(shard);
-    }
+    if (!rc && !shards)
+        rc = error_set(CKPT_ENOMEM, "%s: no memory to list its files", path);
     if (!rc)
+        rc = list_shards(path, map, shards, &n);
+    if (!rc && n)
         qsort(shards, n, sizeof *shards, by_text);
     for (size_t i = 0; i < n && !rc; i++)
         if (!i || strcmp(shards[i - 1], shards[i]))
@@ -107,13 +155,27 @@ static int open_shards(ckpt_file *f, const char *path, json_t *map)
     return rc;
 }
 
+/* The file of the entry that is open as p; else its last one. */
+static const char *shard_of(const ckpt_file *f, const json_t *entry, const struct file_part *p)
+{
+    const char *shard = NULL;
+    bool last = false;
+
+    for (size_t i = 0; !last; i++) {
+        shard = nth_shard(entry, i, &last);
+        if (shard && find_part(f, shard) == p)
+            break;
+    }
+    return shard;
+}
+
 /* Every tensor of a file must be in the index under that file. */
 static int check_part(const ckpt_file *f, const struct file_part *p, const char *path,
                       const json_t *map)
 {
     for (int i = 0; i < p->count; i++) {
         const char *name = p->tensors[i].name;
-        const char *shard = json_string_value(json_object_get(map, name));
+        const char *shard = shard_of(f, json_object_get(map, name), p);
         if (!shard)
             return file_bad(path, "lacks tensor '%s', which %s has", name, p->path);
         if (find_part(f, shard) != p)
@@ -123,25 +185,53 @@ static int check_part(const ckpt_file *f, const struct file_part *p, const char 
     return 0;
 }
 
-/* Every tensor of the index must be in the file that the index names. */
+/* The files of a tensor must have it; if there are several they have pieces. */
+static int check_entry(const ckpt_file *f, const char *path, const char *name, const json_t *entry)
+{
+    bool last = false;
+
+    for (size_t i = 0; !last; i++) {
+        const char *shard = nth_shard(entry, i, &last);
+        const struct file_part *p = find_part(f, shard);
+        if (!strcmp(name, "__metadata__") || !json_object_get(p->header, name))
+            return file_bad(path, "says that tensor '%s' is in %s, which lacks it", name, shard);
+    }
+    return 0;
+}
+
+/* The header checksums that the index of a state has of its files. */
+static int check_seals(const ckpt_file *f, const char *path, const json_t *seals)
+{
+    for (int i = 0; i < f->n_parts && seals; i++) {
+        const struct file_part *p = &f->parts[i];
+        const json_t *notes = json_object_get(p->header, "__metadata__");
+        const char *has = json_string_value(json_object_get(notes, NOTE_SUM_HEADER));
+        const char *wants = json_string_value(json_object_get(seals, file_name_of(p->path)));
+        if (!has || !wants || strcmp(has, wants))
+            return file_bad(p->path, "is not the part that %s was saved with, but of another save",
+                            file_name_of(path));
+    }
+    return 0;
+}
+
+/* Every tensor of the index must be in the files that the index names. */
 static int check_map(const ckpt_file *f, const char *path, json_t *map)
 {
     const char *name;
-    json_t *shard;
+    json_t *entry;
+    int rc = check_seals(f, path, json_object_get(f->notes, NOTE_PARTS));
 
-    for (int i = 0; i < f->n_parts; i++) {
-        int rc = check_part(f, &f->parts[i], path, map);
-        if (rc)
-            return rc;
-    }
-    json_object_foreach(map, name, shard)
+    for (int i = 0; i < f->n_parts && !rc; i++)
+        rc = check_part(f, &f->parts[i], path, map);
+    if (rc)
+        return rc;
+    json_object_foreach(map, name, entry)
     {
-        const struct file_part *p = find_part(f, json_string_value(shard));
-        if (!strcmp(name, "__metadata__") || !json_object_get(p->header, name))
-            return file_bad(path, "says that tensor '%s' is in %s, which lacks it", name,
-                            json_string_value(shard));
+        rc = check_entry(f, path, name, entry);
+        if (rc)
+            break;
     }
-    return 0;
+    return rc;
 }
 
 int file_open_index(ckpt_file *f, const char *path, int fd, int64_t size)
@@ -153,6 +243,7 @@ int file_open_index(ckpt_file *f, const char *path, int fd, int64_t size)
     if (!rc && !json_is_object(map))
         rc = file_bad(path, "is JSON without a weight_map; give the index of a model "
                             "(*.safetensors.index.json) or a safetensors file");
+    f->notes = json_incref(json_object_get(root, "metadata"));
     if (!rc)
         rc = open_shards(f, path, map);
     if (!rc)
@@ -176,7 +267,7 @@ static int find_names(const char *directory, const char *const *names, int n, co
     int count = 0;
 
     for (int i = 0; i < n && count < 2; i++) {
-        char *path = sibling_path(directory, names[i]);
+        char *path = file_beside(directory, names[i]);
         if (!path)
             return CKPT_ENOMEM;
         if (!access(path, F_OK))
@@ -201,11 +292,42 @@ static int refuse_directory(const ckpt_file *f, const char *directory)
 
 static int open_found(ckpt_file *f, const char *directory, const char *name)
 {
-    char *path = sibling_path(directory, name);
+    char *path = file_beside(directory, name);
     int rc = path ? file_open_parts(f, path, false)
                   : error_set(CKPT_ENOMEM, "%s: no memory to open it", f->path);
 
     free(path);
+    return rc;
+}
+
+/* shard-00001-model-00001-of-00002.safetensors, as PyTorch's distributed checkpoints in
+ * safetensors have. */
+static int is_distributed(const struct dirent *e)
+{
+    const size_t n = strlen(e->d_name), end = strlen(".safetensors");
+
+    return !strncmp(e->d_name, "shard-", 6) && n > end &&
+           !strcmp(e->d_name + n - end, ".safetensors");
+}
+
+/* Such a directory has no index: its files are all that are called so. */
+static int open_distributed(ckpt_file *f, const char *directory)
+{
+    struct dirent **names = NULL;
+    const int n = scandir(directory, &names, is_distributed, alphasort);
+    int rc = n > 0 ? 0 : refuse_directory(f, directory);
+
+    for (int i = 0; i < n; i++) {
+        rc = rc ? rc : open_found(f, directory, names[i]->d_name);
+        free(names[i]);
+    }
+    free(names);
+    for (int i = 0; i < f->n_parts && !rc; i++)
+        if (f->parts[i].count && !f->parts[i].pieces)
+            rc = file_bad(f->parts[i].path,
+                          "has no %s in its metadata, as the other files of a "
+                          "distributed checkpoint",
+                          NOTE_BOXES);
     return rc;
 }
 
@@ -220,7 +342,7 @@ int file_open_directory(ckpt_file *f)
     if (n < 0)
         rc = error_set(CKPT_ENOMEM, "%s: no memory to open it", f->path);
     else if (n == 0)
-        rc = refuse_directory(f, directory);
+        rc = open_distributed(f, directory);
     else if (n == 2)
         rc = file_bad(f->path, "is a directory with %s and %s; give one of them", found[0],
                       found[1]);

@@ -140,8 +140,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Joins the tensors of all parts in one list; an index has each name only once. */
-static int join_parts(ckpt_file *f)
+int file_join_parts(ckpt_file *f)
 {
     int64_t all = 0;
 
@@ -160,10 +159,10 @@ static int join_parts(ckpt_file *f)
         f->parts[i].tensors = NULL;
     }
     qsort(f->tensors, (size_t)f->count, sizeof *f->tensors, by_name);
-    return 0;
+    return file_join_pieces(f);
 }
 
-static bool is_directory(const char *path)
+bool file_is_directory(const char *path)
 {
     struct stat st;
 
@@ -183,9 +182,9 @@ int ckpt_file_open(ckpt_file **out, const char *path)
         free(f);
         return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
     }
-    int rc = is_directory(path) ? file_open_directory(f) : file_open_parts(f, path, false);
+    int rc = file_is_directory(path) ? file_open_directory(f) : file_open_parts(f, path, false);
     if (!rc)
-        rc = join_parts(f);
+        rc = file_join_parts(f);
     if (rc)
         ckpt_file_close(f);
     else
@@ -203,19 +202,27 @@ void ckpt_file_close(ckpt_file *f)
             close(p->fd);
         json_decref(p->header);
         free(p->tensors);
+        free(p->pieces);
         free(p->path);
     }
     free(f->parts);
+    json_decref(f->notes);
     free(f->tensors);
+    free(f->pieces);
     free(f->path);
     free(f);
 }
 
+json_t *file_notes(const ckpt_file *f)
+{
+    const json_t *header = f->n_parts ? f->parts[0].header : NULL;
+
+    return f->notes ? f->notes : json_object_get(header, "__metadata__");
+}
+
 const char *file_find_note(const ckpt_file *f, const char *key)
 {
-    const json_t *header = f->n_parts == 1 ? f->parts[0].header : NULL;
-
-    return json_string_value(json_object_get(json_object_get(header, "__metadata__"), key));
+    return json_string_value(json_object_get(file_notes(f), key));
 }
 
 const char *ckpt_file_note(const ckpt_file *f, const char *key)

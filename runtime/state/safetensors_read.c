@@ -80,23 +80,17 @@ static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
     return 0;
 }
 
-/* A tensor that is read in chunks, and the checksum of the bytes so far. */
+/* A tensor that is read in chunks, and the checksum of the bytes so far.  Too large for a stack. */
 struct reader {
-    const struct file_tensor *e;
+    const struct file_tensor *e; /* stored in one file: a tensor or a piece of it */
     struct checksum sum;
-    char *chunk; /* too large for a small stack */
+    void *dst;        /* the values of elements [first, first + n) of the tensor, */
+    int64_t first, n; /* of 4 bytes each */
+    bool floats;
+    int64_t wrong;          /* the first element that does not fit in 32 bits, or -1 */
+    uint32_t values[CHUNK]; /* of a piece, converted */
+    char chunk[CHUNK];
 };
-
-/* The caller frees r->chunk. */
-static int reader_begin(struct reader *r, const struct file_tensor *e)
-{
-    r->e = e;
-    r->chunk = malloc(CHUNK);
-    checksum_begin(&r->sum);
-    return r->chunk ? 0
-                    : error_set(CKPT_ENOMEM, "%s: no memory to read tensor '%s'", e->part->path,
-                                e->name);
-}
 
 /* Reads the next `part` elements, starting at element `at`, into the chunk. */
 static int reader_next(struct reader *r, int64_t at, int64_t part)
@@ -111,21 +105,67 @@ static int reader_next(struct reader *r, int64_t at, int64_t part)
     return rc;
 }
 
-/* A checksum covers a whole tensor, so a partial read is not checked. */
-static int read_f32(const struct file_tensor *e, int64_t first, float *dst, int64_t n)
+static void reader_convert(struct reader *r, int64_t at, int64_t part, void *dst)
 {
-    struct reader r;
-    int rc = reader_begin(&r, e);
+    const struct file_dtype *d = r->e->dtype;
+    int64_t good = part;
 
-    for (int64_t at = 0; at < n && !rc;) {
-        int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = reader_next(&r, first + at, part);
+    if (r->floats)
+        d->to_f32(r->chunk, dst, part);
+    else if (r->wrong < 0)
+        good = d->to_i32(r->chunk, dst, part);
+    if (good < part)
+        r->wrong = at + good;
+}
+
+/* Reads the elements [first, first + n) of what one file has.  A checksum covers all of it, so a
+ * part is not checked. */
+static int read_stored(struct reader *r, const struct file_tensor *e, int64_t first, int64_t n)
+{
+    int rc = 0;
+
+    r->e = e;
+    checksum_begin(&r->sum);
+    for (int64_t at = first, part; at < first + n && !rc; at += part) {
+        void *dst = e->piece ? (void *)r->values : (uint32_t *)r->dst + at - first;
+        part = min_i64(first + n - at, CHUNK / e->dtype->size);
+        rc = reader_next(r, at, part);
         if (!rc)
-            e->dtype->to_f32(r.chunk, dst + at, part);
-        at += part;
+            reader_convert(r, at, part, dst);
+        if (!rc && e->piece)
+            file_put_piece(e->piece, at, part, r->values, r->first, r->n, r->dst);
     }
-    free(r.chunk);
-    return rc || n < e->numel ? rc : file_check_sum(e, checksum_end(&r.sum));
+    return rc || n < e->numel ? rc : file_check_sum(e, checksum_end(&r->sum));
+}
+
+/* A piece may have elements anywhere in the tensor, so all of it is read. */
+static int read_pieces(struct reader *r, const struct file_tensor *e)
+{
+    int rc = e->n_pieces ? 0 : read_stored(r, e, r->first, r->n);
+
+    for (int i = 0; i < e->n_pieces && !rc; i++)
+        rc = read_stored(r, &e->pieces[i], 0, e->pieces[i].numel);
+    if (!rc && r->wrong >= 0)
+        rc = file_bad(e->part->path, "tensor '%s': element %lld does not fit in 32 bits", e->name,
+                      (long long)r->wrong);
+    return rc;
+}
+
+static int read_values(const struct file_tensor *e, int64_t first, int64_t n, bool floats,
+                       void *dst)
+{
+    struct reader *r = malloc(sizeof *r);
+
+    if (!r)
+        return error_set(CKPT_ENOMEM, "%s: no memory to read tensor '%s'", e->part->path, e->name);
+    r->dst = dst;
+    r->first = first;
+    r->n = n;
+    r->floats = floats;
+    r->wrong = -1;
+    int rc = read_pieces(r, e);
+    free(r);
+    return rc;
 }
 
 int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
@@ -134,7 +174,7 @@ int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
     NOT_NULL(dst);
     int rc = check_read(f, i, n, true);
 
-    return rc ? rc : read_f32(&f->tensors[i], 0, dst, n);
+    return rc ? rc : read_values(&f->tensors[i], 0, n, true, dst);
 }
 
 static int check_part(const ckpt_file *f, int i, int64_t first, int64_t n, bool floats)
@@ -154,30 +194,7 @@ int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int6
     NOT_NULL(dst);
     int rc = check_part(f, i, first, n, true);
 
-    return rc ? rc : read_f32(&f->tensors[i], first, dst, n);
-}
-
-static int read_i32(const struct file_tensor *e, int64_t first, int32_t *dst, int64_t n)
-{
-    struct reader r;
-    int64_t wrong = -1;
-    int rc = reader_begin(&r, e);
-
-    for (int64_t at = 0; at < n && !rc;) {
-        int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = reader_next(&r, first + at, part);
-        int64_t good = rc || wrong >= 0 ? part : e->dtype->to_i32(r.chunk, dst + at, part);
-        if (good < part)
-            wrong = first + at + good;
-        at += part;
-    }
-    free(r.chunk);
-    if (!rc && n == e->numel)
-        rc = file_check_sum(e, checksum_end(&r.sum));
-    if (!rc && wrong >= 0)
-        rc = file_bad(e->part->path, "tensor '%s': element %lld does not fit in 32 bits", e->name,
-                      (long long)wrong);
-    return rc;
+    return rc ? rc : read_values(&f->tensors[i], first, n, true, dst);
 }
 
 int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
@@ -186,7 +203,7 @@ int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
     NOT_NULL(dst);
     int rc = check_read(f, i, n, false);
 
-    return rc ? rc : read_i32(&f->tensors[i], 0, dst, n);
+    return rc ? rc : read_values(&f->tensors[i], 0, n, false, dst);
 }
 
 int ckpt_file_read_part_i32(ckpt_file *f, int i, int64_t first, int32_t *dst, int64_t n)
@@ -195,5 +212,5 @@ int ckpt_file_read_part_i32(ckpt_file *f, int i, int64_t first, int32_t *dst, in
     NOT_NULL(dst);
     int rc = check_part(f, i, first, n, false);
 
-    return rc ? rc : read_i32(&f->tensors[i], first, dst, n);
+    return rc ? rc : read_values(&f->tensors[i], first, n, false, dst);
 }

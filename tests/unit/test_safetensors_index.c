@@ -144,7 +144,7 @@ static void test_wrong_index(void **state)
          CKPT_EFORMAT, "says that tensor 'd' is in " TWO ", which lacks it"},
         {MAP("\"a\":\"" ONE "\",\"b\":\"" TWO "\",\"c\":\"" ONE "\",\"__metadata__\":\"" TWO "\""),
          CKPT_EFORMAT, "says that tensor '__metadata__' is in " TWO},
-        {MAP("\"a\":\"gone.safetensors\""), CKPT_EIO, "gone.safetensors: cannot open: No such"},
+        {MAP("\"a\":\"gone.safetensors\""), CKPT_EFORMAT, "gone.safetensors: cannot open: No such"},
         {MAP("\"a\":\"../" ONE "\""), CKPT_EFORMAT, "which is not a file beside it"},
         {MAP("\"a\":\"/etc/passwd\""), CKPT_EFORMAT, "'/etc/passwd' for tensor 'a'"},
         {MAP("\"a\":\"..\""), CKPT_EFORMAT, "which is not a file beside it"},
