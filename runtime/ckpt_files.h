@@ -4,9 +4,11 @@
  * context in such files, and training states, from which a run resumes.
  *
  * ckpt_file_open opens a safetensors file, or several files as one: by their index
- * (*.safetensors.index.json) or by their directory, as on Hugging Face: model.safetensors,
- * diffusion_pytorch_model.safetensors or the index of one of these.  Index and files must match in
- * both directions, and the files must be beside the index.  Files of torch.save (.bin, .pt, .pth,
+ * (*.safetensors.index.json, a state of several ranks) or by their directory, as on Hugging Face:
+ * model.safetensors, diffusion_pytorch_model.safetensors or the index of one of these.  Index and
+ * files must match in both directions, and the files must be beside the index.  A directory of
+ * shard-*.safetensors, a distributed checkpoint of PyTorch (HuggingFaceStorageWriter), opens, too:
+ * tensors of which its files have pieces are joined.  Files of torch.save (.bin, .pt, .pth,
  * .ckpt) are recognised by their bytes; the sentence says how to convert them.
  *
  * A .npy file of NumPy opens as a file with one tensor, called as the file is without ".npy".
@@ -68,8 +70,8 @@ CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
 CKPT_API int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n);
 CKPT_API int ckpt_file_read_part_i32(ckpt_file *f, int i, int64_t first, int32_t *dst, int64_t n);
 
-/* The text of a metadata entry, or NULL if there is none; models of several files have none.  Valid
- * until the file is closed. */
+/* The text of a metadata entry, of a file or of an index, or NULL if there is none.  Valid until
+ * the file is closed. */
 CKPT_API const char *ckpt_file_note(const ckpt_file *f, const char *key);
 
 /* A file being written: add tensors, then commit, which writes a temporary file with checksums,
@@ -80,6 +82,10 @@ CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtyp
                            const int64_t *shape, const void *data);
 CKPT_API int ckpt_file_commit(ckpt_file_writer *w);   /* writes and frees w */
 CKPT_API void ckpt_file_abandon(ckpt_file_writer *w); /* frees w, writes nothing */
+
+/* Removes a file, and with the index of a state (ckpt_save_state) its parts, if no hard link of the
+ * index is left.  Returns 0 or CKPT_EIO. */
+CKPT_API int ckpt_file_remove(const char *path);
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -203,13 +209,12 @@ CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot sl
 
 /* ---- states of training ---------------------------------------------------------------------- */
 /*
- * The complete state of training in one file: the values of all parameters, moments and moving
- * averages, in fp32, or in bf16 or 8 bits where they are stored so (options.state, bf16 parameters
- * that are not trained); the number of updates by all programs, which the random numbers of the
- * next step depend on; and the number of steps of each program.  A run that loads it computes the
- * same bits as the run that saved it: under another budget, with other tiers, with other
- * micro-steps as far as these change no bits, and with another number of ranks up to the order of
- * their sums.
+ * The complete state of training: the values of all parameters, moments and moving averages, in
+ * fp32, or in bf16 or 8 bits where they are stored so (options.state, bf16 parameters that are not
+ * trained); the number of updates by all programs, which the random numbers of the next step depend
+ * on; and the number of steps of each program.  A run that loads it computes the same bits as the
+ * run that saved it: under another budget, with other tiers, with other micro-steps as far as these
+ * change no bits, and with another number of ranks or ZeRO stage up to the order of their sums.
  *
  *   ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_load_state -> ckpt_feed, ckpt_step ...
  *
@@ -218,13 +223,35 @@ CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot sl
  */
 
 /*
- * Writes the state between two steps as a safetensors file, atomically: path always holds the old
- * or the new state.  The tensors are value/NAME, exp_avg/NAME, exp_avg_sq/NAME and ema/NAME.  Every
- * tensor, the counts and the notes have checksums, except when written to a pipe.  Collective; rank
- * 0 writes.  Returns 0; CKPT_EINVAL: a step is in progress, or no program of the context trains;
- * CKPT_EDEVICE: a step failed and left the weights inconsistent; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
+ * Writes the state between two steps, atomically: path always holds the old or the new state.  The
+ * tensors are value/NAME, exp_avg/NAME, exp_avg_sq/NAME and ema/NAME.  Every tensor, the counts and
+ * the notes have checksums, except when written to a pipe.  Collective.
+ *
+ * One rank writes one safetensors file.  Of several ranks each writes a part of its own, all at
+ * once, path.part-ID-00001-of-00004.safetensors and so on, in a folder that all share; then rank 0
+ * writes at path an index of them, which also opens as one file.  A tensor that lies on several
+ * ranks is cut into pieces: runs of its elements, in the order of memory.  The index has a checksum
+ * of each part, so that no part of another save passes.  The parts of the state that was there are
+ * removed, unless the index has another name (a hard link); so are those that a crash left.
+ *
+ * With options.save_async the call copies the state to host memory, at a place that is planned
+ * inside options.host (CKPT_EINVAL by ckpt_compile if it has no room), and returns: a thread
+ * writes the same bytes, and path is the old state until it ends.  The next ckpt_save_state or
+ * ckpt_load_state waits for it first, and if it failed returns its code and sentence instead; so
+ * does ckpt_submit once it has failed.  ckpt_close waits, too, but cannot tell: call ckpt_save_wait
+ * before.
+ *
+ * Returns 0; CKPT_EINVAL: a step is in progress, no program of the context trains, or path is not a
+ * regular file and there are several ranks; CKPT_ENAN: a value is not finite; CKPT_EDEVICE: a step
+ * failed and left the weights inconsistent; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
  */
 CKPT_API int ckpt_save_state(ckpt *c, const char *path);
+
+/* Waits until the state of the last ckpt_save_state is on the disk; without options.save_async it
+ * is.  Collective.  Returns what that save would have returned without it, once. */
+CKPT_API int ckpt_save_wait(ckpt *c);
+/* Whether a state was begun by options.save_async and not waited for. */
+CKPT_API bool ckpt_is_saving(const ckpt *c);
 
 /* The bytes of the values in such a file, so that a caller can compare them with the space on a
  * disk; header and notes take some KB more.  Returns them, or the codes of ckpt_save_state for
@@ -250,10 +277,12 @@ CKPT_API int ckpt_state_note(ckpt *c, const char *name, const char *text);
  * validated before anything changes.  Values are checked against their checksums as they are read,
  * once: if one is damaged or cannot be read, the values are a mixture of old and new, and the
  * context refuses to step and to save until a complete state was loaded.  A state without
- * checksums, from older versions, is read unchecked.  Collective; every rank reads the file.
- * Returns 0; CKPT_EFORMAT: not a state, or a damaged one; CKPT_EINVAL: another seed, other
- * programs, batches (of all ranks together) or notes, a step in progress; CKPT_ENAME: the file
- * lacks trained parameters, or has others; CKPT_ESHAPE; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
+ * checksums, from older versions, is read unchecked.  Collective; every rank reads all of it,
+ * whatever number of ranks saved it.
+ * Returns 0; CKPT_EFORMAT: not a state, or a damaged one, a part that is missing or of another
+ * save; CKPT_EINVAL: another seed, other programs, batches (of all ranks together) or notes, a step
+ * in progress; CKPT_ENAME: the file lacks trained parameters, or has others; CKPT_ESHAPE; CKPT_EIO,
+ * CKPT_ENOMEM, CKPT_ECOMM.
  */
 CKPT_API int ckpt_load_state(ckpt *c, const char *path);
 

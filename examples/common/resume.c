@@ -225,9 +225,14 @@ bool resume_due(const struct resume_options *o, int64_t step)
     return o->every && step % o->every == 0;
 }
 
-int resume_save(const struct resume_options *o, ckpt *c, int64_t step)
+int resume_save(const struct resume_options *o, ckpt *c)
 {
-    if (ckpt_save_state(c, o->save))
+    return ckpt_save_state(c, o->save) ? say_fail("%s", ckpt_error(c)) : 0;
+}
+
+int resume_keep(const struct resume_options *o, ckpt *c, int64_t step)
+{
+    if (ckpt_save_wait(c))
         return say_fail("%s", ckpt_error(c));
     return keeps(o) && !ckpt_rank(c) ? keep(o, o->save, step) : 0;
 }

@@ -77,9 +77,11 @@ int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *pl
 /* Whether a state is due after `step` steps. */
 bool resume_due(const struct resume_options *o, int64_t step);
 
-/* Writes the state after `step` steps; no step may be under way.  Returns 0, or -1 after an error
- * message. */
-int resume_save(const struct resume_options *o, ckpt *c, int64_t step);
+/* resume_save: writes the state, or begins to with --save-async; no step may be under way.
+ * resume_keep: waits until it is written, and keeps it as --keep says; it is of `step` steps.
+ * Return 0, or -1 after an error message. */
+int resume_save(const struct resume_options *o, ckpt *c);
+int resume_keep(const struct resume_options *o, ckpt *c, int64_t step);
 /* Keeps copies of the weights, which were written after `step` steps, as --keep says.  Returns 0,
  * or -1 after an error message. */
 int resume_keep_weights(const struct resume_options *o, ckpt *c, int64_t step);

@@ -231,8 +231,8 @@ static int remove_others(const char *file, int64_t step, const struct saves_poli
         if (stays(&l, i, newest, policy))
             continue;
         rc = name_save(path, file, l.step[i]);
-        if (!rc && unlink(path) && errno != ENOENT)
-            say_note("%s: cannot be removed: %s", path, strerror(errno));
+        if (!rc && ckpt_file_remove(path) && errno != ENOENT)
+            say_note("%s", ckpt_error(NULL));
     }
     free(l.step);
     return rc;
@@ -245,7 +245,7 @@ int saves_keep(const char *file, int64_t step, const struct saves_policy *policy
     if (name_save(path, file, step))
         return -1;
     if (!is_same(path, file)) {
-        unlink(path); /* an older save of the same step */
+        ckpt_file_remove(path); /* an older save of the same step */
         if (link(file, path))
             return say_fail("%s: cannot be kept as a hard link: %s", path, strerror(errno));
     }

@@ -2,7 +2,7 @@
 /*
  * Multiple saves of a run.  FILE is the last save.  Each save, the last one included, is also a
  * hard link FILE-00000500, named by its number of steps.  FILE is replaced atomically, so it is
- * intact at any moment.
+ * intact at any moment.  A state of several ranks is an index: its links keep its parts.
  */
 #ifndef EXAMPLES_SAVES_H
 #define EXAMPLES_SAVES_H

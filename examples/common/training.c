@@ -219,6 +219,31 @@ static bool has_weights(const struct training *t)
     return o->save || o->save_ema || o->save_int8 || o->directory;
 }
 
+/* Waits until the last state is on the disk, and keeps it. */
+static int end_save(struct training *t)
+{
+    const int64_t step = t->begun;
+    int rc = 0;
+
+    t->begun = -1;
+    if (step >= 0)
+        rc = resume_keep(&t->options->state, t->context, step);
+    t->broken |= rc != 0;
+    return rc;
+}
+
+static int save_state(struct training *t)
+{
+    int rc = end_save(t);
+
+    if (!rc && t->notes)
+        rc = t->notes(t);
+    if (!rc)
+        rc = resume_save(&t->options->state, t->context);
+    t->begun = rc ? -1 : t->ended;
+    return rc || ckpt_is_saving(t->context) ? rc : end_save(t);
+}
+
 /* Waits for the submitted steps, then writes the state, and the weights if they are asked for. */
 static int save_all(struct training *t, bool weights)
 {
@@ -227,10 +252,8 @@ static int save_all(struct training *t, bool weights)
 
     bool saves = !rc && t->options->state.save && t->ended != t->saved;
 
-    if (saves && t->notes)
-        rc = t->notes(t);
-    if (saves && !rc)
-        rc = resume_save(&t->options->state, t->context, t->ended);
+    if (saves)
+        rc = save_state(t);
     if (!rc && weights)
         rc = save_weights(t);
     t->broken |= rc != 0;
@@ -354,7 +377,7 @@ static int save_on_request(struct training *t)
                 say_program);
         return 0;
     }
-    int rc = save_all(t, true);
+    int rc = save_all(t, true) || end_save(t) ? -1 : 0;
     if (!rc)
         say_print("%s: %s, after %lld steps\n", o->state.save ? "state" : "weights", file,
                   (long long)t->ended);
@@ -400,7 +423,7 @@ static void rescue(struct training *t)
     if (!o->save || t->broken || t->submitted == t->first ||
         (ckpt_ranks(t->context) > 1 && !t->abandoned))
         return;
-    if (!save_all(t, false) && !ckpt_rank(t->context))
+    if (!save_all(t, false) && !end_save(t) && !ckpt_rank(t->context))
         say_note("state: %s, after %lld steps, for --resume", o->save, (long long)t->ended);
 }
 
@@ -438,7 +461,8 @@ int training_run(struct training *t)
     int rc = 0;
 
     t->submitted = t->ended = t->first;
-    t->saved = t->written = -1; /* write the resumed state again even if no step is left */
+    t->saved = t->written = t->begun =
+        -1; /* write the resumed state again even if no step is left */
     t->last = run_clock_now();
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
@@ -451,7 +475,7 @@ int training_run(struct training *t)
             rc = save_on_request(t);
     }
     if (!rc)
-        rc = save_all(t, false);
+        rc = save_all(t, false) || end_save(t) ? -1 : 0;
     else
         rescue(t);
     signals_watch(NULL);

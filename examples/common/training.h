@@ -83,6 +83,7 @@ struct training {
     ckpt_progress *progress;
     int64_t submitted, ended; /* steps */
     int64_t saved, written;   /* step numbers of the last state and weights; -1: none */
+    int64_t begun;            /* the step of a state that may not be on the disk yet; -1: none */
     bool broken;              /* a step failed, or a save: what is on the disk stays */
     bool lacks;               /* data of this rank failed: its steps are abandoned */
     bool abandoned; /* a step was, as data of a rank failed: all ranks are after the step before */

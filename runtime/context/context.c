@@ -266,6 +266,8 @@ void ckpt_close(ckpt *c)
 {
     if (!c)
         return;
+    if (c->saving)
+        c->close_saving(c->saving);
     while (c->programs.first)
         ckpt_program_free(c->programs.first);
     while (c->programs.optimizers) {

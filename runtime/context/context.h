@@ -31,6 +31,8 @@
 #include "core/params.h"
 #include "dist/ranks.h"
 
+struct saving;
+
 struct ckpt {
     struct ckpt_options options;
     char *texts;        /* those that options point to */
@@ -40,6 +42,8 @@ struct ckpt {
     struct ranks ranks;
     struct programs programs;
     struct note_list notes; /* of ckpt_state_note */
+    struct saving *saving;  /* a state that a thread is writing, or NULL (state/saving.h) */
+    void (*close_saving)(struct saving *s); /* waits for it and frees it */
 };
 
 /* Quantization-aware training (qat.c): checks the options; marks parameter i, which was just made,

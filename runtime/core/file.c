@@ -205,7 +205,7 @@ static bool is_temporary(const char *entry, const char *name)
 
 /* Holds the lock while the file is removed, so that a process that makes one of the same name
  * notices (see hold). */
-static void remove_unlocked(int directory, const char *entry)
+void file_remove_unlocked(int directory, const char *entry)
 {
     struct stat st;
     int fd = openat(directory, entry, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
@@ -227,7 +227,7 @@ void file_sweep(const char *path)
         return;
     for (struct dirent *e = readdir(d); e; e = readdir(d))
         if (is_temporary(e->d_name, file_name_of(path)))
-            remove_unlocked(dirfd(d), e->d_name);
+            file_remove_unlocked(dirfd(d), e->d_name);
     closedir(d);
 }
 

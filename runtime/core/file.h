@@ -54,6 +54,8 @@ int file_open_special(const char *path, int *fd);
 /* The kind of a file of this mode: "a FIFO", "a directory". */
 const char *file_kind(mode_t mode);
 
+/* Removes a file of an open directory unless a process has it locked, as it has what it writes. */
+void file_remove_unlocked(int directory, const char *entry);
 /* Removes the temporary files of path that were left by processes that have ended. */
 void file_sweep(const char *path);
 

@@ -20,6 +20,9 @@ static const struct ckpt_option library_table[] = {
     ROW("nvme", STRING, nvme, "DIR:SIZE",
         "directory and size of a third tier, kept in files; several disks are used in turn: "
         "DIR:SIZE,DIR:SIZE; copies pass through a quarter of --host, at most 64M (default: none)"),
+    ROW("save-async", FLAG, save_async, NULL,
+        "write states in a thread: a step waits for their copy to host memory only, which takes a "
+        "part of --host"),
     RANGE("micro-batch", COUNT, micro_batch, "N",
           "samples per micro-step (default 0: the whole batch); auto: the number with the fastest "
           "step that fits (the last bits of results then depend on the budget; where samples are "

@@ -311,6 +311,13 @@ int params_check_lost(const struct params *ps)
                      (long long)ps->lost);
 }
 
+int params_check_late(const struct params *ps)
+{
+    const struct error *late = __atomic_load_n(&ps->late, __ATOMIC_ACQUIRE);
+
+    return late ? error_set(late->code, "%s", late->text) : 0;
+}
+
 int params_check_whole(const struct params *ps)
 {
     int rc = params_check_lost(ps);

@@ -98,6 +98,7 @@ struct params {
     int64_t lost;        /* the step that failed and left the weights incomplete, or 0 */
     bool differ;         /* lost because the ranks have come to differ */
     enum torn torn;
+    struct error *late; /* of a save in a thread, which sets it; read it atomically */
 };
 
 void params_free(struct params *ps);
@@ -114,6 +115,8 @@ ckpt_tensor params_handle(const struct params *ps, int32_t i);
 /* The parameter of a handle, or NULL; hidden parameters have no handle. */
 struct param *params_at(const struct params *ps, ckpt_tensor x);
 
+/* Fails with the error of a save in a thread, which nobody has seen. */
+int params_check_late(const struct params *ps);
 /* Return 0, or CKPT_EDEVICE and the sentence if the weights are lost; params_check_whole also
  * returns CKPT_EIO if a load stopped midway and mixed old and new values. */
 int params_check_lost(const struct params *ps);

@@ -249,16 +249,19 @@ bool ranks_is_bucket(const struct ranks *job, const struct param *p)
     return index_of(job, p) >= job->params->n - job->params->n_hidden;
 }
 
+struct param *ranks_bucket_at(const struct ranks *job, const struct param *p)
+{
+    const struct layout *l = job->sharing.layout;
+    int32_t i = index_of(job, p);
+    if (!l || i >= l->n_params || l->places[i].bucket < 0)
+        return NULL;
+    return &job->params->data[job->params->n - job->params->n_hidden + l->places[i].bucket];
+}
+
 struct param *ranks_bucket_of(const struct ranks *job, const struct param *p)
 {
-    int32_t i = index_of(job, p);
-    if (!job->sharing.layout || i >= job->sharing.layout->n_params ||
-        job->sharing.layout->places[i].bucket < 0)
-        return NULL;
-    struct param *b =
-        &job->params
-             ->data[job->params->n - job->params->n_hidden + job->sharing.layout->places[i].bucket];
-    return b->place.filled[SLOT_VALUE] ? b : NULL;
+    struct param *b = ranks_bucket_at(job, p);
+    return b && b->place.filled[SLOT_VALUE] ? b : NULL;
 }
 
 bool ranks_is_whole(const struct ranks *job, int slot)

@@ -188,7 +188,10 @@ int64_t ranks_own_part(const struct ranks *job, int32_t i, int slot, int64_t *at
 bool ranks_is_bucket(const struct ranks *job, const struct param *p);
 void ranks_initial(const struct ranks *job, const struct param *bucket, float *dst);
 
-/* The bucket that stores a parameter, or NULL before the bucket was filled. */
+/* The bucket of a parameter, or NULL; ranks_bucket_of: that stores it, or NULL before it was
+ * filled.
+ */
+struct param *ranks_bucket_at(const struct ranks *job, const struct param *p);
 struct param *ranks_bucket_of(const struct ranks *job, const struct param *p);
 /* Reads or writes a slot of a parameter stored in a bucket, as fp32. ranks_get is collective. */
 int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst);

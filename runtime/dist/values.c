@@ -228,8 +228,7 @@ static const struct param *bucket_with(const struct ranks *job, const struct par
 
 bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot)
 {
-    const struct param *bucket = bucket_with(job, p, slot_of[slot]);
-    return slot == CKPT_VALUE || (bucket ? bucket : p)->place.filled[slot_of[slot]];
+    return values_planned(job, p, slot, NULL);
 }
 
 static int write_value(struct ranks *job, struct param *p, const float *src)
@@ -265,6 +264,101 @@ int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, fl
         return ranks_get(job, p, slot_of[slot], dst);
     return slot == CKPT_VALUE ? read_value(job, p, dst) : read_slot(job, p, slot_of[slot], dst);
 }
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static bool will_have(const struct ranks *job, const struct param *in, int slot,
+                      const bool *planned)
+{
+    return in->place.filled[slot] ||
+           (planned && planned[(in - job->params->data) * SLOT_COUNT + slot]);
+}
+
+/* The parameter or bucket with a slot of p. */
+static const struct param *find_home(const struct ranks *job, const struct param *p, int slot,
+                                     const bool *planned)
+{
+    const struct param *bucket = ranks_bucket_at(job, p);
+    bool own = slot != SLOT_VALUE && will_have(job, p, slot, planned);
+    return bucket && !own && will_have(job, bucket, SLOT_VALUE, planned) ? bucket : p;
+}
+
+bool values_planned(const struct ranks *job, const struct param *p, enum ckpt_slot slot,
+                    const bool *planned)
+{
+    const int s = slot_of[slot];
+    return slot == CKPT_VALUE || will_have(job, find_home(job, p, s, planned), s, planned);
+}
+
+struct values_run values_find_run(const struct ranks *job, const struct param *p,
+                                  enum ckpt_slot slot, const bool *planned)
+{
+    const struct ckpt_desc d = values_file_desc(p, slot);
+    const struct param *in = find_home(job, p, slot_of[slot], planned);
+    struct values_run run = {.in = in, .slot = slot_of[slot], .n = desc_numel(&d), .shared = true};
+    if (slot == CKPT_VALUE && !planned && exact_slot(p, in) == SLOT_COUNT) {
+        run.in = NULL;
+        return run;
+    }
+    if (slot == CKPT_VALUE && will_have(job, in, SLOT_MASTER, planned))
+        run.slot = SLOT_MASTER;
+    if (in == p)
+        return run;
+    const int32_t i = (int32_t)(p - job->params->data);
+    run.shared = ranks_is_whole(job, run.slot);
+    run.n = ranks_own_part(job, i, run.slot, &run.first, &run.at);
+    if (!run.shared &&
+        job->sharing.layout->places[i].bucket % job->sharing.replicas != job->sharing.replica)
+        run.n = 0;
+    return run;
+}
+
+void values_cache_free(struct values_cache *k)
+{
+    for (int i = 0; i < VALUES_KEPT; i++)
+        free(k->values[i]);
+    *k = (struct values_cache){.next = 0};
+}
+
+/* All values of the slot with a run; NULL: no memory, or it cannot be read. */
+static const float *read_whole(struct ranks *job, const struct values_run *run,
+                               struct values_cache *k)
+{
+    const int64_t n = param_slot_numel(run->in, run->slot);
+    for (int i = 0; i < VALUES_KEPT; i++)
+        if (k->values[i] && k->in[i] == run->in && k->slot[i] == run->slot)
+            return k->values[i];
+    const int i = k->next;
+    free(k->values[i]);
+    k->in[i] = run->in;
+    k->slot[i] = run->slot;
+    k->next = (i + 1) % VALUES_KEPT;
+    k->values[i] = malloc((size_t)n * sizeof *k->values[i] + 1);
+    if (k->values[i] && !memory_read(job->memory, run->in, run->slot, k->values[i], n))
+        return k->values[i];
+    free(k->values[i]);
+    return k->values[i] = NULL;
+}
+
+int values_read_run(struct ranks *job, const struct param *p, const struct values_run *run,
+                    struct values_cache *cache, float *dst)
+{
+    if (!run->n)
+        return 0;
+    if (!run->in)
+        return read_host(job, p, dst);
+    if (memory_reads_runs(run->in, run->slot))
+        return memory_read_run(job->memory, run->in, run->slot, run->at, dst, run->n);
+    if (run->n == param_slot_numel(run->in, run->slot))
+        return memory_read(job->memory, run->in, run->slot, dst, run->n);
+    const float *all = read_whole(job, run, cache);
+    if (!all)
+        return error_set(CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
+    memcpy(dst, all + run->at, (size_t)run->n * sizeof *dst);
+    return 0;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static int set_slot(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {

@@ -29,4 +29,33 @@ void values_encode(const struct param *p, enum ckpt_slot slot, const float *src,
 int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst);
 int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src);
 
+/* The elements of a slot that this rank can read without the others: n from `first` on, 0 if it has
+ * none that it should write.  Of several replicas of a share one is chosen. */
+struct values_run {
+    const struct param *in; /* the parameter or bucket with them; NULL: only the host has them */
+    int slot;               /* of it */
+    int64_t at;             /* of the first in it */
+    int64_t first, n;
+    bool shared; /* every rank has them all */
+};
+
+/* planned: SLOT_COUNT for each parameter, slots that will be filled; NULL: none. */
+struct values_run values_find_run(const struct ranks *job, const struct param *p,
+                                  enum ckpt_slot slot, const bool *planned);
+
+/* Slots that are only read whole; the last ones stay, because several parameters lie in each. */
+enum { VALUES_KEPT = 2 };
+struct values_cache {
+    const struct param *in[VALUES_KEPT];
+    int slot[VALUES_KEPT], next;
+    float *values[VALUES_KEPT];
+};
+/* Whether p has this slot then. */
+bool values_planned(const struct ranks *job, const struct param *p, enum ckpt_slot slot,
+                    const bool *planned);
+void values_cache_free(struct values_cache *k);
+/* Reads a run; dst has its n elements. */
+int values_read_run(struct ranks *job, const struct param *p, const struct values_run *run,
+                    struct values_cache *cache, float *dst);
+
 #endif

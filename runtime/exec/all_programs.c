@@ -36,9 +36,17 @@ static int64_t plan_end(const struct plan *p, int tier)
     return bytes ? p->budgets.tier_base[tier] + bytes : 0;
 }
 
+/* Bytes of a tier that keep what they hold between steps: parameters, and states being written. */
+static int64_t kept_bytes(const struct programs *ps, int tier)
+{
+    const struct memory *m = ps->memory;
+    return max_i64(memory_tier_bytes(ps->params, tier),
+                   tier == TIER_HOST ? m->saves_at + m->saves : 0);
+}
+
 int64_t programs_tier_bytes(const struct programs *ps, int tier)
 {
-    int64_t end = memory_tier_bytes(ps->params, tier);
+    int64_t end = kept_bytes(ps, tier);
     for (const struct ckpt_program *p = ps->first; p; p = p->next)
         end = p->plan ? max_i64(end, plan_end(p->plan, tier)) : end;
     return end;
@@ -51,5 +59,5 @@ int64_t program_tier_base(const struct ckpt_program *p, int tier)
     for (int32_t s = 0; s < p->graph->n_storages; s++)
         if (p->graph->storages[s].persistent && p->graph->storages[s].backing == BACKING_ANY)
             return programs_tier_bytes(p->programs, tier);
-    return memory_tier_bytes(p->programs->params, tier);
+    return kept_bytes(p->programs, tier);
 }

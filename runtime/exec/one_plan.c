@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "dist/parts.h"
 #include "exec/program.h"
 
 /* The memory that one rank has for a plan, in bytes. */
@@ -88,16 +89,72 @@ static int gather_capacities(struct programs *ps, const struct capacity *own, st
     return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
 
+/* ---- room for saves -------------------------------------------------------------------------- */
+
+/* The slots that p will fill. */
+static void mark_planned(const struct ckpt_program *p, bool *planned)
+{
+    for (int32_t i = 0; i < p->tape->n_storages; i++) {
+        const struct storage *s = &p->tape->storages.data[i];
+        if (s->kind >= STORAGE_VALUE && s->kind <= STORAGE_EXP_AVG_SQ_COL)
+            planned[(int64_t)s->param * SLOT_COUNT + s->kind - STORAGE_VALUE] = true;
+    }
+}
+
+static int refuse_saves(const struct programs *ps, int64_t bytes, int64_t base)
+{
+    if (!ps->options->host)
+        return error_set(CKPT_EINVAL,
+                         "--save-async copies the state to host memory, %s (%lld bytes) on this "
+                         "rank: give --host at least that, or leave out --save-async",
+                         human_bytes(bytes), (long long)bytes);
+    return error_set(CKPT_EINVAL,
+                     "--save-async copies the state to host memory, %s (%lld bytes) on this rank, "
+                     "and %s of --host are left: give --host at least %lld, or leave out "
+                     "--save-async",
+                     human_bytes(bytes), (long long)bytes, human_bytes(ps->options->host - base),
+                     (long long)(base + bytes));
+}
+
+/* --save-async: keeps the bytes of this rank's part of a state at the bottom of the host tier, and
+ * above everything there if a later program adds state. */
+static int reserve_saves(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    struct memory *m = ps->memory;
+    if (!ps->options->save_async || !p->trains)
+        return 0;
+    bool *planned = calloc((size_t)ps->params->n * SLOT_COUNT + 1, sizeof *planned);
+    if (!planned)
+        return error_set(CKPT_ENOMEM, "no memory to plan saves");
+    mark_planned(p, planned);
+    const int64_t bytes = part_bytes(ps->ranks, planned);
+    free(planned);
+    if (bytes < 0)
+        return (int)bytes;
+    const int64_t base = ps->first ? programs_tier_bytes(ps, TIER_HOST) : 0;
+    if (ps->first && bytes <= m->saves)
+        return 0;
+    if (bytes > ps->options->host - base)
+        return refuse_saves(ps, bytes, base);
+    m->saves_at = base;
+    m->saves = bytes;
+    return 0;
+}
+
 int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 {
     struct programs *ps = p->programs;
+    int rc = reserve_saves(p);
+    if (rc)
+        return ranks_give_up(ps->ranks, rc);
     struct capacity own = capacity_of(p);
     if (!ps->ranks->comm) {
         use_smallest(p, &own, b);
         return 0;
     }
     struct capacity *all = calloc((size_t)ps->ranks->sharing.ranks, sizeof *all);
-    int rc = all ? 0 : error_set(CKPT_ENOMEM, "no memory for the budgets of ranks");
+    rc = all ? 0 : error_set(CKPT_ENOMEM, "no memory for the budgets of ranks");
     if (!rc)
         rc = gather_capacities(ps, &own, all);
     if (!rc)

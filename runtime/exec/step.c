@@ -454,6 +454,8 @@ int ckpt_submit(ckpt_program *p)
     if (!rc)
         rc = params_check_whole(p->programs->params);
     if (!rc)
+        rc = ranks_give_up(p->programs->ranks, params_check_late(p->programs->params));
+    if (!rc)
         rc = ensure_prepared(p);
     if (!rc && program_is_shared(p))
         rc = compare_ranks(p);

@@ -283,8 +283,8 @@ static void convert(struct span s, int64_t n)
 
 /* Copies a slot that only the device can access, piece by piece; bf16 is rounded in pinned memory.
  */
-static int copy_pieces(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
-                       bool in)
+static int copy_pieces(struct memory *m, const struct param *p, int slot, int64_t first,
+                       float *values, int64_t n, bool in)
 {
     bool half = is_half(p, slot);
     int64_t size = half ? 2 : 4, max_count = ROUNDING / size;
@@ -298,7 +298,7 @@ static int copy_pieces(struct memory *m, const struct param *p, int slot, float 
         int64_t count = min_i64(n - at, max_count);
         if (half && in)
             convert(s, count);
-        rc = copy_device(m, p->place.offset[slot] + at * size, half ? s.memory : s.values,
+        rc = copy_device(m, p->place.offset[slot] + (first + at) * size, half ? s.memory : s.values,
                          count * size, in);
         if (half && !in && !rc)
             convert(s, count);
@@ -359,8 +359,8 @@ static int copy_file(struct memory *m, const struct param *p, int slot, float *v
     return rc ? error_set(rc, "parameter '%s': %s", p->name, t->reason) : 0;
 }
 
-static int copy_slot(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
-                     bool in)
+static int copy_run(struct memory *m, const struct param *p, int slot, int64_t first, float *values,
+                    int64_t n, bool in)
 {
     char *backing = find_backing(m, p, slot);
     int rc = memory_sync(m); /* a step that failed may have left the values incomplete */
@@ -369,9 +369,16 @@ static int copy_slot(struct memory *m, const struct param *p, int slot, float *v
     if (p->place.backing[slot] == BACKING_NVME)
         return copy_file(m, p, slot, values, in);
     if (!backing)
-        return copy_pieces(m, p, slot, values, n, in);
-    convert((struct span){backing, values, is_half(p, slot), in}, n);
+        return copy_pieces(m, p, slot, first, values, n, in);
+    const bool half = is_half(p, slot);
+    convert((struct span){backing + first * (half ? 2 : 4), values, half, in}, n);
     return 0;
+}
+
+static int copy_slot(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
+                     bool in)
+{
+    return copy_run(m, p, slot, 0, values, n, in);
 }
 
 /* Copies the codes of a slot as a whole and converts them in host memory. */
@@ -401,6 +408,17 @@ int memory_read(struct memory *m, const struct param *p, int slot, float *dst, i
 {
     return param_slot_is_coded(p, slot) ? copy_codes(m, p, slot, dst, n, false)
                                         : copy_slot(m, p, slot, dst, n, false);
+}
+
+bool memory_reads_runs(const struct param *p, int slot)
+{
+    return !param_slot_is_coded(p, slot) && p->place.backing[slot] != BACKING_NVME;
+}
+
+int memory_read_run(struct memory *m, const struct param *p, int slot, int64_t first, float *dst,
+                    int64_t n)
+{
+    return copy_run(m, p, slot, first, dst, n, false);
 }
 
 int memory_clear(struct memory *m, const struct param *p, int slot)

@@ -50,6 +50,8 @@ struct memory {
     int64_t margin;   /* --vram auto: bytes that were free and are left to others; else 0 */
     bool free_first;  /* --vram auto and none: use the plan of no budget if the device holds it */
     char least[96]; /* "--vram of rank 2": the smallest budgets, if those of ranks differ; or "" */
+    int64_t saves, saves_at;   /* --save-async: bytes of the host tier that hold a state while it is
+                                  written, and their offset */
     int64_t persistent;        /* bytes at the bottom of the arena that hold parameters */
     char no_gpu[CKPT_MESSAGE]; /* why --device auto selected the CPU; "" if it did not */
     /* Callback that makes the sentence of a failure of the device; the weights count as lost from
@@ -92,6 +94,11 @@ int memory_start_team(struct device *d, int processes);
 /* Write or read n elements of a slot as fp32, rounded if the slot is bf16.  Return 0 or a code. */
 int memory_write(struct memory *m, const struct param *p, int slot, const float *src, int64_t n);
 int memory_read(struct memory *m, const struct param *p, int slot, float *dst, int64_t n);
+/* The same for n elements from `first` on; not of codes, nor of slots in files, which are read
+ * whole (memory_reads_runs). */
+bool memory_reads_runs(const struct param *p, int slot);
+int memory_read_run(struct memory *m, const struct param *p, int slot, int64_t first, float *dst,
+                    int64_t n);
 /* Fills a slot with zeros. */
 int memory_clear(struct memory *m, const struct param *p, int slot);
 

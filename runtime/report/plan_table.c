@@ -320,6 +320,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             p->graph->ops[plan->steps[plan->peak_step].op].name);
     tier_row(f, p->programs, TIER_HOST, i.host_bytes);
     tier_row(f, p->programs, TIER_NVME, i.nvme_bytes);
+    row(f, "copy of the state", p->programs->memory->saves, "of --host, while a thread writes it");
     char endurance[ENDURANCE_TEXT];
     row(f, "written to NVMe", s.nvme_written,
         endurance_text(endurance, &p->programs->machine, s.nvme_written, plan->seconds));

@@ -20,7 +20,8 @@ static const char *const slot_names[] = {[CKPT_VALUE] = "its value",
 /* Reads the values from wherever they are stored.  Collective. */
 static int gather(const struct save_item *s, float *dst, int64_t n)
 {
-    int rc = ckpt_param_get(s->c, s->param, s->slot, dst, n);
+    int rc = s->own.p ? values_read_run(&s->c->ranks, s->own.p, &s->own.run, s->cache, dst)
+                      : ckpt_param_get(s->c, s->param, s->slot, dst, n);
 
     float more = 0.f;
 
@@ -53,6 +54,8 @@ static struct ckpt_desc desc_of(const struct save_item *s)
         return (struct ckpt_desc){.dtype = CKPT_F32};
     if (s->form)
         return save_int8_desc(s);
+    if (s->own.p)
+        return part_desc(&s->own);
     if (s->part)
         return param_part_desc(p);
     struct ckpt_desc d =
@@ -80,12 +83,12 @@ static int fail_memory(const struct param *p)
     return error_set(CKPT_ENOMEM, "no memory to write parameter '%s'", p->name);
 }
 
-/* Reads the values as fp32, in the axis order of files. */
+/* Reads the values as fp32, in the axis order of files; a piece in that of memory. */
 static int read_values(const struct save_item *s, float *dst, int64_t n)
 {
     const struct param *p = params_at(&s->c->params, s->param);
 
-    if (!p->reordered || values_is_factor(s->slot))
+    if (!p->reordered || values_is_factor(s->slot) || (s->own.p && part_is_cut(&s->own)))
         return get(s, dst, n);
     float *own = malloc((size_t)n * sizeof *own);
     int rc = own ? get(s, own, n) : fail_memory(p);
@@ -174,7 +177,7 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     const struct save_item *s = user;
     const struct param *p = params_at(&s->c->params, s->param);
     struct ckpt_desc d = values_file_desc(p, s->slot);
-    int64_t n = desc_numel(&d);
+    int64_t n = s->own.p ? s->own.run.n : desc_numel(&d);
 
     if (s->form == SAVE_ALPHA) {
         memcpy(dst, &p->training.factor.alpha, sizeof p->training.factor.alpha);
@@ -192,6 +195,11 @@ static int read_slot(void *user, void *dst, int64_t bytes)
         rc = save_int8_read(s, values, n, dst);
     free(values);
     return rc;
+}
+
+int save_item_read(struct save_item *s, void *dst, int64_t bytes)
+{
+    return read_slot(s, dst, bytes);
 }
 
 static const char *name_of(const struct save_item *s)
@@ -216,27 +224,9 @@ static int add_item(ckpt_file_writer *w, struct save_item *s)
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to write it", w->path);
     const bool int8 = s->form == SAVE_CODES || s->form == SAVE_INPUT_ZERO;
-    int rc = file_add_source(w, name, d.dtype, int8, d.ndim, d.shape, read_slot, s);
+    int rc = s->staged ? ckpt_file_add(w, name, d.dtype, d.ndim, d.shape, s->staged)
+                       : file_add_source(w, name, d.dtype, int8, d.ndim, d.shape, read_slot, s);
     free(name);
-    return rc;
-}
-
-static int write_alone(const char *path, struct save_item *items, int n,
-                       const struct file_note *notes, int n_notes)
-{
-    ckpt_file_writer *w;
-    int rc = ckpt_file_create(&w, path);
-
-    if (rc)
-        return rc;
-    w->notes = notes;
-    w->n_notes = n_notes;
-    for (int i = 0; i < n && !rc; i++)
-        rc = add_item(w, &items[i]);
-    if (rc)
-        ckpt_file_abandon(w);
-    else
-        rc = ckpt_file_commit(w);
     return rc;
 }
 
@@ -256,6 +246,35 @@ static int as_in_file(const void *a, const void *b)
         return size_of(x) > size_of(y) ? -1 : 1;
 
     return order ? order : strcmp(name_of(x), name_of(y));
+}
+
+int save_open(ckpt_file_writer **w, const char *path, struct save_item *items, int n,
+              const struct file_note *notes, int n_notes)
+{
+    int rc = ckpt_file_create(w, path);
+
+    if (rc)
+        return rc;
+    if (n)
+        qsort(items, (size_t)n, sizeof *items, as_in_file);
+    (*w)->notes = notes;
+    (*w)->n_notes = n_notes;
+    for (int i = 0; i < n && !rc; i++)
+        rc = add_item(*w, &items[i]);
+    if (!rc)
+        return 0;
+    ckpt_file_abandon(*w);
+    *w = NULL;
+    return rc;
+}
+
+static int write_alone(const char *path, struct save_item *items, int n,
+                       const struct file_note *notes, int n_notes)
+{
+    ckpt_file_writer *w;
+    int rc = save_open(&w, path, items, n, notes, n_notes);
+
+    return rc ? rc : ckpt_file_commit(w);
 }
 
 static int join_gather(ckpt *c, const struct save_item *s)
@@ -287,7 +306,8 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
         items[i].wholes = &wholes;
 
     /* The other ranks join the gathers of the writing rank, in the order of the file. */
-    qsort(items, (size_t)n, sizeof *items, as_in_file);
+    if (c->ranks.rank && n)
+        qsort(items, (size_t)n, sizeof *items, as_in_file);
     if (!c->ranks.rank)
         rc = write_alone(path, items, n, notes, n_notes);
     for (int i = 0; c->ranks.rank && i < n && !rc; i++)

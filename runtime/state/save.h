@@ -14,13 +14,15 @@
  *
  * The room may use the context, because it reads and writes the state of all its parts, and the
  * named files of the core.  It does not use plans or devices: values are read and written through
- * the public calls for parameters, which find them wherever they are stored.  With several ranks
- * all ranks make each call; rank 0 writes.
+ * values.h, which finds them wherever they are stored.  With several ranks all ranks make each
+ * call. Of weights rank 0 gathers and writes whole tensors; of a state each rank writes what it has
+ * (saving.h).
  */
 #ifndef CKPT_STATE_SAVE_H
 #define CKPT_STATE_SAVE_H
 
 #include "context/context.h"
+#include "dist/parts.h"
 #include "state/safetensors.h"
 
 /* What is written of the values: they, what --qat makes of them (save_int8.c), or the alpha of the
@@ -46,6 +48,9 @@ struct save_item {
     bool merged;    /* with the adapter's product added */
     int part;       /* 1 to n: the n-th of the tensors that files have of it; 0: all of it */
     struct save_wholes *wholes; /* of items that are parts; set by save_items */
+    struct part_item own;       /* own.p: read this run alone, without other ranks */
+    struct values_cache *cache; /* for own */
+    const void *staged;         /* its bytes, if they were copied */
     enum save_form form;
     ckpt_tensor more; /* of one element, added to the values; CKPT_NONE: none */
 };
@@ -64,6 +69,13 @@ int64_t save_item_bytes(const struct save_item *s);
 
 /* The name in the file; the caller frees it.  NULL if there is no memory. */
 char *save_name(const struct save_item *s);
+
+/* Reads the bytes of the item in the file.  Collective, but for own items. */
+int save_item_read(struct save_item *s, void *dst, int64_t bytes);
+/* Makes a writer of the n items, which it sorts; notes stay the caller's until the file is written.
+ * Returns 0 or a code. */
+int save_open(ckpt_file_writer **w, const char *path, struct save_item *items, int n,
+              const struct file_note *notes, int n_notes);
 
 /* Sorts the n items and writes them with the notes.  Collective, with the same items on all ranks.
  * Returns 0 or a code, with the sentence in the context. */

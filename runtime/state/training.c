@@ -8,7 +8,7 @@
 #include "dist/values.h"
 #include "state/state_counts.h"
 #include "state/run_notes.h"
-#include "state/save.h"
+#include "state/saving.h"
 
 int64_t ckpt_updates(const ckpt *c)
 {
@@ -105,47 +105,44 @@ static char *format_counts(const struct state *s, bool steps)
     return text;
 }
 
-/* The counts, then the notes of the run; the caller frees their keys.  If there is no memory, a key
- * or text is NULL. */
-static int fill_notes(struct file_note *notes, const struct note_list *run)
+/* The counts, then the notes of the run.  Returns 0 or CKPT_ENOMEM. */
+static int fill_notes(const struct state *s, const struct note_list *run, struct note_list *all)
 {
-    int n = 5;
+    char updates[24], seed[24];
+    char *steps = format_counts(s, true), *batches = format_counts(s, false);
 
-    for (int32_t i = 0; i < run->n; i++, n++)
-        notes[n] = (struct file_note){state_note_key(run->data[i].name), run->data[i].text};
-    for (int i = 0; i < n; i++)
-        if (!notes[i].key || !notes[i].text)
-            return CKPT_ENOMEM;
-    return 0;
+    snprintf(updates, sizeof updates, "%lld", (long long)s->c->params.updates);
+    snprintf(seed, sizeof seed, "%lld", (long long)s->c->options.seed);
+    int rc = steps && batches ? note_set(all, NOTE_VERSION, STATE_VERSION) : CKPT_ENOMEM;
+    if (!rc)
+        rc = note_set(all, NOTE_UPDATES, updates);
+    if (!rc)
+        rc = note_set(all, NOTE_SEED, seed);
+    if (!rc)
+        rc = note_set(all, NOTE_STEPS, steps);
+    if (!rc)
+        rc = note_set(all, NOTE_BATCHES, batches);
+    free(steps);
+    free(batches);
+    for (int32_t i = 0; i < run->n && !rc; i++) {
+        char *key = state_note_key(run->data[i].name);
+        rc = key ? note_set(all, key, run->data[i].text) : CKPT_ENOMEM;
+        free(key);
+    }
+    return rc;
 }
 
 static int save(struct state *s)
 {
-    char updates[24], seed[24];
-    char *steps = format_counts(s, true), *batches = format_counts(s, false);
-    struct note_list run = {0};
+    struct note_list run = {0}, all = {0};
     int rc = state_list_notes(s->c, &run);
-    struct file_note *notes = rc ? NULL : calloc((size_t)run.n + 5, sizeof *notes);
 
-    snprintf(updates, sizeof updates, "%lld", (long long)s->c->params.updates);
-    snprintf(seed, sizeof seed, "%lld", (long long)s->c->options.seed);
-    const struct file_note counts[5] = {{NOTE_VERSION, STATE_VERSION},
-                                        {NOTE_UPDATES, updates},
-                                        {NOTE_SEED, seed},
-                                        {NOTE_STEPS, steps},
-                                        {NOTE_BATCHES, batches}};
-    if (notes)
-        memcpy(notes, counts, sizeof counts);
-    if (notes && !fill_notes(notes, &run))
-        rc = save_items(s->c, s->path, s->items, s->n_items, notes, run.n + 5);
-    else
-        rc = error_set(CKPT_ENOMEM, "%s: no memory to write it", s->path);
-    for (int32_t i = 0; notes && i < run.n; i++)
-        free((char *)notes[5 + i].key);
-    free(notes);
+    if (!rc)
+        rc = fill_notes(s, &run, &all);
     note_list_free(&run);
-    free(steps);
-    free(batches);
+    rc = rc ? ranks_give_up(&s->c->ranks, error_set(rc, "%s: no memory to write it", s->path))
+            : saving_begin(s->c, s->path, s->items, s->n_items, &all);
+    note_list_free(&all);
     return rc;
 }
 
@@ -168,12 +165,29 @@ int ckpt_save_state(ckpt *c, const char *path)
     NOT_NULL(c);
     NOT_NULL(path);
     struct state s;
-    int rc = state_open(&s, c, path);
+    int rc = saving_wait(c);
 
+    if (rc)
+        return rc;
+    rc = state_open(&s, c, path);
+    if (!rc)
+        rc = params_check_whole(&c->params);
     if (!rc)
         rc = save(&s);
     state_close(&s);
     return ranks_give_up(&c->ranks, rc);
+}
+
+int ckpt_save_wait(ckpt *c)
+{
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    return saving_wait(c);
+}
+
+bool ckpt_is_saving(const ckpt *c)
+{
+    return c && c->saving;
 }
 
 /* ---- is it of such a run ------------------------------------------------------------------- */
@@ -394,8 +408,11 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
     struct state s;
     struct differences d = {.allow = allow, .user = user};
     ckpt_file *f = NULL;
-    int rc = state_open(&s, c, path);
+    int rc = saving_wait(c);
 
+    if (rc)
+        return rc;
+    rc = state_open(&s, c, path);
     if (!rc) {
         rc = ckpt_file_open(&f, path);
         if (!rc)

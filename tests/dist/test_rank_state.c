@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * State in bf16 and in 8 bits over one, two and four ranks, at every stage, on one host and on two:
- * all round alike and can resume from each other's states.  The gradients of this model are sums of
- * small whole numbers, equal in any order, so every bit of the state is compared. fp32 masters
- * start with the values that were set, whichever program was compiled first.
+ * all round alike and can resume from each other's states, which ranks write in parts, at once or
+ * in a thread.  Parts that do not belong together are refused.  The gradients of this model are
+ * sums of small whole numbers, equal in any order, so every bit of the state is compared. fp32
+ * masters start with the values that were set, whichever program was compiled first.
  */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,6 +35,7 @@ struct job {
     const char *load, *save; /* of a state: at the beginning and at the end */
     int from, to;            /* steps */
     enum when set;
+    bool async;  /* the state is written by a thread */
     bool infers; /* a program without an optimizer is compiled before the one that trains */
 };
 
@@ -169,6 +172,23 @@ static int compile(struct member *m, ckpt *c, ckpt_program **p)
     return rc ? rc : ckpt_compile(c, record, m, make_optimizer(c, job->kind), batch, p);
 }
 
+/* Three ranks have another batch, but they make no steps from a state. */
+static bool allow_samples(void *user, const char *name, const char *was, const char *is)
+{
+    (void)user;
+    (void)was;
+    (void)is;
+    return !strcmp(name, "ckpt.step_samples");
+}
+
+static int save(const struct job *job, ckpt *c)
+{
+    int rc = ckpt_save_state(c, job->save);
+    if (!rc && ckpt_is_saving(c) != job->async)
+        rc = CKPT_EINVAL;
+    return rc ? rc : ckpt_save_wait(c);
+}
+
 static void *train(void *arg)
 {
     struct member *m = arg;
@@ -176,17 +196,19 @@ static void *train(void *arg)
     ckpt_program *p;
     o.state = m->job->state;
     o.micro_batch = m->job->micro;
+    o.save_async = m->job->async;
+    o.host = m->job->async ? 1 << 20 : 0;
     ckpt *c = rank_open(&m->as, o, m->job->zero, m->job->per_host);
     if (!c)
         return NULL;
     make_params(m, c);
     m->as.rc = compile(m, c, &p);
     if (!m->as.rc && m->job->load)
-        m->as.rc = ckpt_load_state(c, m->job->load);
+        m->as.rc = ckpt_load_state_changed(c, m->job->load, allow_samples, NULL);
     for (int s = m->job->from; s < m->job->to && !m->as.rc; s++)
         m->as.rc = step(m, p, s);
     if (!m->as.rc && m->job->save)
-        m->as.rc = ckpt_save_state(c, m->job->save);
+        m->as.rc = save(m->job, c);
     if (!m->as.rc)
         collect(m, c);
     if (m->as.rc)
@@ -257,27 +279,166 @@ static void test_8_bits(void **state)
     check_stages("8bit", ADAFACTOR);
 }
 
-/* Two ranks save, one resumes; and the reverse. */
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static const char *const path = "test_rank_state.tmp.safetensors";
+
+enum { SAVED_NAME = 300 };
+
+/* The files of the state here, and the names of the first two parts. */
+static int list_files(char part[2][SAVED_NAME])
+{
+    struct dirent **all;
+    int found = 0, parts = 0, n = scandir(".", &all, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        bool own = !strncmp(all[i]->d_name, path, strlen(path));
+        found += own;
+        if (own && strstr(all[i]->d_name, ".part-") && part && parts < 2)
+            snprintf(part[parts++], SAVED_NAME, "%s", all[i]->d_name);
+        free(all[i]);
+    }
+    free(all);
+    return found;
+}
+
+static int count_files(void)
+{
+    return list_files(NULL);
+}
+
+static void find_parts(char part[2][SAVED_NAME])
+{
+    assert_true(list_files(part) > 2);
+}
+
+static void flip(const char *name, long at)
+{
+    FILE *f = fopen(name, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    int c = getc(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(putc(c ^ 1, f), c ^ 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Each number of ranks saves after two steps, at one stage or another, at once or in a thread, over
+ * what is there; each resumes from that, three without a step.  On two hosts, too. */
 static void check_resume(const char *kept)
 {
-    const char *path = "test_rank_state.tmp.safetensors";
     run(&(struct job){.ranks = 1, .state = kept, .to = STEPS}, &alone);
-    for (int first = 1; first <= 2; first++) {
-        struct job save = {.ranks = first, .state = kept, .zero = 2, .save = path, .to = 2};
-        struct job job = {
-            .ranks = 3 - first, .state = kept, .zero = 2, .load = path, .from = 2, .to = STEPS};
-        run(&save, many);
-        run(&job, many);
-        expect_same(&job);
-    }
-    unlink(path);
+    struct member end = alone;
+    run(&(struct job){.ranks = 1, .state = kept, .to = 2}, &alone);
+    struct member middle = alone;
+    for (int first = 1; first <= RANKS; first++)
+        for (int next = 1; next <= RANKS; next++) {
+            const int zero = (first + next) % 4;
+            struct job from = {.ranks = 2, .state = kept, .zero = 2, .save = path, .to = 2};
+            struct job save = from, job = from;
+            if (first == 3)
+                run(&from, many);
+            save.ranks = first;
+            save.zero = zero;
+            save.async = next % 2;
+            save.per_host = first == 4 && next == 4 ? 2 : 0;
+            save.load = first == 3 ? path : NULL;
+            save.from = first == 3 ? 2 : 0;
+            job.ranks = next;
+            job.zero = (zero + 1 + (first > 2)) % 4;
+            job.load = path;
+            job.save = NULL;
+            job.from = 2;
+            job.to = next == 3 ? 2 : STEPS;
+            run(&save, many);
+            run(&job, many);
+            alone = next == 3 ? middle : end;
+            expect_same(&job);
+        }
+    assert_int_equal(ckpt_file_remove(path), 0);
 }
 
 static void test_resume(void **state)
 {
     (void)state;
+    check_resume(NULL);
     check_resume("bf16");
     check_resume("8bit");
+    assert_int_equal(count_files(), 0); /* each save removes the parts of the one before */
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* The bytes of the state as one file has them: read through the index, tensor by tensor. */
+static int64_t read_state(float *values)
+{
+    ckpt_file *f;
+    int64_t n = 0;
+    if (ckpt_file_open(&f, path))
+        fail_msg("%s", ckpt_error(NULL));
+    for (int i = 0; i < ckpt_file_count(f); i++) {
+        struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+        assert_int_equal(ckpt_file_entry(f, i, &e), 0);
+        assert_int_equal(ckpt_file_read_f32(f, i, values + n, e.numel), 0);
+        n += e.numel;
+    }
+    ckpt_file_close(f);
+    return n;
+}
+
+/* What two and four ranks write, at once and in a thread, is what one writes. */
+static void test_values(void **state)
+{
+    (void)state;
+    static float one[4 * MOST], other[4 * MOST];
+    run(&(struct job){.ranks = 1, .save = path, .to = 2}, many);
+    const int64_t n = read_state(one);
+    for (int ranks = 1; ranks <= RANKS; ranks *= 2)
+        for (int zero = 0; zero <= 3; zero++)
+            for (int async = 0; async < 2; async++) {
+                struct job job = {
+                    .ranks = ranks, .zero = zero, .save = path, .to = 2, .async = async};
+                run(&job, many);
+                assert_int_equal(read_state(other), n);
+                assert_memory_equal(one, other, (size_t)n * sizeof *one);
+            }
+    assert_int_equal(ckpt_file_remove(path), 0);
+}
+
+static void expect_refused(const char *what)
+{
+    ckpt_file *f = NULL;
+    assert_int_equal(ckpt_file_open(&f, path), CKPT_EFORMAT);
+    if (!strstr(ckpt_error(NULL), what))
+        fail_msg("\"%s\" does not say \"%s\"", ckpt_error(NULL), what);
+}
+
+/* A kept save has its parts, whatever is saved later; a part that is missing, damaged, or of
+ * another save is refused; what a crash left is removed by the next save. */
+static void test_refused(void **state)
+{
+    (void)state;
+    static const char kept[] = "test_rank_state.tmp.safetensors-00000002";
+    struct job job = {.ranks = 2, .zero = 3, .save = path, .to = 2};
+    char part[2][SAVED_NAME], old[2][SAVED_NAME];
+    run(&job, many);
+    find_parts(old);
+    assert_int_equal(link(path, kept), 0);
+    run(&job, many);
+    assert_int_equal(count_files(), 6);
+    assert_int_equal(ckpt_file_remove(kept), 0);
+    assert_int_equal(count_files(), 3);
+    find_parts(part);
+    const char *const orphan = "test_rank_state.tmp.safetensors.part-0-00001-of-00002.safetensors";
+    assert_int_equal(rename(part[1], orphan), 0);
+    expect_refused("cannot open");
+    assert_int_equal(link(part[0], part[1]), 0);
+    expect_refused("is not the part that test_rank_state.tmp.safetensors was saved with");
+    flip(path, 300);
+    expect_refused("does not match its checksum");
+    run(&job, many);
+    assert_int_equal(count_files(), 3);
+    assert_int_equal(ckpt_file_remove(path), 0);
+    assert_int_equal(count_files(), 0);
 }
 
 /* An inference program compiled before the training program changes nothing. */
@@ -308,8 +469,9 @@ static void test_infers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages), cmocka_unit_test(test_8_bits),
-                                       cmocka_unit_test(test_resume),
-                                       cmocka_unit_test(test_infers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stages),  cmocka_unit_test(test_8_bits),
+        cmocka_unit_test(test_resume),  cmocka_unit_test(test_values),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_infers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

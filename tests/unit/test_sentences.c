@@ -231,6 +231,8 @@ static void file_cases(void)
     FAILS(ckpt_save_params_noted(context, good, CKPT_VALUE, NULL, NULL, "format", "mine"));
     FAILS(ckpt_save_state(context, absent));
     FAILS(ckpt_save_state(other, good));
+    FAILS(ckpt_save_wait(NULL));
+    FAILS(ckpt_file_remove(absent));
     FAILS(ckpt_load_state(context, good));
     FAILS(ckpt_load_state_changed(context, good, NULL, NULL));
     FAILS(ckpt_state_note(context, "ckpt.mine", "note"));
