@@ -224,14 +224,15 @@ static int write_part(struct saving *s)
     return ckpt_file_commit(w);
 }
 
-/* Closes everything; of a save that failed, no part stays. */
+/* Closes everything.  Of a save that failed rank 0 removes the parts, unless the index is there and
+ * only its folder could not be synced; a part that is written later goes with the next save. */
 static void saving_free(struct saving *s, int rc)
 {
     if (!s)
         return;
     ckpt_file_abandon(s->writer);
-    if (rc && s->ranks > 1 && s->part)
-        unlink(s->part);
+    if (rc && s->ranks > 1 && !s->rank && s->path)
+        file_sweep_parts(s->path);
     if (s->part != s->path)
         free(s->part);
     free(s->path);

@@ -106,6 +106,8 @@ static int run(ckpt *c, char **files, int64_t steps, int64_t batch)
     free(x);
     if (!rc && given(files[1]))
         rc = ckpt_save_state(c, files[1]);
+    if (!rc)
+        rc = ckpt_save_wait(c);
     if (!rc && given(files[2]))
         rc = ckpt_save_params(c, files[2], CKPT_VALUE);
     return rc;

@@ -4,7 +4,7 @@
  * before it, and then once for each call, which fails.  Each run must end within a minute and not
  * by a signal,
  *   - either with 0 and the same files as a run without a fault, or with 1 or 2 and a sentence;
- *   - and leave the old state file or the new one, and no other file.
+ *   - and leave the old state file or the new one, with its parts, and no other file.
  *
  *     torture [--all] [--slow] [--jobs N] [--scenario NAME] [--kind KIND,...] [--most N]
  *
@@ -143,6 +143,13 @@ static void remove_run(const char *dir)
     }
 }
 
+/* A part of a state of ranks: one that its index names, or of a save that failed on another rank,
+ * which the next save removes. */
+static bool is_part(const char *name)
+{
+    return !strncmp(name, "state.part-", 11) && !strstr(name, ".tmp-");
+}
+
 static bool is_left(const char *path, const char *name)
 {
     static const char *const own[] = {"state",  "w",          "log",        "plan", "w.rgb",
@@ -150,6 +157,8 @@ static bool is_left(const char *path, const char *name)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(name, own[i]))
             return false;
+    if (is_part(name))
+        return false;
     if (!strncmp(name, "state-0", 7) || !strncmp(name, "w-0", 3)) /* --keep */
         return false;
     printf("    left behind: %s\n", path);
@@ -302,6 +311,30 @@ static bool same_out(const struct run *r)
     return is == was && (!is || r->s->varies || same(out, after));
 }
 
+static int named_parts(const char *dir, const char *index)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += is_part(e->d_name) && strstr(index, e->d_name);
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* Whether the state is that of a run without a fault.  Of ranks it is an index of two parts, with
+ * other names each time. */
+static bool is_new(const struct run *r, const char *now, const char *after)
+{
+    size_t n;
+    if (r->s->rank < 0)
+        return same(now, after);
+    char *text = slurp(now, &n);
+    bool whole = text && n && text[0] == '{' && named_parts(r->dir, text) == 2;
+    free(text);
+    return whole;
+}
+
 static const char *judge_files(const struct run *r, bool good)
 {
     char now[PATH], before[PATH], after[PATH], out[PATH];
@@ -309,11 +342,11 @@ static const char *judge_files(const struct run *r, bool good)
     join(before, "%s/before", r->base);
     join(after, "%s/after", r->base);
     join(out, "%s/%s", r->dir, out_name(r->s));
-    if (good && !same(now, after))
+    if (good && !is_new(r, now, after))
         return "exit code 0 without the new state";
     if (good && !same_out(r))
         return "exit code 0 without the output";
-    if (!same(now, before) && !same(now, after))
+    if (!same(now, before) && !is_new(r, now, after))
         return "a damaged state file";
     if (!access(out, F_OK) && !same_out(r))
         return "damaged output";
