@@ -40,6 +40,7 @@ int cli_machine(int argc, char **argv);
 int cli_info(int argc, char **argv);
 int cli_advise(int argc, char **argv);
 int cli_import(int argc, char **argv);
+int cli_convert(int argc, char **argv);
 
 /* Prints the machine files that --machine accepts by name, for ckpt info and ckpt advise. */
 void cli_list_machines(void);

@@ -15,6 +15,7 @@ static const struct subcommand {
     {"plan", cli_plan, "plan the step in a graph file for any machine and budget"},
     {"advise", cli_advise, "propose three budgets for a step or a trainer, as command lines"},
     {"import", cli_import, "show what a .pt2 archive of PyTorch holds, and what can be trained"},
+    {"convert", cli_convert, "write a model or a state to other files: one, Hugging Face, DCP"},
     {"machine", cli_machine, "measure this computer and write a machine file"},
     {"info", cli_info, "version, built-in features and shipped machine files"},
 };
@@ -61,7 +62,7 @@ int ckpt_command(int argc, char **argv)
     for (size_t i = 0; i < N_SUBCOMMANDS; i++)
         if (!strcmp(argv[1], subcommands[i].name))
             return finish(subcommands[i].run(argc - 1, argv + 1));
-    return cli_usage("there is no command '%s'; the commands are plan, advise, import, machine and "
-                     "info",
+    return cli_usage("there is no command '%s'; the commands are plan, advise, import, convert, "
+                     "machine and info",
                      argv[1]);
 }

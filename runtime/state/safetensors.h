@@ -134,18 +134,21 @@ void file_remove_parts(const char *path, json_t *parts);
  * saves that a crash ended. */
 void file_sweep_parts(const char *path);
 /* Writes the index of the joined parts of f, with notes. */
-int file_write_index(ckpt_file *f, const char *path, const struct file_note *notes, int n_notes);
+int file_write_index(const ckpt_file *f, const char *path, const struct file_note *notes,
+                     int n_notes);
 /* Appends the parts found in the directory f->path. */
 int file_open_directory(ckpt_file *f);
 
 /* Pieces (safetensors_pieces.c).  file_take_pieces: reads the notes of a part about them;
  * file_join_pieces: joins those of the list of all tensors, which is sorted, and checks that each
  * tensor is covered once; file_put_piece: puts n values of a piece, from its element `at` on, where
- * they belong in the elements [low, low + n_dst) of the tensor.  Values have 4 bytes. */
+ * they belong in the elements [low, low + n_dst) of the tensor.  Values have `size` bytes. */
 int file_take_pieces(struct file_part *p);
 int file_join_pieces(ckpt_file *f);
 void file_put_piece(const struct file_piece *q, int64_t at, int64_t n, const void *values,
-                    int64_t low, int64_t n_dst, void *dst);
+                    int64_t size, int64_t low, int64_t n_dst, void *dst);
+/* Reads all bytes of a tensor as they are, joined. */
+int file_read_stored(const struct file_tensor *e, void *dst);
 
 /* Whether a file that starts so is a NumPy array; reads the header of one of `size` bytes. */
 bool file_is_npy(const char *bytes, int64_t n);
@@ -189,16 +192,17 @@ int file_shape_unfit(const char *path, const struct file_tensor *e, const struct
 /* Writes all bytes of one tensor to dst.  Returns 0, or a code with its sentence set. */
 typedef int (*tensor_source)(void *user, void *dst, int64_t bytes);
 
-/* Like ckpt_file_add, but the bytes are requested when the file is written.  int8: the file says
- * that they are integers of 8 bits; dtype is another one of one byte. */
-int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, bool int8,
-                    int ndim, const int64_t *shape, tensor_source source, void *user);
+/* Like ckpt_file_add, but the bytes are requested when the file is written.  stored: what the file
+ * says of the dtype if that is none of enum ckpt_dtype, or NULL. */
+int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype,
+                    const struct file_dtype *stored, int ndim, const int64_t *shape,
+                    tensor_source source, void *user);
 
 /* One tensor of a file that is being written. */
 struct pending {
     char *name;
     enum ckpt_dtype dtype;
-    bool int8; /* see file_add_source */
+    const struct file_dtype *stored; /* see file_add_source */
     int ndim;
     int64_t shape[CKPT_MAX_DIMS];
     int64_t bytes;

@@ -24,7 +24,8 @@ static void put_entry(FILE *f, const struct pending *e, int64_t begin)
 {
     fputc(',', f);
     json_write_string(f, e->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", e->int8 ? "I8" : format_name(e->dtype));
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[",
+            e->stored ? e->stored->name : format_name(e->dtype));
     for (int i = 0; i < e->ndim; i++)
         fprintf(f, "%s%lld", i ? "," : "", (long long)e->shape[i]);
     fprintf(f, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)(begin + e->bytes));

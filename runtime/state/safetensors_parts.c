@@ -103,7 +103,8 @@ static int fill(void *user, int fd)
     return rc;
 }
 
-int file_write_index(ckpt_file *f, const char *path, const struct file_note *notes, int n_notes)
+int file_write_index(const ckpt_file *f, const char *path, const struct file_note *notes,
+                     int n_notes)
 {
     struct index x = {f, path, notes, n_notes};
 

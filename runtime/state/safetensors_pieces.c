@@ -252,28 +252,42 @@ int file_join_pieces(ckpt_file *f)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
+/* Puts a row of n elements of `size` bytes at place, place + step and so on. */
+static void put_row(const char *v, int64_t size, int64_t n, int64_t place, int64_t step,
+                    int64_t n_dst, char *to)
+{
+    if (step == 1) {
+        const int64_t from = max_i64(0, -place), end = min_i64(n, n_dst - place);
+        if (from < end)
+            memcpy(to + (place + from) * size, v + from * size, (size_t)((end - from) * size));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t x = place + i * step;
+        if (x < 0 || x >= n_dst)
+            continue;
+        if (size == 4) /* of a known size, the call is a move */
+            memcpy(to + x * 4, v + i * 4, 4);
+        else
+            memcpy(to + x * size, v + i * size, (size_t)size);
+    }
+}
+
 void file_put_piece(const struct file_piece *q, int64_t at, int64_t n, const void *values,
-                    int64_t low, int64_t n_dst, void *dst)
+                    int64_t size, int64_t low, int64_t n_dst, void *dst)
 {
     const int last = q->ndim - 1;
-    const uint32_t *v = values;
-    uint32_t *to = dst;
-    int64_t index[CKPT_MAX_DIMS] = {0}, left = q->first + at, place = q->base;
+    const char *v = values;
+    int64_t index[CKPT_MAX_DIMS] = {0}, left = q->first + at, place = q->base - low;
 
-    for (int k = q->ndim; k-- > 0; left /= q->box[k] ? q->box[k] : 1) {
-        index[k] = q->box[k] ? left % q->box[k] : 0;
+    for (int k = q->ndim; k-- > 0 && n > 0; left /= q->box[k]) {
+        index[k] = left % q->box[k];
         place += index[k] * q->stride[k];
     }
-    while (n > 0) {
-        const int64_t row = last < 0 ? 1 : min_i64(n, q->box[last] - index[last]);
-        const int64_t step = last < 0 ? 0 : q->stride[last];
-        for (int64_t i = 0; i < row; i++) {
-            const int64_t x = place + i * step - low;
-            if (x >= 0 && x < n_dst)
-                to[x] = v[i];
-        }
-        v += row;
-        n -= row;
+    for (int64_t row; n > 0; n -= row, v += row * size) {
+        const int64_t step = last < 0 ? 1 : q->stride[last];
+        row = last < 0 ? 1 : min_i64(n, q->box[last] - index[last]);
+        put_row(v, size, row, place, step, n_dst, dst);
         if (last < 0)
             continue;
         index[last] += row;

@@ -84,9 +84,9 @@ static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
 struct reader {
     const struct file_tensor *e; /* stored in one file: a tensor or a piece of it */
     struct checksum sum;
-    void *dst;        /* the values of elements [first, first + n) of the tensor, */
-    int64_t first, n; /* of 4 bytes each */
-    bool floats;
+    void *dst;              /* the values of elements [first, first + n) of the tensor, */
+    int64_t first, n, size; /* of so many bytes each */
+    enum { AS_STORED, AS_F32, AS_I32 } as;
     int64_t wrong;          /* the first element that does not fit in 32 bits, or -1 */
     uint32_t values[CHUNK]; /* of a piece, converted */
     char chunk[CHUNK];
@@ -110,7 +110,9 @@ static void reader_convert(struct reader *r, int64_t at, int64_t part, void *dst
     const struct file_dtype *d = r->e->dtype;
     int64_t good = part;
 
-    if (r->floats)
+    if (r->as == AS_STORED)
+        memcpy(dst, r->chunk, (size_t)(part * d->size));
+    else if (r->as == AS_F32)
         d->to_f32(r->chunk, dst, part);
     else if (r->wrong < 0)
         good = d->to_i32(r->chunk, dst, part);
@@ -127,13 +129,13 @@ static int read_stored(struct reader *r, const struct file_tensor *e, int64_t fi
     r->e = e;
     checksum_begin(&r->sum);
     for (int64_t at = first, part; at < first + n && !rc; at += part) {
-        void *dst = e->piece ? (void *)r->values : (uint32_t *)r->dst + at - first;
+        void *dst = e->piece ? (void *)r->values : (char *)r->dst + (at - first) * r->size;
         part = min_i64(first + n - at, CHUNK / e->dtype->size);
         rc = reader_next(r, at, part);
         if (!rc)
             reader_convert(r, at, part, dst);
         if (!rc && e->piece)
-            file_put_piece(e->piece, at, part, r->values, r->first, r->n, r->dst);
+            file_put_piece(e->piece, at, part, r->values, r->size, r->first, r->n, r->dst);
     }
     return rc || n < e->numel ? rc : file_check_sum(e, checksum_end(&r->sum));
 }
@@ -151,8 +153,7 @@ static int read_pieces(struct reader *r, const struct file_tensor *e)
     return rc;
 }
 
-static int read_values(const struct file_tensor *e, int64_t first, int64_t n, bool floats,
-                       void *dst)
+static int read_values(const struct file_tensor *e, int64_t first, int64_t n, int as, void *dst)
 {
     struct reader *r = malloc(sizeof *r);
 
@@ -161,11 +162,17 @@ static int read_values(const struct file_tensor *e, int64_t first, int64_t n, bo
     r->dst = dst;
     r->first = first;
     r->n = n;
-    r->floats = floats;
+    r->size = as == AS_STORED ? e->dtype->size : 4;
+    r->as = as;
     r->wrong = -1;
     int rc = read_pieces(r, e);
     free(r);
     return rc;
+}
+
+int file_read_stored(const struct file_tensor *e, void *dst)
+{
+    return read_values(e, 0, e->numel, AS_STORED, dst);
 }
 
 int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
@@ -174,7 +181,7 @@ int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
     NOT_NULL(dst);
     int rc = check_read(f, i, n, true);
 
-    return rc ? rc : read_values(&f->tensors[i], 0, n, true, dst);
+    return rc ? rc : read_values(&f->tensors[i], 0, n, AS_F32, dst);
 }
 
 static int check_part(const ckpt_file *f, int i, int64_t first, int64_t n, bool floats)
@@ -194,7 +201,7 @@ int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int6
     NOT_NULL(dst);
     int rc = check_part(f, i, first, n, true);
 
-    return rc ? rc : read_values(&f->tensors[i], first, n, true, dst);
+    return rc ? rc : read_values(&f->tensors[i], first, n, AS_F32, dst);
 }
 
 int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
@@ -203,7 +210,7 @@ int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
     NOT_NULL(dst);
     int rc = check_read(f, i, n, false);
 
-    return rc ? rc : read_values(&f->tensors[i], 0, n, false, dst);
+    return rc ? rc : read_values(&f->tensors[i], 0, n, AS_I32, dst);
 }
 
 int ckpt_file_read_part_i32(ckpt_file *f, int i, int64_t first, int32_t *dst, int64_t n)
@@ -212,5 +219,5 @@ int ckpt_file_read_part_i32(ckpt_file *f, int i, int64_t first, int32_t *dst, in
     NOT_NULL(dst);
     int rc = check_part(f, i, first, n, false);
 
-    return rc ? rc : read_values(&f->tensors[i], first, n, false, dst);
+    return rc ? rc : read_values(&f->tensors[i], first, n, AS_I32, dst);
 }

@@ -47,6 +47,11 @@ static int check_name(const ckpt_file_writer *w, const char *name)
     return 0;
 }
 
+static int64_t size_of(const struct pending *e)
+{
+    return e->stored ? e->stored->size : ckpt_dtype_size(e->dtype);
+}
+
 static int check_shape(const ckpt_file_writer *w, struct pending *e)
 {
     if (!dtype_is_known(e->dtype))
@@ -55,7 +60,7 @@ static int check_shape(const ckpt_file_writer *w, struct pending *e)
     if (e->ndim < 0 || e->ndim > CKPT_MAX_DIMS)
         return error_set(CKPT_EINVAL, "%s: tensor '%s' has %d axes; 0 to %d can be written",
                          w->path, e->name, e->ndim, CKPT_MAX_DIMS);
-    e->bytes = ckpt_dtype_size(e->dtype);
+    e->bytes = size_of(e);
     for (int i = 0; i < e->ndim; i++) {
         if (e->shape[i] < 0 || __builtin_mul_overflow(e->bytes, e->shape[i], &e->bytes))
             return error_set(CKPT_EINVAL, "%s: tensor '%s' has size %lld on axis %d", w->path,
@@ -95,12 +100,13 @@ int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, 
     return add(w, &e, shape);
 }
 
-int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, bool int8,
-                    int ndim, const int64_t *shape, tensor_source source, void *user)
+int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype,
+                    const struct file_dtype *stored, int ndim, const int64_t *shape,
+                    tensor_source source, void *user)
 {
     struct pending e = {.name = (char *)name,
                         .dtype = dtype,
-                        .int8 = int8,
+                        .stored = stored,
                         .ndim = ndim,
                         .source = source,
                         .user = user};
@@ -113,7 +119,7 @@ int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype
 static int by_alignment_and_name(const void *a, const void *b)
 {
     const struct pending *x = a, *y = b;
-    int64_t sx = ckpt_dtype_size(x->dtype), sy = ckpt_dtype_size(y->dtype);
+    int64_t sx = size_of(x), sy = size_of(y);
 
     if (sx != sy)
         return sx > sy ? -1 : 1;

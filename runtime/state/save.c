@@ -223,9 +223,10 @@ static int add_item(ckpt_file_writer *w, struct save_item *s)
 
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to write it", w->path);
-    const bool int8 = s->form == SAVE_CODES || s->form == SAVE_INPUT_ZERO;
+    const bool codes = s->form == SAVE_CODES || s->form == SAVE_INPUT_ZERO;
+    const struct file_dtype *stored = codes ? file_dtype_find("I8") : NULL;
     int rc = s->staged ? ckpt_file_add(w, name, d.dtype, d.ndim, d.shape, s->staged)
-                       : file_add_source(w, name, d.dtype, int8, d.ndim, d.shape, read_slot, s);
+                       : file_add_source(w, name, d.dtype, stored, d.ndim, d.shape, read_slot, s);
     free(name);
     return rc;
 }

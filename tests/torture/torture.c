@@ -152,7 +152,7 @@ static bool is_part(const char *name)
 
 static bool is_left(const char *path, const char *name)
 {
-    static const char *const own[] = {"state",  "w",          "log",        "plan", "w.rgb",
+    static const char *const own[] = {"state",  "w",          "log",        "plan",      "w.rgb",
                                       "sample", "sample.png", "sample.mp4", "sample.rgb"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(name, own[i]))
@@ -171,8 +171,7 @@ static bool is_left(const char *path, const char *name)
 /* The built program of a command, without libtool's wrapper script. */
 static bool find_program(const char *name, char *path)
 {
-    const char *places[] = {"tests/torture/.libs", ".libs", "tests/torture", ".",
-                            "tests/cogvideo"};
+    const char *places[] = {"tests/torture/.libs", ".libs", "tests/torture", ".", "tests/cogvideo"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         join(path, "%s/%s/%s", torture.here, places[i], name);
         if (!access(path, X_OK))
@@ -234,8 +233,7 @@ static pid_t start(const struct run *r, const char *command, int rank, bool shim
         setenv("WORLD_SIZE", "2", 1);
     }
     char libraries[2 * PATH + 2];
-    snprintf(libraries, sizeof libraries, "%s %s", shim ? torture.shim : "",
-             torture.fake);
+    snprintf(libraries, sizeof libraries, "%s %s", shim ? torture.shim : "", torture.fake);
     setenv("LD_PRELOAD", libraries, 1);
     if (!r->s->cuda)
         setenv("FAKE_CUDA_DEVICES", "0", 1);
@@ -291,7 +289,7 @@ static const char *judge_end(const struct run *r, int rank, int status, int *cod
     char *said = slurp(err, &n);
     /* OpenMP ends the process by itself, and the fake of CUDA then tells what was in use. */
     bool openmp = said && strstr(said, "libgomp: Out of memory");
-    bool silent = *code && n < 10, strange = *code > 2 && !loader && !openmp;
+    bool silent = *code && n<10, strange = *code> 2 && !loader && !openmp;
     free(said);
     return strange ? "an exit code that nobody gives" : silent ? "no sentence" : NULL;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models of several files: shards with an index, and directories; refusals and their reasons. */
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "test_directory.h"
 #include "core/base.h"
 #include "ckpt_files.h"
+#include "state/safetensors.h"
 
 /* The files of a test, in its directory; removed afterwards. */
 static char made[16][128];
@@ -206,13 +208,86 @@ static void test_damaged_shard(void **state)
     ckpt_file_close(f);
 }
 
+/* ---- pieces -------------------------------------------------------------------------------- */
+
+/* A distributed checkpoint of PyTorch (dcp/make_dcp.py): rows, columns, one that all have. */
+static void test_distributed(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t n;
+        float unit;
+    } wants[] = {
+        {"a.weight", 35, 1}, {"b.weight", 24, 0.125f}, {"c.bias", 3, 1}, {"d.weight", 4, 1}};
+    const char *srcdir = getenv("srcdir");
+    char folder[300];
+    float value[35], part[6];
+    ckpt_file *f;
+
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/tests/unit/dcp", srcdir ? srcdir : ".");
+    if (ckpt_file_open(&f, folder))
+        fail_msg("%s", error_get());
+    assert_int_equal(ckpt_file_count(f), 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ckpt_file_find(f, wants[i].name), i);
+        assert_int_equal(ckpt_file_read_f32(f, i, value, wants[i].n), 0);
+        for (int k = 0; k < wants[i].n; k++)
+            assert_true(value[k] == (float)k * wants[i].unit);
+    }
+    assert_int_equal(ckpt_file_read_part_f32(f, 1, 9, part, 6), 0);
+    for (int k = 0; k < 6; k++)
+        assert_true(part[k] == (float)(k + 9) * 0.125f);
+    ckpt_file_close(f);
+}
+
+/* A shard with a piece [rows, 2] of "w" at row `at`. */
+static void write_box(const char *name, int rows, int at)
+{
+    const float data[8] = {0};
+    char note[64];
+    const struct file_note box = {NOTE_BOXES, note};
+    ckpt_file_writer *w;
+
+    remember(name);
+    snprintf(note, sizeof note, "{\"w\": {\"saved_offsets\": [%d, 0]}}", at);
+    assert_int_equal(ckpt_file_create(&w, in_dir(name)), 0);
+    w->notes = &box;
+    w->n_notes = 1;
+    assert_int_equal(ckpt_file_add(w, "w", CKPT_F32, 2, (int64_t[]){rows, 2}, data), 0);
+    assert_int_equal(ckpt_file_commit(w), 0);
+}
+
+/* Boxes that overlap or leave a hole are refused, with the tensor's name. */
+static void test_boxes(void **state)
+{
+    static const int at[] = {2, 1, 3, 0};
+    ckpt_file *f;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        write_box("shard-1.safetensors", 2, 0);
+        write_box("shard-2.safetensors", 2, at[i]);
+        int rc = ckpt_file_open(&f, dir);
+        assert_int_equal(rc, i ? CKPT_EFORMAT : 0);
+        if (rc)
+            assert_non_null(strstr(error_get(), "the pieces of tensor 'w'"));
+        else
+            ckpt_file_close(f);
+    }
+    write_shard("shard-2.safetensors", "v", 1, NULL, 0);
+    expect_refused(dir, CKPT_EFORMAT, "has no DCP_SHARDING_INFO");
+}
+
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_fresh_dir, clean)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_shards), IN_DIRECTORY(test_single),      IN_DIRECTORY(test_wrong_index),
-        IN_DIRECTORY(test_twice),  IN_DIRECTORY(test_directories), IN_DIRECTORY(test_damaged_shard),
+        IN_DIRECTORY(test_shards),      IN_DIRECTORY(test_single),
+        IN_DIRECTORY(test_wrong_index), IN_DIRECTORY(test_twice),
+        IN_DIRECTORY(test_directories), IN_DIRECTORY(test_damaged_shard),
+        IN_DIRECTORY(test_boxes),       cmocka_unit_test(test_distributed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
