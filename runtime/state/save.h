@@ -50,6 +50,7 @@ struct save_item {
     struct save_wholes *wholes; /* of items that are parts; set by save_items */
     struct part_item own;       /* own.p: read this run alone, without other ranks */
     struct values_cache *cache; /* for own */
+    bool unchecked;             /* whether it is finite is checked later, in the staged bytes */
     const void *staged;         /* its bytes, if they were copied */
     enum save_form form;
     ckpt_tensor more; /* of one element, added to the values; CKPT_NONE: none */

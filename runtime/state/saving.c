@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "ckpt_tools.h"
 #include "core/json.h"
 #include "state/saving.h"
 
@@ -214,6 +215,37 @@ static int publish(struct saving *s)
 
 /* ---- the parts ----------------------------------------------------------------------------- */
 
+static bool is_finite(const struct pending *e)
+{
+    enum { CHUNK = 4096 };
+    const int64_t n = e->bytes / ckpt_dtype_size(e->dtype);
+    float values[CHUNK];
+
+    if (e->dtype != CKPT_BF16)
+        return e->dtype != CKPT_F32 || floats_are_finite(e->data, n);
+    for (int64_t at = 0, part; at < n; at += part) {
+        part = min_i64(n - at, CHUNK);
+        ckpt_from_bf16((const uint16_t *)e->data + at, values, part);
+        if (!floats_are_finite(values, part))
+            return false;
+    }
+    return true;
+}
+
+/* Checks what was copied unchecked, so that the step did not wait for that. */
+static int check_staged(const struct saving *s)
+{
+    for (int64_t i = 0; i < s->writer->count; i++) {
+        const struct pending *e = &s->writer->tensors.data[i];
+        if (e->bytes && !is_finite(e))
+            return error_set(CKPT_ENAN,
+                             "tensor '%s' is not finite: %s is not written, a state that "
+                             "was there stays",
+                             e->name, s->path);
+    }
+    return 0;
+}
+
 static int write_part(struct saving *s)
 {
     ckpt_file_writer *w = s->writer;
@@ -289,6 +321,8 @@ static int stage(ckpt *c, struct save_item *items, int n)
 
     for (int i = 0; i < n && !rc; i++) {
         const int64_t bytes = items[i].own.bytes;
+        const struct ckpt_desc d = part_desc(&items[i].own);
+        items[i].unchecked = d.dtype != CKPT_I32; /* codes are checked as they are read */
         if (bytes > left)
             return error_set(CKPT_EBUDGET,
                              "--save-async: the state grew beyond the %s of --host "
@@ -342,8 +376,9 @@ static void *run(void *user)
 {
     struct saving *s = user;
     ERRORS_TO(&s->error);
-    int rc = s->part_rc = write_part(s);
+    int rc = check_staged(s);
 
+    rc = s->part_rc = rc ? rc : write_part(s);
     s->written = true;
     if (!rc && !s->rank)
         rc = await_parts(s);

@@ -3,7 +3,8 @@
 # The price of small state: a small GPT on this project's pages and a small STDiT on the clip of the
 # demo learn for 2,000 steps with --state fp32, bf16 and 8bit from the same seed, and fp32 and 8bit
 # from further seeds.  A row has the mean loss of the last 100 steps and of the last 250.  What a
-# dtype costs must be compared with the effect of a seed.  Then the error of one update against fp64.
+# dtype costs must be compared with the effect of a seed.  Then the error of one update against fp64,
+# and what saves of a state cost a run.
 #
 # usage: bench-state.sh [STEPS]; SEEDS has the seeds; the first is also used for bf16.
 set -eu
@@ -50,3 +51,4 @@ for model in lm stdit; do
     done
 done
 ./tests/bench/bench_state
+./tests/bench/bench_saves
