@@ -72,6 +72,35 @@ for package in $packages; do
         fail "debian/control has no $package" # which is not in the tarball
 done
 
+# The demo asks for what it needs alone.  Where packages came, the build is configured once more.
+BUILDDIR=$work/demo
+export BUILDDIR
+mkdir "$BUILDDIR" && : >"$BUILDDIR/Makefile"
+mv "$work/bin/make" "$work/make"
+printf '#!/bin/sh\n' >"$work/bin/make"
+printf '#!/bin/sh\necho again "$@" >>"%s/again"\n' "$BUILDDIR" >"$BUILDDIR/config.status"
+chmod +x "$work/bin/make" "$BUILDDIR/config.status"
+ffmpeg="libavformat-dev libavcodec-dev libavutil-dev libswscale-dev"
+says "going on without: $ffmpeg zlib1g-dev  *(there is no apt" "$srcdir/bootstrap" demo
+says "going on without: zlib1g-dev  *(there is no apt" "$srcdir/bootstrap" demo-light
+[ ! -e "$BUILDDIR/again" ] || fail "configured once more without a new package"
+if [ "$(id -u)" = 0 ]; then
+    cat >"$work/bin/apt-get" <<SH
+#!/bin/sh
+case "\$*" in
+*--assume-no*) echo "0 upgraded, 1 newly installed, 0 to remove" ;;
+*install*) printf 'Name: zlib\nDescription: z\nVersion: 1\n' >"$work/pc/zlib.pc" ;;
+esac
+SH
+    chmod +x "$work/bin/apt-get"
+    says "installing 1 packages.*: zlib1g-dev$" "$srcdir/bootstrap" demo-light
+    says "./bootstrap build also installs: .*libcmocka-dev" "$srcdir/bootstrap" demo-light
+    [ "$(wc -l <"$BUILDDIR/again")" = 2 ] || fail "not configured once: $(cat "$BUILDDIR/again")"
+    rm "$work/bin/apt-get"
+fi
+unset BUILDDIR
+mv "$work/make" "$work/bin/make"
+
 srcdir=$srcdir sh "$srcdir/tests/unit/test_man.sh" || fail "test_man.sh without groff"
 for t in tests/unit/test_headers.sh tests/unit/test_site.sh build-aux/check-links; do
     SPHINXBUILD='' srcdir=$srcdir sh "$srcdir/$t" >"$work/out" 2>&1
