@@ -60,6 +60,9 @@ static void expect(const struct comm *c, const struct one *o)
         case COMM_ALL_GATHER:
             v = given(o, (int)(i / count), i % count, n_call);
             break;
+        case COMM_ALL_TO_ALL:
+            v = given(o, (int)(i / count), c->rank * count + i % count, n_call);
+            break;
         case COMM_BROADCAST:
             v = given(o, o->call.root, i, n_call);
             break;
@@ -77,8 +80,9 @@ static void expect(const struct comm *c, const struct one *o)
 static bool allocate(const struct comm *c, struct one *o)
 {
     int64_t unit = ckpt_dtype_size(o->call.dtype), count = o->call.count;
-    o->give = o->call.kind == COMM_REDUCE_SCATTER ? count * c->size : count;
-    o->get = o->call.kind == COMM_ALL_GATHER ? count * c->size : count;
+    const enum comm_kind kind = o->call.kind;
+    o->give = kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_TO_ALL ? count * c->size : count;
+    o->get = kind == COMM_ALL_GATHER || kind == COMM_ALL_TO_ALL ? count * c->size : count;
     size_t bytes = (size_t)(count * c->size * unit) + 8;
     o->src = malloc(bytes);
     o->dst = o->in_place ? o->src : malloc(bytes);
@@ -99,7 +103,8 @@ static bool allocate(const struct comm *c, struct one *o)
 static int compare(const struct comm *c, const struct one *o, uint64_t *digest, char *wrong,
                    size_t size)
 {
-    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast"};
+    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                        "all_to_all"};
     int64_t bytes = o->get * ckpt_dtype_size(o->call.dtype);
     const char *got =
         o->call.kind == COMM_BROADCAST && c->rank == o->call.root ? o->call.src : o->call.dst;
@@ -137,16 +142,18 @@ static int run_one(struct comm *c, struct one *o, uint64_t *digest, char *wrong,
     return rc;
 }
 
+enum { KINDS = COMM_ALL_TO_ALL + 1 };
+
 /* The kind, the count, the dtype and whether it is in place are the digits of n. */
 static struct one nth(int64_t n, int size)
 {
     struct one o = {0};
-    o.call.kind = (enum comm_kind)(n % 4);
-    n /= 4;
+    o.call.kind = (enum comm_kind)(n % KINDS);
+    n /= KINDS;
     o.call.count = counts[n % N_COUNTS];
     n /= N_COUNTS;
     o.call.dtype = n % 2 ? CKPT_BF16 : CKPT_F32;
-    o.in_place = n / 2;
+    o.in_place = n / 2 && o.call.kind != COMM_ALL_TO_ALL;
     o.call.root = (int)(o.call.count % size);
     o.call.name = "exercise";
     return o;
@@ -154,7 +161,7 @@ static struct one nth(int64_t n, int size)
 
 int64_t exercise_calls(void)
 {
-    return 4 * N_COUNTS * 2 * 2;
+    return KINDS * N_COUNTS * 2 * 2;
 }
 
 int exercise(struct comm *c, uint64_t *digest, char *wrong, size_t size)

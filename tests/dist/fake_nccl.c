@@ -13,7 +13,7 @@
 #include "dist/comm/nccl_api.h"
 
 enum { RANKS = 8, WORLDS = 256, SYSTEM_ERROR = 2, BAD_ARGUMENT = 4, BAD_USE = 5 };
-enum kind { GATHER, SCATTER, REDUCE, BROADCAST };
+enum kind { GATHER, SCATTER, REDUCE, BROADCAST, EXCHANGE };
 
 struct call {
     enum kind kind;
@@ -22,6 +22,11 @@ struct call {
     size_t count;
     nccl_dtype dtype;
     int root;
+    struct part {
+        const void *src;
+        void *dst;
+        size_t sent, expected;
+    } parts[RANKS]; /* EXCHANGE: with each rank; count is their sum */
 };
 
 struct world {
@@ -208,7 +213,11 @@ static void compute(const struct world *w, const struct ncclComm *comm, void *ds
     size_t n = result_count(w, c), unit = unit_of(c->dtype);
     for (size_t i = 0; i < n; i++) {
         float sum = 0;
-        if (c->kind == BROADCAST) {
+        if (c->kind == EXCHANGE) {
+            const size_t each = c->count / (size_t)w->size;
+            const char *from = w->calls[i / each].parts[comm->rank].src;
+            memcpy((char *)dst + i * unit, from + i % each * unit, unit);
+        } else if (c->kind == BROADCAST) {
             memcpy((char *)dst + i * unit, (const char *)w->calls[c->root].src + i * unit, unit);
         } else if (c->kind == GATHER) {
             const char *from = w->calls[i / c->count].src;
@@ -256,7 +265,7 @@ nccl_result ncclAllGather(const void *src, void *dst, size_t count, nccl_dtype d
                           struct ncclComm *comm, struct CUstream_st *stream)
 {
     (void)stream;
-    return run(comm, (struct call){GATHER, src, dst, count, dtype, 0});
+    return run(comm, (struct call){GATHER, src, dst, count, dtype, 0, {{0}}});
 }
 
 nccl_result ncclReduceScatter(const void *src, void *dst, size_t count, nccl_dtype dtype,
@@ -265,7 +274,7 @@ nccl_result ncclReduceScatter(const void *src, void *dst, size_t count, nccl_dty
     (void)stream;
     if (op != NCCL_SUM)
         return (nccl_result)BAD_ARGUMENT;
-    return run(comm, (struct call){SCATTER, src, dst, count, dtype, 0});
+    return run(comm, (struct call){SCATTER, src, dst, count, dtype, 0, {{0}}});
 }
 
 nccl_result ncclAllReduce(const void *src, void *dst, size_t count, nccl_dtype dtype, nccl_op op,
@@ -274,12 +283,87 @@ nccl_result ncclAllReduce(const void *src, void *dst, size_t count, nccl_dtype d
     (void)stream;
     if (op != NCCL_SUM)
         return (nccl_result)BAD_ARGUMENT;
-    return run(comm, (struct call){REDUCE, src, dst, count, dtype, 0});
+    return run(comm, (struct call){REDUCE, src, dst, count, dtype, 0, {{0}}});
 }
 
 nccl_result ncclBroadcast(const void *src, void *dst, size_t count, nccl_dtype dtype, int root,
                           struct ncclComm *comm, struct CUstream_st *stream)
 {
     (void)stream;
-    return run(comm, (struct call){BROADCAST, src, dst, count, dtype, root});
+    return run(comm, (struct call){BROADCAST, src, dst, count, dtype, root, {{0}}});
+}
+
+/* ---- sending and receiving --------------------------------------------------------------------
+ */
+
+/* What this thread asked for since ncclGroupStart; only an exchange of equal parts with all ranks
+ * is known. */
+static _Thread_local struct {
+    struct ncclComm *comm;
+    struct call call;
+    bool open;
+} group;
+
+nccl_result ncclGroupStart(void);
+nccl_result ncclGroupEnd(void);
+
+nccl_result ncclGroupStart(void)
+{
+    memset(&group, 0, sizeof group);
+    group.open = true;
+    group.call.kind = EXCHANGE;
+    return NCCL_OK;
+}
+
+static struct part *part_with(int peer, nccl_dtype dtype, struct ncclComm *comm)
+{
+    if (!group.open || peer < 0 || peer >= comm->world->size)
+        return NULL;
+    group.comm = comm;
+    group.call.dtype = dtype;
+    return &group.call.parts[peer];
+}
+
+nccl_result ncclSend(const void *src, size_t count, nccl_dtype dtype, int to, struct ncclComm *comm,
+                     struct CUstream_st *stream)
+{
+    struct part *p = part_with(to, dtype, comm);
+    (void)stream;
+    if (!p || p->src)
+        return (nccl_result)BAD_ARGUMENT;
+    p->src = src;
+    p->sent = count;
+    group.call.count += count;
+    return NCCL_OK;
+}
+
+nccl_result ncclRecv(void *dst, size_t count, nccl_dtype dtype, int from, struct ncclComm *comm,
+                     struct CUstream_st *stream)
+{
+    struct part *p = part_with(from, dtype, comm);
+    (void)stream;
+    if (!p || p->dst)
+        return (nccl_result)BAD_ARGUMENT;
+    p->dst = dst;
+    p->expected = count;
+    return NCCL_OK;
+}
+
+nccl_result ncclGroupEnd(void)
+{
+    struct call call = group.call;
+    if (!group.open || !group.comm)
+        return (nccl_result)BAD_USE;
+    group.open = false;
+    const struct part *first = &call.parts[0];
+    for (int r = 0; r < group.comm->world->size; r++) {
+        const struct part *p = &call.parts[r];
+        const size_t bytes = p->sent * unit_of(call.dtype) * (size_t)r;
+        if (p->sent != first->sent || p->expected != p->sent ||
+            (const char *)p->src != (const char *)first->src + bytes ||
+            (char *)p->dst != (char *)first->dst + bytes)
+            return (nccl_result)BAD_ARGUMENT;
+    }
+    call.dst = first->dst;
+    return run(group.comm, call);
 }

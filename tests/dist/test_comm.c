@@ -111,7 +111,7 @@ static void assert_all_say(const struct rank *ranks, int size, const char *const
 
 static int64_t call_of(enum comm_kind kind)
 {
-    return 4 * 3 + (int64_t)kind; /* with 1021 elements */
+    return (COMM_ALL_TO_ALL + 1) * 3 + (int64_t)kind; /* with 1021 elements */
 }
 
 static void check_fault(int size, double deadline, struct comm_fault fault, int at,
@@ -129,15 +129,16 @@ static void check_fault(int size, double deadline, struct comm_fault fault, int 
 }
 
 static const char *const names[] = {
-    "all_gather \"exercise\" of step 12", "reduce_scatter \"exercise\" of step 13",
-    "all_reduce \"exercise\" of step 14", "broadcast \"exercise\" of step 15"};
+    "all_gather \"exercise\" of step 15", "reduce_scatter \"exercise\" of step 16",
+    "all_reduce \"exercise\" of step 17", "broadcast \"exercise\" of step 18",
+    "all_to_all \"exercise\" of step 19"};
 
 /* The next message reveals the loss, unless there is none. */
 static void test_lost_message(void **state)
 {
     (void)state;
     for (int size = 2; size <= MOST; size++)
-        for (int kind = COMM_ALL_GATHER; kind <= COMM_BROADCAST; kind++) {
+        for (int kind = COMM_ALL_GATHER; kind <= COMM_ALL_TO_ALL; kind++) {
             struct comm_fault f = {COMM_FAULT_DROP, call_of((enum comm_kind)kind), 0, 0};
             check_fault(size, 10, f, 1,
                         (const char *[]){"message of rank 1 to rank 0", names[kind], "lost", NULL});
@@ -161,7 +162,7 @@ static void test_damaged_message(void **state)
 {
     (void)state;
     for (int size = 2; size <= MOST; size++)
-        for (int kind = COMM_ALL_GATHER; kind <= COMM_BROADCAST; kind++) {
+        for (int kind = COMM_ALL_GATHER; kind <= COMM_ALL_TO_ALL; kind++) {
             struct comm_fault f = {COMM_FAULT_CORRUPT, call_of((enum comm_kind)kind), 0, 0};
             check_fault(
                 size, 10, f, 1,

@@ -52,7 +52,7 @@ static void place_pieces(const struct exchange *f, int64_t p, const char *const 
     for (int r = 0; r < f->ranks->size; r++) {
         struct span to = span_at(f, f->call->dst, r * f->share + p * piece_elements(f),
                                  piece_length(f, p, owned_elements(f, r)));
-        const char *src = from[r] ? from[r] : outgoing_own(f, p, r).data;
+        const char *src = from[r] ? from[r] : f->outgoing(f, p, r).data;
         if (to.bytes && to.data != src)
             memmove(to.data, src, (size_t)to.bytes);
     }
@@ -182,6 +182,15 @@ static int gather(struct exchange f)
     return linked_exchange(&f);
 }
 
+/* Parts go out as those of a sum do, and are placed as those of a gather are. */
+static int all_to_all(struct exchange f)
+{
+    f.outgoing = outgoing_theirs;
+    f.expect = expect_mine;
+    f.receive = place_pieces;
+    return linked_exchange(&f);
+}
+
 static int reduce(struct exchange f)
 {
     f.outgoing = outgoing_theirs;
@@ -236,6 +245,8 @@ int linked_collective(const struct rank_group *c, const struct comm_call *call)
         return all_reduce(c, call);
     case COMM_BROADCAST:
         return broadcast(c, call);
+    case COMM_ALL_TO_ALL:
+        return all_to_all(exchange_of(c, call, call->count, total));
     default:
         return gather(exchange_of(c, call, 0, 0));
     }

@@ -18,6 +18,7 @@ enum comm_kind {
     COMM_REDUCE_SCATTER,
     COMM_ALL_REDUCE,
     COMM_BROADCAST,
+    COMM_ALL_TO_ALL,
     COMM_BARRIER
 };
 
@@ -26,10 +27,12 @@ enum comm_kind {
 
 /*
  * One collective. count is in elements: a rank's contribution for all_gather, its result for
- * reduce_scatter, else the whole buffer; the other buffer of all_gather and reduce_scatter has
- * comm->size times as many.  In place: src of an all_gather is dst + rank * count, dst of a
- * reduce_scatter is src + rank * count, src of an all_reduce is dst; other overlaps are not
- * allowed.  A broadcast reads src at the root and writes dst elsewhere.
+ * reduce_scatter, what one rank sends to another for all_to_all, else the whole buffer; the other
+ * buffer of all_gather and reduce_scatter, and both of all_to_all, have comm->size times as many.
+ * Part p of an all_to_all goes to rank p, where it becomes the part of this rank.  In place: src of
+ * an all_gather is dst + rank * count, dst of a reduce_scatter is src + rank * count, src of an
+ * all_reduce is dst; other overlaps are not allowed.  A broadcast reads src at the root and writes
+ * dst elsewhere.
  */
 struct comm_call {
     enum comm_kind kind;

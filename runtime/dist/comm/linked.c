@@ -35,8 +35,8 @@ static void sleep_for(double seconds)
 
 /* ---- sentences ------------------------------------------------------------------------------- */
 
-static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
-                                    "barrier"};
+static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce",
+                                    "broadcast",  "all_to_all",     "barrier"};
 
 static void describe(char *dst, size_t size, int kind, const char *name, int64_t step)
 {

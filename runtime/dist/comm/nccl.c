@@ -31,6 +31,10 @@ SAME(all_gather, ncclAllGather);
 SAME(reduce_scatter, ncclReduceScatter);
 SAME(all_reduce, ncclAllReduce);
 SAME(broadcast, ncclBroadcast);
+SAME(send, ncclSend);
+SAME(recv, ncclRecv);
+SAME(group_start, ncclGroupStart);
+SAME(group_end, ncclGroupEnd);
 _Static_assert(ncclSuccess == NCCL_OK && ncclInProgress == NCCL_IN_PROGRESS &&
                    ncclInt32 == NCCL_INT32 && ncclFloat32 == NCCL_FLOAT32 &&
                    ncclBfloat16 == NCCL_BFLOAT16 && ncclSum == NCCL_SUM,
@@ -41,7 +45,7 @@ _Static_assert(sizeof(NCCL_ID) == 128 &&
                "nccl_api.h has another layout than nccl.h");
 #endif
 
-enum { MAX_GROUPS = 2 };
+enum { MAX_GROUPS = 3 };
 
 struct nccl_comm {
     struct comm comm;
@@ -91,7 +95,11 @@ static bool find_calls(void *lib, struct nccl_api *api)
                  {"ncclAllGather", &api->all_gather},
                  {"ncclReduceScatter", &api->reduce_scatter},
                  {"ncclAllReduce", &api->all_reduce},
-                 {"ncclBroadcast", &api->broadcast}};
+                 {"ncclBroadcast", &api->broadcast},
+                 {"ncclSend", &api->send},
+                 {"ncclRecv", &api->recv},
+                 {"ncclGroupStart", &api->group_start},
+                 {"ncclGroupEnd", &api->group_end}};
     bool all = true;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         *(void **)calls[i].member = dlsym(lib, calls[i].name);
@@ -247,6 +255,25 @@ static nccl_dtype dtype_of(enum ckpt_dtype dtype)
     return dtype == CKPT_F32 ? NCCL_FLOAT32 : dtype == CKPT_BF16 ? NCCL_BFLOAT16 : NCCL_INT32;
 }
 
+/* One call to NCCL, which sends all parts together.  The first error counts. */
+static nccl_result exchange(struct nccl_comm *n, const struct comm_call *call,
+                            struct CUstream_st *stream)
+{
+    const struct nccl_api *api = &n->api;
+    const nccl_dtype dtype = dtype_of(call->dtype);
+    const size_t count = (size_t)call->count, bytes = count * (size_t)ckpt_dtype_size(call->dtype);
+    nccl_result result = api->group_start();
+    for (int r = 0; r < n->comm.size && result == NCCL_OK; r++) {
+        const size_t at = (size_t)r * bytes;
+        result = api->send((const char *)call->src + at, count, dtype, r, n->nccl, stream);
+        if (result == NCCL_OK || result == NCCL_IN_PROGRESS)
+            result = api->recv((char *)call->dst + at, count, dtype, r, n->nccl, stream);
+        result = result == NCCL_IN_PROGRESS ? NCCL_OK : result;
+    }
+    const nccl_result end = api->group_end();
+    return result == NCCL_OK ? end : result;
+}
+
 /* Makes one NCCL call and waits until it is queued on the stream. */
 static int enqueue(struct nccl_comm *n, const struct comm_call *call, struct CUstream_st *stream)
 {
@@ -261,6 +288,8 @@ static int enqueue(struct nccl_comm *n, const struct comm_call *call, struct CUs
         result = api->reduce_scatter(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
     else if (call->kind == COMM_ALL_REDUCE)
         result = api->all_reduce(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
+    else if (call->kind == COMM_ALL_TO_ALL)
+        result = exchange(n, call, stream);
     else
         result = api->broadcast(call->src, call->dst, count, dtype, call->root, n->nccl, stream);
     snprintf(what, sizeof what, "collective \"%s\" of step %lld on rank %d",
