@@ -31,7 +31,8 @@ struct curve {
     struct scaling_study *study;
     struct row rows[MAX_RANK_COUNTS];
     int32_t n;
-    double alone; /* seconds of one rank's ops without any waiting */
+    int32_t sequence; /* ranks that split a sequence: the smallest job */
+    double alone;     /* seconds of one rank's ops without any waiting */
 };
 
 static struct scaling_layout layout_of(const struct curve *c, int32_t ranks, int variant)
@@ -121,6 +122,8 @@ static void print_curve(const struct curve *c)
            "hosts;\n%.3g us a collective, and %.3g of its time from what runs beside it\n\n",
            1e-9 * l->host, 1e6 * l->host_latency, 1e-9 * l->net, 1e6 * l->net_latency,
            1e6 * l->overhead, l->contention);
+    if (c->sequence > 1)
+        printf("each %d ranks split the tokens of their samples\n\n", (int)c->sequence);
     print_header();
     for (int32_t i = 0; i < c->n; i++)
         print_step(c, &c->rows[i], best_of(&c->rows[i]));
@@ -172,10 +175,14 @@ static int fill_curve(struct curve *c)
     struct scaling_step alone;
     int32_t last = (int32_t)c->job->o->world;
     int rc = 0;
+    if (last % c->sequence)
+        return cli_fail("--world %d: the ranks do not divide into groups of %d, which split a "
+                        "sequence in this graph",
+                        (int)last, (int)c->sequence);
     if (scaling_study_plan(c->study, &one, INT64_MAX, &alone))
         return cli_fail("out of host memory");
     c->alone = alone.compute;
-    for (int32_t ranks = 1; ranks < last; ranks *= 2)
+    for (int32_t ranks = c->sequence; ranks < last; ranks *= 2)
         c->rows[c->n++].ranks = ranks;
     c->rows[c->n++].ranks = last;
     for (int32_t i = 0; i < c->n && !rc; i++)
@@ -195,7 +202,7 @@ static int read_links(struct plan_job *job)
 
 int cli_scaling(struct plan_job *job)
 {
-    struct curve c = {.job = job};
+    struct curve c = {.job = job, .sequence = scaling_sequence(job->graph)};
     int rc = read_links(job);
     if (rc)
         return rc;

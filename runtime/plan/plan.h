@@ -63,7 +63,13 @@ struct graph_storage {
 };
 
 /* Collectives, which all ranks run together. */
-enum graph_collective { GRAPH_LOCAL, GRAPH_ALL_GATHER, GRAPH_REDUCE_SCATTER, GRAPH_ALL_REDUCE };
+enum graph_collective {
+    GRAPH_LOCAL,
+    GRAPH_ALL_GATHER,
+    GRAPH_REDUCE_SCATTER,
+    GRAPH_ALL_REDUCE,
+    GRAPH_ALL_TO_ALL
+};
 
 struct graph_op {
     int32_t reads, n_reads;    /* graph.refs[reads ..]: storages read; each listed once */

@@ -66,6 +66,54 @@ static void test_hosts(void **state)
     }
 }
 
+/* Every rank sends directly: inside a host by its link there, between hosts by its own. */
+static void test_exchange(void **state)
+{
+    const double bytes = 1e9;
+    const struct links *l = &links;
+    const int64_t host = l->ranks_per_host;
+    (void)state;
+    assert_near(collective_seconds(l, GRAPH_ALL_TO_ALL, bytes, 1), 0);
+    assert_near(collective_seconds(l, GRAPH_ALL_TO_ALL, bytes, 2),
+                l->overhead + l->host_latency + .5 * bytes / l->host);
+    assert_near(collective_seconds(l, GRAPH_ALL_TO_ALL, bytes, 2 * host),
+                l->overhead + l->net_latency + .5 * bytes / l->net);
+}
+
+/* Ranks that exchange are groups of those that add their gradients up. */
+static void test_exchange_in_files(void **state)
+{
+    static const char text[] =
+        "libckpt-graph 1\nmicro 1\nstorages 4\nops 3\nbody 2\nrefs 6\n"
+        "storage parameter 1024 persistent  # w\n"
+        "storage activation 4096  # x\n"
+        "storage activation 4096  # y\n"
+        "storage gradient 1024  # w (gradient)\n"
+        "op forward 0 0 0 4096 0000000000000000 0 rerun reads 0 writes 1  # a\n"
+        "op forward 1 0 0 4096 0000000000000000 0 rerun all_to_all %d reads 1 writes 2  # b\n"
+        "op update 2 0 0 1024 0000000000000000 0 all_reduce 8 reads 2 writes 3  # c\nend\n";
+    struct graph *g;
+    (void)state;
+    for (int ranks = 3; ranks <= 4; ranks++) {
+        FILE *f = fopen(file, "w");
+        assert_non_null(f);
+        fprintf(f, text, ranks);
+        assert_int_equal(fclose(f), 0);
+        const int rc = graph_read(file, &g);
+        if (ranks == 3) {
+            assert_int_equal(rc, CKPT_EFORMAT);
+            assert_non_null(strstr(error_get(), "8 ranks do not divide into groups of 3"));
+            continue;
+        }
+        if (rc)
+            fail_msg("%s", error_get());
+        assert_int_equal(g->ops[1].collective, GRAPH_ALL_TO_ALL);
+        assert_int_equal(g->ops[1].ranks, 4);
+        assert_int_equal(graph_ranks(g), 8);
+        graph_free(g);
+    }
+}
+
 /* A graph prices its collectives by the links of the machine, whatever its memory rates. */
 static void test_graph(void **state)
 {
@@ -555,6 +603,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prices),        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_exchange),      cmocka_unit_test(test_exchange_in_files),
         cmocka_unit_test(test_graph),         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_hides),         cmocka_unit_test(test_slow_link),
         cmocka_unit_test(test_gathers_again), cmocka_unit_test(test_shared_copies),

@@ -194,12 +194,36 @@ static void test_link_file(void **state)
     assert_int_equal(machine_read_links("no/such/file", &(struct machine){.n_costs = 0}), CKPT_EIO);
 }
 
+/* Ranks that split sequences are as many in a job of any size. */
+static void test_sequence(void **state)
+{
+    struct machine m = machine();
+    struct graph *g = graph_of(2, &m);
+    struct scaling_graph *w;
+    int32_t at = 0;
+    (void)state;
+    assert_int_equal(scaling_sequence(g), 1);
+    while (g->ops[at].collective || g->ops[at].n_reads < 1 || g->ops[at].n_writes != 1)
+        at++;
+    g->ops[at].n_reads = 1;
+    g->ops[at].collective = GRAPH_ALL_TO_ALL;
+    g->ops[at].ranks = 2;
+    assert_int_equal(scaling_sequence(g), 2);
+    assert_int_equal(scaling_graph_new(g, SCALING_SHARED, &w), 0);
+    scaling_graph_resize(w, &(struct scaling_layout){16, 16, 3}, &m);
+    assert_int_equal(scaling_graph(w)->ops[at].ranks, 2);
+    assert_int_equal(graph_ranks(scaling_graph(w)), 16);
+    scaling_graph_free(w);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded), cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_memory),   cmocka_unit_test(test_links),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_link_file),
+        cmocka_unit_test(test_sequence),  cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_alone),     cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_links),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_link_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

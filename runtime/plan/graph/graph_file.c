@@ -25,7 +25,8 @@ static const char *const phases[] = {
     [GRAPH_FORWARD] = "forward", [GRAPH_BACKWARD] = "backward", [GRAPH_UPDATE] = "update"};
 static const char *const collectives[] = {[GRAPH_ALL_GATHER - 1] = "all_gather",
                                           [GRAPH_REDUCE_SCATTER - 1] = "reduce_scatter",
-                                          [GRAPH_ALL_REDUCE - 1] = "all_reduce"};
+                                          [GRAPH_ALL_REDUCE - 1] = "all_reduce",
+                                          [GRAPH_ALL_TO_ALL - 1] = "all_to_all"};
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -108,6 +109,7 @@ struct reader {
     int32_t ranks;    /* of gathers and reduce-scatters so far, or 0 */
     int32_t replicas; /* of reduce-scatters so far, or 0 */
     int32_t all;      /* ranks of all-reduces so far, or 0 */
+    int32_t sequence; /* ranks of all-to-alls so far, or 0 */
 };
 
 /* Memory is allocated for lines that exist, not for a count in the header. */
@@ -224,9 +226,13 @@ static void compare_ranks(struct reader *r, int32_t *before, int32_t ranks, cons
     *before = ranks;
 }
 
-/* Ranks times replicas of shares must be the number of all ranks. */
+/* Ranks times replicas of shares must be the number of all ranks, and groups part of them. */
 static void check_ranks(struct reader *r)
 {
+    if (!r->l->rc && r->all && r->sequence && r->all % r->sequence)
+        lines_fail(r->l, CKPT_EFORMAT,
+                   "%" PRId32 " ranks do not divide into groups of %" PRId32 " that exchange",
+                   r->all, r->sequence);
     int64_t all = (int64_t)r->ranks * (r->replicas ? r->replicas : 1);
     if (!r->l->rc && r->all && r->ranks && r->all != all)
         lines_fail(r->l, CKPT_EFORMAT,
@@ -243,7 +249,10 @@ static void get_collective(struct reader *r, struct graph_op *o)
     if (!o->collective)
         return;
     o->ranks = (int32_t)lines_number(l, "the number of ranks", 2, 1 << 20);
-    compare_ranks(r, o->collective == GRAPH_ALL_REDUCE ? &r->all : &r->ranks, o->ranks, "ranks");
+    int32_t *before = o->collective == GRAPH_ALL_REDUCE   ? &r->all
+                      : o->collective == GRAPH_ALL_TO_ALL ? &r->sequence
+                                                          : &r->ranks;
+    compare_ranks(r, before, o->ranks, "ranks");
     if (lines_take(l, "drag"))
         o->contention_seconds = lines_real(l, "the seconds that others take longer", 0, 1e11);
     o->drop_after_forward = o->rerunnable && lines_take(l, "passing");

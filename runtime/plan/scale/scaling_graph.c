@@ -125,7 +125,15 @@ static void size_states(struct scaling_graph *w, int32_t ranks)
 static int32_t ranks_of(const struct graph *g)
 {
     for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].collective)
+        if (g->ops[i].collective && g->ops[i].collective != GRAPH_ALL_TO_ALL)
+            return g->ops[i].ranks;
+    return 1;
+}
+
+int32_t scaling_sequence(const struct graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective == GRAPH_ALL_TO_ALL)
             return g->ops[i].ranks;
     return 1;
 }
@@ -289,7 +297,7 @@ static void resize_op(struct scaling_graph *w, int32_t i, const struct scaling_l
     o->flops = w->work[i].flops * (same ? 1 : ratio);
     o->bytes = w->work[i].bytes * (same ? 1 : ratio);
     o->cost_key = same ? w->work[i].key : 0;
-    if (!o->collective)
+    if (!o->collective || o->collective == GRAPH_ALL_TO_ALL) /* groups keep their size */
         return;
     bool all = o->collective == GRAPH_ALL_REDUCE;
     o->ranks = all ? l->ranks : l->group;

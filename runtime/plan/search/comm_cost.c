@@ -5,7 +5,8 @@
  *
  * A ring of n ranks moves (n - 1) / n of all bytes past every rank.  Inside a host each rank has a
  * link of its own.  Between hosts one ring would leave all links but one idle.  So libraries use as
- * many rings as a host has ranks, and each rank sends the bytes of one ring over its own link.
+ * many rings as a host has ranks, and each rank sends the bytes of one ring over its own link.  In
+ * an all-to-all a rank sends to each other one directly, over its own link.
  */
 #include <math.h>
 #include "plan/search/comm_cost.h"
@@ -33,12 +34,24 @@ static double tree_latency(const struct links *l, const struct shape *s)
     return 2 * ((s->per_host - 1) * l->host_latency + ceil(log2(s->hosts)) * l->net_latency);
 }
 
+/* bytes: what a rank has; an equal part goes to each rank, all of them at once. */
+static double exchange_seconds(const struct links *l, const struct shape *s, double bytes)
+{
+    const double inside = (s->per_host - 1) / s->ranks * bytes / l->host;
+    if (s->hosts <= 1)
+        return l->overhead + l->host_latency + inside;
+    const double across = (s->ranks - s->per_host) / s->ranks * bytes / l->net;
+    return l->overhead + l->net_latency + fmax(inside, across);
+}
+
 double collective_seconds(const struct links *l, enum graph_collective kind, double bytes,
                           int64_t ranks)
 {
     if (ranks < 2 || kind == GRAPH_LOCAL)
         return 0;
     struct shape s = shape_of(l, ranks);
+    if (kind == GRAPH_ALL_TO_ALL)
+        return exchange_seconds(l, &s, bytes);
     double rate = s.hosts > 1 ? fmin(l->host, s.per_host * l->net) : l->host;
     if (s.per_host < 2)
         rate = l->net;

@@ -6,7 +6,8 @@
 #include "plan/search/search.h"
 
 /*
- * Seconds of a collective over these ranks; bytes: the shares of all ranks together.  Ranks fill
+ * Seconds of a collective over these ranks; bytes: the shares of all ranks together, of an
+ * all-to-all what one rank has.  Ranks fill
  * one host after the other and send in rings through all hosts.  An all-reduce may use trees
  * between hosts if their latency is lower.
  */
