@@ -176,6 +176,10 @@ static void update_once(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value, flo
     int32_t param = buffer_of(t, buffer);
     check_momentum(t, momentum);
     value = param < 0 ? CKPT_NONE : value_for(t, param, value);
+    if (value.id > 0 && t->tensors.data[value.id].part > PART_COUNTS)
+        tape_fail(t, CKPT_EINVAL,
+                  "update_buffer: a rank has only the part of its tokens (--sequence %d)",
+                  t->env.sharing.sequence);
     if (!t->updates_buffers || t->error.code)
         return;
     tape_couple(t, "ckpt_update_buffer_by averages values that may be no means of samples");

@@ -55,10 +55,28 @@ OPS_DEF(reduce_scatter, .shape = reduce_scatter_shape);
 
 OPS_DEF(all_reduce, .shape = same_shape);
 
+static int all_to_all_shape(struct ckpt_call *call)
+{
+    const int64_t n = desc_numel(&call->in[0]);
+    if (n % ranks_of(call))
+        return ckpt_call_fail(call, "the operand does not divide into equal parts for %lld ranks",
+                              (long long)ranks_of(call));
+    return set_flat_out(call, n);
+}
+
+/* A part of the result is a part of the operand of another rank, so its gradient goes there. */
+static void all_to_all_grad(struct ckpt_grad *g)
+{
+    g->din[0] =
+        OPS_RECORD(g->tape, &op_all_to_all, (const struct collective_attr *)g->attr, g->dout[0]);
+}
+
+OPS_DEF(all_to_all, .shape = all_to_all_shape, .grad = all_to_all_grad);
+
 bool collective_is(const struct ckpt_op_def *def)
 {
     return def == &op_all_gather || def == &op_all_gather_once || def == &op_all_gather_in_place ||
-           def == &op_reduce_scatter || def == &op_all_reduce;
+           def == &op_reduce_scatter || def == &op_all_reduce || def == &op_all_to_all;
 }
 
 static int flatten_shape(struct ckpt_call *call)

@@ -8,7 +8,12 @@
 
 #include "core/base.h"
 
-enum collective { COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE };
+enum collective {
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_ALL_REDUCE,
+    COLLECTIVE_ALL_TO_ALL
+};
 
 /* run: performs a collective from in[0] to out[0].  Returns 0 or an error code. */
 struct ops_ranks {
@@ -33,6 +38,8 @@ bool collective_is(const struct ckpt_op_def *def);
  *   receives the others.
  * - reduce_scatter sums [ranks * n] to the [n] of this rank, over replicas as well; all_reduce
  *   sums [n] to [n].
+ * - all_to_all: part p of the [ranks * n] goes to rank p of the ranks that split a sequence, and
+ *   the result has the parts that they sent, in order of ranks.  It is its own adjoint.
  * - requests: [CKPT_REQUESTS], those of this rank in this step (struct ckpt_run).
  */
 

@@ -17,6 +17,7 @@
 #include "core/sized.h"
 #include "ops.h"
 #include "recorders.h"
+#include "sequence.h"
 
 enum { X, LABEL, WEIGHT };
 /* Operands of the gradient. */
@@ -393,8 +394,10 @@ ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w
     if (n == 1)
         return record_whole(t, logits_of(t, x, w, b, whole.cap), label, &whole, few);
     const int32_t first = t->n_ops, start = tape_number(t);
+    const bool in_order = sequence_as_rows(t, true);
     ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
     ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
+    sequence_as_rows(t, in_order);
     const int32_t number = start + ops_since(t, first); /* one chunk reads x and label, too */
     int32_t next = number;
     const bool mean = whole.reduction == CKPT_REDUCE_MEAN,

@@ -6,6 +6,7 @@
 #include "call.h"
 #include "ops.h"
 #include "attr.h"
+#include "sequence.h"
 
 unsigned ops_axes(ckpt_tape *t, ckpt_tensor x, unsigned mask)
 {
@@ -55,7 +56,9 @@ ckpt_tensor ops_total(ckpt_tape *t, ckpt_tensor x, double scale)
     const unsigned rows = row_axes(&d);
     if (rows)
         x = ckpt_sum(t, x, rows);
-    return ckpt_reshape(t, record_sum(t, x, CKPT_ALL_AXES, (float)scale), 0, NULL);
+    x = record_sum(t, x, CKPT_ALL_AXES, (float)scale);
+    sequence_total(t, x, scale * (double)desc_numel(&d));
+    return ckpt_reshape(t, x, 0, NULL);
 }
 
 static int shape_sum(struct ckpt_call *call)

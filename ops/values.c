@@ -13,6 +13,7 @@
 #include "dist/shard/layout.h"
 #include "ops.h"
 #include "recorders.h"
+#include "sequence.h"
 
 /* Whether every rank has all values. */
 static bool has_values(const ckpt_tape *t)
@@ -99,4 +100,4 @@ static ckpt_tensor read_value(ckpt_tape *t, int32_t param)
 }
 
 const struct tape_calls ops_calls = {
-    .name = ops_name, .dense = ckpt_contiguous, .value = read_value};
+    .name = ops_name, .dense = ckpt_contiguous, .value = read_value, .follow = sequence_follow};

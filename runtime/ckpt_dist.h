@@ -4,6 +4,7 @@
  * the same model, the same options that shape the step, the same seed, its own samples.  The batch
  * of ckpt_compile is the number of samples of one rank; a step trains on the samples of all ranks.
  * For random ops sample i of rank r is number r * batch + i.  The loss is the mean over all ranks.
+ * Ranks that split sequences have the same samples in groups: see ckpt_sample_group.
  * After ckpt_mix_programs() the ranks of a step may run different programs.
  *
  *   - All parameters are made before the first program is compiled.
@@ -44,6 +45,41 @@ extern "C" {
 /* The number of this rank, from 0, and the number of ranks.  A single rank is 0 of 1. */
 CKPT_API int ckpt_rank(const ckpt *c);
 CKPT_API int ckpt_ranks(const ckpt *c);
+
+/*
+ * The number of this rank's group, and the number of groups, where groups of options.sequence
+ * neighbouring ranks split the tokens of their samples: the ranks of a group have the same samples,
+ * the batch of ckpt_compile is that of a group, and for random ops sample i of group g is number
+ * g * batch + i.  If options.sequence is 1 each rank is a group.
+ */
+CKPT_API int ckpt_sample_group(const ckpt *c);
+CKPT_API int ckpt_sample_groups(const ckpt *c);
+
+/*
+ * This rank's tokens of x, whose axis is the sequence that the ranks of a group split: equal parts,
+ * in order of ranks.  It is x itself if options.sequence is 1 or the program does not train.  All
+ * inputs, constants and parameters with one element for each token are given to it once, also those
+ * that are made of them with all tokens, such as positions; every rank of a group feeds the same
+ * whole inputs.
+ *
+ * Ops that treat tokens alike then compute as they do with all.  ckpt_attention of q, k and v with
+ * tokens exchanges them: each rank attends from all tokens to all, for its part of the heads.  The
+ * heads of q must divide among the ranks; those of k too, or the ranks among them; boundaries
+ * (first, lengths) are those of all tokens.  With k and v that all ranks have nothing is exchanged;
+ * causal is refused then.  A loss counts the tokens of all ranks: ckpt_cross_entropy and
+ * ckpt_linear_cross_entropy with labels of the same tokens, ckpt_masked_mean, ckpt_mean over all
+ * axes at once.  Sums over tokens may be added, scaled, and divided by such counts.
+ *
+ * CKPT_EINVAL, where it is recorded, with the op: an op that may relate tokens to each other, draws
+ * random numbers for them, cuts or joins their axis, reads a whole operand where it needs that of
+ * its tokens; an output of tokens.  CKPT_ESHAPE: the axis does not divide into equal parts of at
+ * least two tokens, or the heads do not divide.  ckpt_compile: the recorder never called it, or the
+ * loss is no mean over all tokens.
+ */
+CKPT_API ckpt_tensor ckpt_sequence(ckpt_tape *t, ckpt_tensor x, int axis);
+#ifndef CKPT_NO_AT
+#define ckpt_sequence(t, ...) ckpt_sequence(CKPT_AT(t), __VA_ARGS__)
+#endif
 
 /*
  * The number of this process among those that a launcher started (mpirun, srun, torchrun), and how

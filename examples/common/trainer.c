@@ -34,6 +34,10 @@ static int open_context(const struct trainer *t)
 {
     const bool alone = !t->library->ranks;
 
+    if (t->library->sequence > 1 && !t->splits)
+        return say_fail("--sequence %lld: this program has no sequences that ranks split; leave it "
+                        "out",
+                        (long long)t->library->sequence);
     if (options_alone(t->library) || (alone && t->outputs(t->run)) ||
         (t->before && t->before(t->run)))
         return -1;
@@ -47,7 +51,7 @@ static int open_context(const struct trainer *t)
     if (t->train->dump && ckpt_ranks(c) > 1)
         return say_fail("--dump is for one rank alone");
     if (!varies(t))
-        t->train->samples = t->train->batch * ckpt_ranks(c);
+        t->train->samples = t->train->batch * ckpt_sample_groups(c);
     return 0;
 }
 

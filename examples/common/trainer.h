@@ -38,6 +38,7 @@ struct trainer {
     int (*before)(void *run);
 
     /* ---- data and model ---- */
+    bool splits; /* its recorder says which axis is the sequence (--sequence) */
     /* Whether the number of samples differs from step to step; NULL: no.  Then --plan-only, too,
      * searches no plan if everything fits without one. */
     bool (*varies)(const void *run);

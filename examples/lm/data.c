@@ -38,7 +38,7 @@ static void fill_documents(const struct lm_run *r, const float *u, int64_t n, in
 
 static int64_t noise_count(const struct lm_run *r)
 {
-    return r->options.train.batch * ckpt_ranks(r->context) * r->options.length + 1;
+    return r->options.train.batch * ckpt_sample_groups(r->context) * r->options.length + 1;
 }
 
 /* Random tokens for one step, for timings. */

@@ -187,6 +187,7 @@ int main(int argc, char **argv)
                               .reading = lm_options_reading(&r.options),
                               .check = lm_options_check,
                               .outputs = check_outputs,
+                              .splits = true,
                               .data = lm_data_open,
                               .facts = facts,
                               .model = lm_make_model,

@@ -2,6 +2,7 @@
 /* Embeddings, the layers of block.c, head and loss: see model.h. */
 #include <math.h>
 #include <stdlib.h>
+#include "ckpt_dist.h"
 #include "model.h"
 
 /* ---- parameters ---------------------------------------------------------------------------- */
@@ -109,14 +110,15 @@ ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_
 {
     int64_t length = ckpt_desc_of(t, tokens).shape[1];
     int64_t padding = lm_traits(&m->config)->masked ? m->config.pad : -1;
-    ckpt_tensor x = ckpt_embedding(t, m->tokens.weight, tokens, padding);
+    ckpt_tensor x = ckpt_embedding(t, m->tokens.weight, ckpt_sequence(t, tokens, 1), padding);
 
     if (!m->places.weight.id)
         return scale_embedding(m, t, x);
     if (places.id)
-        return ckpt_add(t, x, ckpt_nn_apply_embedding(t, &m->places, places));
+        return ckpt_add(t, x, ckpt_nn_apply_embedding(t, &m->places, ckpt_sequence(t, places, 1)));
     places = ckpt_slice(t, m->places.weight, 0, 0, length);
-    return ckpt_add(t, x, ckpt_reshape(t, places, 3, (int64_t[]){1, length, m->config.width}));
+    places = ckpt_reshape(t, places, 3, (int64_t[]){1, length, m->config.width});
+    return ckpt_add(t, x, ckpt_sequence(t, places, 1));
 }
 
 ckpt_tensor lm_embed_at(const struct lm *m, ckpt_tape *t, ckpt_tensor token, ckpt_tensor place)
@@ -173,9 +175,15 @@ static ckpt_tensor row_begins(ckpt_tape *t, int64_t batch, int64_t length)
     return ckpt_affine(t, row, (float)length, 0);
 }
 
+/* Rows [B, T] as one, [1, B T]. */
+static ckpt_tensor one_row(ckpt_tape *t, ckpt_tensor x)
+{
+    return ckpt_reshape(t, x, 2, (int64_t[]){1, -1});
+}
+
 /*
  * Rows of several samples: all rows are one sequence, in which a token sees its own sample, and
- * positions begin again with each sample.  Returns the positions [B, T].
+ * positions begin again with each sample.  Returns the positions [1, B T].
  */
 static ckpt_tensor pack(ckpt_tape *t, ckpt_tensor starts, struct lm_pass *pass)
 {
@@ -184,14 +192,23 @@ static ckpt_tensor pack(ckpt_tape *t, ckpt_tensor starts, struct lm_pass *pass)
     ckpt_tensor place = ckpt_iota(t, CKPT_I32, 2, (int64_t[]){1, d.shape[1]}, 1);
 
     place = ckpt_sub(t, place, starts);
-    pass->seen.first = ckpt_reshape(t, first, 2, (int64_t[]){1, -1});
+    pass->seen.first = one_row(t, first);
     ckpt_tensor row = ckpt_reshape(t, place, 1, (int64_t[]){-1});
     const bool same = pass->table[0].id == pass->table[1].id;
     for (int k = 0; k < 2; k++)
         if (pass->table[k].id)
             pass->table[k] = k && same ? pass->table[0]
                                        : ckpt_index_select(t, pass->table[k], 0, row);
-    return place;
+    return one_row(t, place);
+}
+
+/* The angles of this rank's tokens. */
+static void split_tables(ckpt_tape *t, struct lm_pass *pass)
+{
+    const bool same = pass->table[0].id == pass->table[1].id;
+
+    pass->table[0] = ckpt_sequence(t, pass->table[0], 0);
+    pass->table[1] = same ? pass->table[0] : ckpt_sequence(t, pass->table[1], 0);
 }
 
 /* The balance of the layers with experts, times its share of the loss. */
@@ -214,10 +231,12 @@ ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_
 
     ckpt_label(t, "embedding");
     const ckpt_tensor starts = in[LM_STARTS];
-    struct lm_pass pass = lm_pass(m, t, ckpt_desc_of(t, in[LM_TOKENS]).shape[1]);
+    const struct ckpt_desc rows = ckpt_desc_of(t, in[LM_TOKENS]);
+    struct lm_pass pass = lm_pass(m, t, rows.shape[1]);
     const ckpt_tensor places = starts.id ? pack(t, starts, &pass) : CKPT_NONE;
-    ckpt_tensor x = lm_embed(m, t, in[LM_TOKENS], places);
-    const struct ckpt_desc rows = ckpt_desc_of(t, x);
+    split_tables(t, &pass);
+    ckpt_tensor x =
+        lm_embed(m, t, starts.id ? one_row(t, in[LM_TOKENS]) : in[LM_TOKENS], places);
 
     if (balance)
         *balance = CKPT_NONE;
@@ -228,15 +247,25 @@ ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_
     pass.seen.lengths = in[LM_LENGTHS];
     if (lm_traits(&m->config)->masked)
         x = add_segments(m, t, x, in[LM_SEGMENTS]);
-    if (starts.id)
-        x = ckpt_reshape(t, x, 3, (int64_t[]){1, -1, rows.shape[2]});
     for (int i = 0; i < m->config.layers; i++)
         x = lm_block(m, t, i, x, &pass);
     ckpt_label(t, "head");
     if (pass.routes)
         *balance = balance_of(m, t, pass.routes);
     free(pass.routes);
-    return starts.id ? ckpt_reshape(t, x, 3, rows.shape) : x;
+    const bool whole = ckpt_desc_of(t, x).shape[1] == rows.shape[0] * rows.shape[1];
+    return starts.id && whole
+               ? ckpt_reshape(t, x, 3,
+                              (int64_t[]){rows.shape[0], rows.shape[1], m->config.width})
+               : x;
+}
+
+ckpt_tensor lm_targets(ckpt_tape *t, const ckpt_tensor in[LM_INPUTS], ckpt_tensor x)
+{
+    const ckpt_tensor targets = in[LM_TARGETS];
+    const bool packed = in[LM_STARTS].id && ckpt_desc_of(t, x).shape[0] == 1;
+
+    return ckpt_sequence(t, packed ? one_row(t, targets) : targets, 1);
 }
 
 /* Rows of [B, T, width] at places [B, K]. */

@@ -53,9 +53,14 @@ void lm_free(struct lm *m);
 
 /* Records the layers: [B, T, width], and, if *balance is not NULL and config.balance not 0, what
  * the balance of experts adds to the loss; else *balance becomes CKPT_NONE.  Of in, a masked model
- * needs all but targets, lengths (no sample is padded) and pairs; the others need the tokens. */
+ * needs all but targets, lengths (no sample is padded) and pairs; the others need the tokens.
+ * Ranks that split sequences (--sequence) get their tokens, of packed rows as [1, B T / N, width].
+ */
 ckpt_tensor lm_hidden(const struct lm *m, ckpt_tape *t, const ckpt_tensor in[LM_INPUTS],
                       ckpt_tensor *balance);
+
+/* The targets of the tokens that lm_hidden's result x has. */
+ckpt_tensor lm_targets(ckpt_tape *t, const ckpt_tensor in[LM_INPUTS], ckpt_tensor x);
 
 /* The rows of lm_hidden's result that the head reads, after the last norm: all, or those at the
  * places [B, K]. */
@@ -80,8 +85,8 @@ double lm_token_flops(const struct lm_config *c, int64_t length, int64_t targets
 
 /* ---- shared by the files of the model ------------------------------------------------------ */
 
-/* Embeddings of tokens i32 [B, T]: [B, T, width]; places i32 [B, T] are their positions, CKPT_NONE:
- * in order.  lm_embed_at: of one token per sample, i32 [B],
+/* Embeddings of tokens i32 [B, T]: [B, T, width], of this rank's tokens (--sequence); places i32
+ * [B, T] are their positions, CKPT_NONE: in order.  lm_embed_at: of one token per sample, i32 [B],
  * at positions i32 [B]: [B, width]. */
 ckpt_tensor lm_embed(const struct lm *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor places);
 ckpt_tensor lm_embed_at(const struct lm *m, ckpt_tape *t, ckpt_tensor token, ckpt_tensor place);

@@ -445,6 +445,22 @@ static int check_auto_length(struct lm_options *o)
     return 0;
 }
 
+/* What reads several texts at once, or rows by number, cannot have a rank's tokens alone. */
+static int check_sequence(const struct lm_options *o)
+{
+    const char *with = lm_traits(&o->config)->masked ? "BERT fills in masked tokens"
+                       : o->preference.loss          ? "--loss compares texts"
+                       : o->distill.from || o->distill.to
+                           ? "logits of a teacher are those of whole texts"
+                       : o->config.experts.count > 0 ? "a layer of experts orders all tokens"
+                       : o->balance != BALANCE_NONE  ? "--balance deals rows to single ranks"
+                                                     : NULL;
+
+    if (o->library.sequence < 2 || !with)
+        return 0;
+    return say_fail("--sequence %lld: %s; leave it out", (long long)o->library.sequence, with);
+}
+
 /* Positions beyond those of the model would be read without an error where they are rotary. */
 static int check(struct lm_options *o)
 {
@@ -454,8 +470,8 @@ static int check(struct lm_options *o)
         return say_fail("--length %lld: the model has positions for %lld tokens",
                         (long long)o->length, (long long)o->config.positions);
     o->too_long = chat_too_long(o->too_long_name);
-    if (o->too_long < 0 || balance_read(o->balance_name, &o->balance) || check_conversations(o) ||
-        check_pack(o) || check_masks(o) ||
+    if (o->too_long < 0 || balance_read(o->balance_name, &o->balance) || check_sequence(o) ||
+        check_conversations(o) || check_pack(o) || check_masks(o) ||
         distill_options_check(&o->distill, o->preference.loss ? o->preference.name : NULL,
                               lm_traits(&o->config)->masked, o->config.vocabulary) ||
         adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))

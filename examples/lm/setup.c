@@ -53,7 +53,9 @@ int lm_make_model(void *run)
 
 int64_t lm_first_sample(const struct lm_run *r, int64_t step)
 {
-    return (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * r->options.train.batch;
+    const int64_t groups = ckpt_sample_groups(r->context);
+
+    return (step * groups + ckpt_sample_group(r->context)) * r->options.train.batch;
 }
 
 int lm_open_batch(struct lm_run *r)

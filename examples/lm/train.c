@@ -46,10 +46,10 @@ static ckpt_tensor record_loss(ckpt_tape *t, int64_t batch, const struct variant
     ckpt_tensor rows = lm_rows(&r->model, t, x, in[LM_PLACES]);
     if (dump)
         dump_record(r->context, t, lm_scores(&r->model, t, rows));
-    ckpt_tensor loss =
-        trains && r->options.distill.from
-            ? distill_record(r, t, rows, in[LM_TARGETS], step->size)
-            : lm_cross_entropy(&r->model, t, rows, in[LM_TARGETS], step->size, CKPT_REDUCE_MEAN);
+    ckpt_tensor loss = trains && r->options.distill.from
+                           ? distill_record(r, t, rows, in[LM_TARGETS], step->size)
+                           : lm_cross_entropy(&r->model, t, rows, lm_targets(t, in, x), step->size,
+                                              CKPT_REDUCE_MEAN);
     if (trains && balance.id)
         loss = ckpt_add(t, loss, balance);
     if (!in[LM_PAIRS].id)
@@ -430,11 +430,10 @@ static int end(struct training *t, int64_t step)
     const struct lm_run *r = t->user;
     const struct lm_options *o = &r->options;
     const int64_t tokens = o->preference.loss ? PREFERENCE_TEXTS * r->preference.length : o->length;
+    const int64_t samples = o->train.batch * ckpt_sample_groups(r->context);
 
-    return training_end(t, r->training, step, o->train.batch * tokens * ckpt_ranks(r->context)) ||
-                   adapters_check_step(t, step)
-               ? -1
-               : 0;
+    return training_end(t, r->training, step, samples * tokens) || adapters_check_step(t, step) ? -1
+                                                                                                : 0;
 }
 
 static int write_directory(struct training *t)

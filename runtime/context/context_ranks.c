@@ -17,6 +17,20 @@ int ckpt_ranks(const ckpt *c)
     return c->ranks.sharing.ranks;
 }
 
+int ckpt_sample_group(const ckpt *c)
+{
+    if (!c)
+        return 0;
+    return sharing_sample_group(&c->ranks.sharing, c->ranks.rank);
+}
+
+int ckpt_sample_groups(const ckpt *c)
+{
+    if (!c)
+        return 1;
+    return sharing_sample_groups(&c->ranks.sharing);
+}
+
 int ckpt_launched(int *rank, int *ranks)
 {
     if (!rank || !ranks)

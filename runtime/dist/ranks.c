@@ -11,10 +11,24 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
     job->sharing.ranks = comm->size;
     job->sharing.zero = job->requested_zero = zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
+    job->sharing.sequence = (int)job->options->sequence;
+    job->sharing.sequence_place =
+        job->sharing.sequence > 1 ? comm->rank % job->sharing.sequence : 0;
     job->host = ranks_host_name();
     if (job->rank) /* rank 0 alone writes files that would be the same on all ranks */
         job->options->plan_out = job->options->graph_out = job->options->machine_out =
             job->options->trace_out = job->options->dump_tape = NULL;
+}
+
+/* Whether the ranks divide into groups that split sequences. */
+static int check_sequence(const struct ranks *job)
+{
+    const int64_t n = job->options->sequence;
+    if (n < 2 || job->sharing.ranks % n == 0)
+        return 0;
+    return error_set(
+        CKPT_EINVAL, "--sequence %lld: %d rank%s not divide into groups of %lld; see --ranks",
+        (long long)n, job->sharing.ranks, job->sharing.ranks > 1 ? "s do" : " does", (long long)n);
 }
 
 /* --ranks N plans for N ranks without starting any. */
@@ -36,10 +50,11 @@ static int plan_for_ranks(struct ranks *job, const char *where)
     job->sharing.zero = job->requested_zero =
         job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
+    job->sharing.sequence = (int)job->options->sequence;
     return 0;
 }
 
-int ranks_open(struct ranks *job)
+static int open_ranks(struct ranks *job)
 {
     const char *where = job->options->ranks;
     struct comm_rendezvous m = {
@@ -74,13 +89,20 @@ int ranks_open(struct ranks *job)
     return 0;
 }
 
+int ranks_open(struct ranks *job)
+{
+    const int rc = open_ranks(job);
+    return rc ? rc : check_sequence(job);
+}
+
 void ranks_close(struct ranks *job, int code)
 {
     if (job->comm && code)
         job->comm->ops->give_up(job->comm, error_get());
     ranks_close_groups(job);
+    comm_close(job->sequence);
     comm_close(job->comm);
-    job->comm = NULL;
+    job->comm = job->sequence = NULL;
     free(job->placements);
     free(job->places);
     free(job->groups);
@@ -191,6 +213,8 @@ int ranks_lay_out(struct ranks *job, const int32_t *groups)
         rc = ranks_find_hosts(job);
     if (!rc)
         rc = ranks_time_copies(job);
+    if (!rc)
+        rc = ranks_open_sequence(job);
     return rc ? rc : ranks_share(job, ranks_may_share(job, OVER_HOST) ? OVER_HOST : OVER_ALL);
 }
 

@@ -57,9 +57,10 @@ struct ranks {
     int *placements;              /* ranks sorted by host; NULL: not known yet */
     struct comm *within, *across; /* with replicas: the ranks of this replica; the ranks with the
                                      same place in each replica */
-    int over;                     /* enum ranks_over */
-    bool groups_fixed;            /* the choice of group_ranks is final */
-    char routes[64]; /* link kinds from this rank's GPU to other GPUs of its host; or "" */
+    struct comm *sequence; /* those that split a sequence with this rank; NULL: all or none */
+    int over;              /* enum ranks_over */
+    bool groups_fixed;     /* the choice of group_ranks is final */
+    char routes[64];       /* link kinds from this rank's GPU to other GPUs of its host; or "" */
     struct rank_place *places; /* placement of each rank; NULL: not known yet */
     int requested_zero; /* sharing.zero as requested; sharing.zero is 0 where group_ranks would be 1
                          */
@@ -90,10 +91,11 @@ struct rank_place {
     uint64_t processors;  /* hash of the processors its threads may run on */
     int32_t node;         /* NUMA node nearest to its GPU, or where it runs now; -1: not known */
     int32_t wants_copies; /* it needs the rate of host copies (ranks_want_copies) */
-    char over[8];         /* its --shard-over, compared between ranks */
-    char gpu[32];         /* PCI bus address, or "" */
-    char routes[64];      /* link kinds to other GPUs of its host, or "" */
-    char text[192];       /* the placement as a sentence */
+    int32_t sequence;     /* its --sequence, and below its --shard-over: compared between ranks */
+    char over[8];
+    char gpu[32];    /* PCI bus address, or "" */
+    char routes[64]; /* link kinds to other GPUs of its host, or "" */
+    char text[192];  /* the placement as a sentence */
 };
 
 /* Number of ranks, this one included, whose threads compete with this rank's: same host, same NUMA
@@ -136,6 +138,8 @@ void ranks_fix_groups(struct ranks *job);
 int ranks_find_hosts(struct ranks *job);
 int ranks_choose_group(struct ranks *job, enum ranks_over over);
 void ranks_close_groups(struct ranks *job);
+/* Opens the communicator of the ranks that split a sequence, unless these are all. */
+int ranks_open_sequence(struct ranks *job);
 /* The rank that broadcasts the share at this place to all. */
 int ranks_owner(const struct ranks *job, int place);
 

@@ -41,8 +41,20 @@ static const char *over_option(const struct ranks *job)
                                                                  : "auto";
 }
 
-/* All ranks must have the same --shard-over: it selects which collectives follow. */
-static int compare_shard_over(struct ranks *job)
+static bool same_sequence(const struct rank_place *a, const struct rank_place *b)
+{
+    return a->sequence == b->sequence;
+}
+
+static bool same_over(const struct rank_place *a, const struct rank_place *b)
+{
+    return !strcmp(a->over, b->over);
+}
+
+/* All ranks must have the same value of an option that selects which groups and collectives
+ * follow. */
+static int compare_option(struct ranks *job, const char *option,
+                          bool (*same)(const struct rank_place *a, const struct rank_place *b))
 {
     bool *other = calloc((size_t)job->sharing.ranks, sizeof *other);
     char who[256];
@@ -50,10 +62,10 @@ static int compare_shard_over(struct ranks *job)
     if (!other)
         return CKPT_ENOMEM;
     for (int r = 0; r < job->sharing.ranks; r++)
-        n += other[r] = strcmp(job->places[r].over, job->places[0].over) != 0;
+        n += other[r] = !same(&job->places[r], &job->places[0]);
     comm_name_ranks(who, sizeof who, other, job->sharing.ranks);
     free(other);
-    return n ? error_set(CKPT_ECOMM, "%s started with another --shard-over than rank 0", who) : 0;
+    return n ? error_set(CKPT_ECOMM, "%s started with another %s than rank 0", who, option) : 0;
 }
 
 static int set_placements(struct ranks *job)
@@ -100,7 +112,8 @@ static struct rank_place own_place(const struct ranks *job)
     struct rank_place p = {.host = job->host,
                            .processors = mark_processors(),
                            .node = -1,
-                           .wants_copies = ranks_want_copies(job)};
+                           .wants_copies = ranks_want_copies(job),
+                           .sequence = job->sharing.sequence};
     unsigned cpu, node;
     snprintf(p.over, sizeof p.over, "%s", over_option(job));
     if (job->memory->device)
@@ -143,7 +156,9 @@ static int find_hosts(struct ranks *job)
     if (!rc)
         rc = set_placements(job);
     if (!rc)
-        rc = compare_shard_over(job);
+        rc = compare_option(job, "--sequence", same_sequence);
+    if (!rc)
+        rc = compare_option(job, "--shard-over", same_over);
     if (!rc)
         describe_places(job);
     return rc == CKPT_ENOMEM ? error_set(rc, "no memory for ranks") : rc;
@@ -242,6 +257,22 @@ static int open_groups(struct ranks *job)
     if (!rc)
         rc = comm_open_group(job->comm, job->sharing.replicas, column, &job->across);
     free(column);
+    return rc;
+}
+
+/* They are neighbours by number, as launchers put them on one host. */
+int ranks_open_sequence(struct ranks *job)
+{
+    const int n = job->sharing.sequence, first = job->rank - job->sharing.sequence_place;
+    if (!job->comm || n < 2 || n == job->sharing.ranks)
+        return 0;
+    int *member = calloc((size_t)n, sizeof *member);
+    for (int k = 0; k < n && member; k++)
+        member[k] = first + k;
+    ranks_hosts(job);
+    const int rc = member ? comm_open_group(job->comm, n, member, &job->sequence)
+                          : error_set(CKPT_ENOMEM, "no memory for a communicator");
+    free(member);
     return rc;
 }
 

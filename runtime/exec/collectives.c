@@ -16,16 +16,19 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
 {
     static const enum comm_kind kinds[] = {[COLLECTIVE_ALL_GATHER] = COMM_ALL_GATHER,
                                            [COLLECTIVE_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
-                                           [COLLECTIVE_ALL_REDUCE] = COMM_ALL_REDUCE};
+                                           [COLLECTIVE_ALL_REDUCE] = COMM_ALL_REDUCE,
+                                           [COLLECTIVE_ALL_TO_ALL] = COMM_ALL_TO_ALL};
     struct program_ranks *r = (struct program_ranks *)ranks;
     const struct collective_attr *attr = a->attr;
     struct programs *ps = r->p->programs;
-    struct comm *comm =
-        attr->ranks < ps->ranks->sharing.ranks ? ps->ranks->within : ps->ranks->comm;
+    struct comm *some = kind == COLLECTIVE_ALL_TO_ALL ? ps->ranks->sequence : ps->ranks->within;
+    struct comm *comm = attr->ranks < ps->ranks->sharing.ranks ? some : ps->ranks->comm;
     const struct op *o = &r->p->tape->ops.data[a->op];
     const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
     int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);
     const char *src = in->data;
+    if (kind == COLLECTIVE_ALL_TO_ALL)
+        count /= comm->size;
     if (kind == COLLECTIVE_ALL_GATHER && src == out->data) { /* in place: only this rank's part */
         count /= comm->size;
         src += comm->rank * count * ckpt_dtype_size(in->desc.dtype);

@@ -27,8 +27,8 @@ void programs_get_counts(const struct programs *ps, struct training_count *count
 
     for (const struct ckpt_program *p = ps->first; p; p = p->next)
         if (p->trains)
-            counts[--at] =
-                (struct training_count){p->before + p->steps, p->batch * ps->ranks->sharing.ranks};
+            counts[--at] = (struct training_count){
+                p->before + p->steps, p->batch * sharing_sample_groups(&ps->ranks->sharing)};
 }
 
 /* An optimizer that all programs share gets the count of all updates; each of several optimizers
@@ -102,17 +102,18 @@ int64_t program_under_way(const struct ckpt_program *p)
 void program_set_runs(struct ckpt_program *p, int slot)
 {
     const struct ranks *job = p->programs->ranks;
+    const int32_t group = sharing_sample_group(&job->sharing, job->rank);
     const bool mixed = p->programs->mixed && p->trains;
     int64_t step = program_random_step(p);
 
     /* Batches of other sizes have no common numbers for their samples. */
     if (mixed)
-        step = step * job->sharing.ranks + job->rank;
+        step = step * job->sharing.ranks + group;
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         p->runs[slot * p->tape->n_micro + m] = (struct ckpt_run){
             .seed = (uint64_t)p->programs->options->seed,
             .step = step,
-            .micro = (p->explicit_step || mixed ? 0 : job->rank * p->tape->n_micro) + m,
+            .micro = (p->explicit_step || mixed ? 0 : group * p->tape->n_micro) + m,
             .n_micro = p->tape->n_micro,
             .lr = p->lr,
             .opt_step = p->optimizer ? p->optimizer->updates + program_under_way(p) : 0,

@@ -5,10 +5,16 @@
 #include "optim/optim.h"
 #include "passes/dump.h"
 #include "passes/passes.h"
+#include "sequence.h"
 
 static bool was_recorded_twice(const struct compilation *c)
 {
     return c->other != NULL;
+}
+
+static bool splits_sequences(const struct compilation *c)
+{
+    return c->optimizer && c->tape->env.sharing.sequence > 1;
 }
 
 static bool trains(const struct compilation *c)
@@ -36,6 +42,11 @@ static int run_nothing(const struct compilation *c)
     return c->tape->error.code;
 }
 
+static int check_sequence(const struct compilation *c)
+{
+    return sequence_check(c->tape, c->loss);
+}
+
 static int append_update(const struct compilation *c)
 {
     return optim_append(c->tape, c->optimizer, c->groups);
@@ -50,6 +61,8 @@ const struct pass passes[] = {
     /* The step: what it computes is complete after these. */
     {"counts", was_recorded_twice, pass_counts, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
      "gradients divide by the counts that the forward pass divides by"},
+    {"sequence", splits_sequences, check_sequence, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0,
+     0, "it follows what the model and the counts record, and nothing else"},
     {"unused", trains, pass_unused, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
      "what has no reader needs no gradient"},
     {"differentiate", trains, pass_differentiate, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS,

@@ -119,6 +119,9 @@ static void print_ranks(const struct programs *ps, FILE *f)
         fprintf(f, "  %-24s %12d  no other process was started with --ranks %s\n", "ranks", 1,
                 ps->options->ranks);
     ranks_print_places(ps->ranks, f);
+    if (ps->ranks->sharing.sequence > 1)
+        fprintf(f, "  %-24s %12d  ranks split the tokens of their samples\n", "sequence",
+                ps->ranks->sharing.sequence);
     if (ps->ranks->sharing.replicas > 1)
         fprintf(f, "  %-24s %12d  of each host share one copy\n", "",
                 ps->ranks->sharing.group_ranks);

@@ -232,7 +232,9 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
     t->ops.data[o].of_gradients = t->in_gradients;
     if (def->flags & CKPT_OP_INPLACE && def->flags & CKPT_OP_ACCUMULATE)
         t->ops.data[o].accumulate = ACCUMULATE_ALWAYS;
-    return 0;
+    if (t->splits && t->phase == PHASE_FORWARD)
+        t->env.calls->follow(t, o);
+    return t->error.code;
 }
 
 /* The def of an op in this library's size, for a program that was built against another header:

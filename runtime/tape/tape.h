@@ -53,6 +53,13 @@ struct storage {
     int32_t tensor; /* the tensor that made it, for names in messages */
 };
 
+/*
+ * What a rank has of a tensor where the ranks of a group split a sequence (ops/sequence.c): all, as
+ * the others; a function of counts of the whole step, which is the same on all; its tokens, along
+ * an axis; some rows, whose order does not matter; its part of a sum, or of a mean, over tokens.
+ */
+enum part { PART_ALL, PART_COUNTS, PART_TOKENS, PART_ROWS, PART_SUM, PART_MEAN };
+
 struct tensor {
     int32_t storage;
     struct ckpt_desc desc; /* desc.offset counts elements from the start of the storage */
@@ -62,6 +69,8 @@ struct tensor {
     bool learned;          /* its op reads something that depends on any parameter */
     bool of_step;          /* it is the same in all parts of a step: see tape_mean_count */
     int32_t fp8_op;        /* the op that makes its 8-bit copies, or 0 */
+    uint8_t part;          /* enum part, while t->splits */
+    int8_t part_axis;      /* of tokens or rows */
 };
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE };
@@ -131,6 +140,7 @@ struct tape_calls {
     const char *(*name)(const struct ckpt_op_def *def, const void *attr); /* for messages */
     ckpt_tensor (*dense)(ckpt_tape *t, ckpt_tensor x);                    /* x, or a dense copy */
     ckpt_tensor (*value)(ckpt_tape *t, int32_t param); /* what ops make of a parameter's slots */
+    void (*follow)(ckpt_tape *t, int32_t op);          /* sets the parts of an op's results */
 };
 
 /* A view op whose shape rule sets strides of 0 on purpose: no axis of the result is made dense. */
@@ -247,6 +257,8 @@ struct ckpt_tape {
     int32_t n_params;
     int32_t n_unnumbered;       /* number of ops that random numbers of later ones do not depend on:
                                    they gather or decode parameters, or count for a mean */
+    bool splits;                /* ranks split a sequence in what is recorded now */
+    bool as_rows;               /* see sequence_as_rows() */
     bool in_gradients;          /* ckpt_gradients is recording */
     bool trains;                /* it will be differentiated */
     bool full_precision;        /* layers recorded now have no 8-bit products */

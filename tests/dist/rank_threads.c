@@ -12,7 +12,9 @@
 
 ckpt *rank_open(struct rank_thread *r, struct ckpt_options o, int zero, int per_host)
 {
+    const int64_t sequence = o.sequence; /* a context that opens is alone as yet */
     ckpt *c;
+    o.sequence = 1;
     o.device = "cpu";
     o.threads = 1;
     o.check_ranks = 1;
@@ -20,6 +22,7 @@ ckpt *rank_open(struct rank_thread *r, struct ckpt_options o, int zero, int per_
     r->rc = ckpt_open(&c, &o);
     if (r->rc)
         return NULL;
+    c->ranks.options->sequence = sequence;
     if (r->comm)
         ranks_join(&c->ranks, r->comm, zero);
     if (r->comm && per_host)

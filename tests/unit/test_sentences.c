@@ -3,9 +3,10 @@
  * Every public call that can fail, with a wrong value: a negative code, and a sentence of this
  * failure, not of one before, in the context that the call is on, else in the thread.
  * build-aux/lint checks that no call that returns an int is missing; these do not fail:
- * ckpt_version_number, ckpt_rank, ckpt_ranks, ckpt_param_count, ckpt_file_count,
- * ckpt_import_input_count, ckpt_import_output_count, ckpt_import_missing, ckpt_plan_in_full (but
- * see test_null.c), ckpt_gather_refusals (test_together.c).
+ * ckpt_version_number, ckpt_rank, ckpt_ranks, ckpt_sample_group, ckpt_sample_groups,
+ * ckpt_param_count, ckpt_file_count, ckpt_import_input_count, ckpt_import_output_count,
+ * ckpt_import_missing, ckpt_plan_in_full (but see test_null.c), ckpt_gather_refusals
+ * (test_together.c).
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,6 +25,11 @@ int cpu_all_reduce(const struct ckpt_kernel_args *a)
     return run(COLLECTIVE_ALL_REDUCE, a);
 }
 
+int cpu_all_to_all(const struct ckpt_kernel_args *a)
+{
+    return run(COLLECTIVE_ALL_TO_ALL, a);
+}
+
 /* Copies n elements of a view to `to`, converted to dtype. */
 static void place(char *to, enum ckpt_dtype dtype, const struct ckpt_view *v, int64_t n)
 {

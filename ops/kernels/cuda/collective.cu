@@ -56,6 +56,11 @@ int cuda_all_reduce(const struct ckpt_kernel_args *a)
     return run(COLLECTIVE_ALL_REDUCE, a);
 }
 
+int cuda_all_to_all(const struct ckpt_kernel_args *a)
+{
+    return run(COLLECTIVE_ALL_TO_ALL, a);
+}
+
 /* ---- flatten ----------------------------------------------------------------------------------
  */
 

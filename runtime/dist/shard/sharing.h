@@ -18,7 +18,20 @@ struct sharing {
                  share of values, gathered once per step; 3: gathered when needed */
     bool drop_after_forward; /* stage 3: free gathered values after forward even if memory would
                                 allow keeping them */
+    int sequence;            /* ranks that split the tokens of their samples; below 2: none */
+    int sequence_place;      /* of this rank among those */
     struct layout *layout;   /* of the parameters, from the first compile on; NULL: single rank */
 };
+
+/* Groups of ranks that have samples of their own, and the one of this rank in the job. */
+static inline int sharing_sample_groups(const struct sharing *s)
+{
+    return s->sequence > 1 ? s->ranks / s->sequence : s->ranks;
+}
+
+static inline int sharing_sample_group(const struct sharing *s, int rank)
+{
+    return s->sequence > 1 ? rank / s->sequence : rank;
+}
 
 #endif

@@ -200,11 +200,10 @@ static void set_collective(const struct op *o, struct graph_op *to)
     static const struct {
         const struct ckpt_op_def *def;
         enum graph_collective kind;
-    } rows[] = {{&op_all_gather, GRAPH_ALL_GATHER},
-                {&op_all_gather_once, GRAPH_ALL_GATHER},
-                {&op_all_gather_in_place, GRAPH_ALL_GATHER},
-                {&op_reduce_scatter, GRAPH_REDUCE_SCATTER},
-                {&op_all_reduce, GRAPH_ALL_REDUCE}};
+    } rows[] = {
+        {&op_all_gather, GRAPH_ALL_GATHER},          {&op_all_gather_once, GRAPH_ALL_GATHER},
+        {&op_all_gather_in_place, GRAPH_ALL_GATHER}, {&op_reduce_scatter, GRAPH_REDUCE_SCATTER},
+        {&op_all_reduce, GRAPH_ALL_REDUCE},          {&op_all_to_all, GRAPH_ALL_TO_ALL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (o->def == rows[i].def) {
             to->collective = rows[i].kind;

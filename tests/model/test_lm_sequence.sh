@@ -1,0 +1,131 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# lm-train with ranks that split the tokens of their samples (--sequence): the losses of one rank,
+# for GPT-2 and Llama, with packed rows, with several groups, resumed by another split; and what it
+# refuses.
+. "${srcdir:-.}/tests/model/programs.sh"
+lm="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --hidden 32 --heads 4 --layers 2
+    --mlp 32 --length 64"
+
+# ranks N NAME COMMAND...: a process for each of N ranks; what rank R says goes to NAME.R.
+ranks() {
+    n=$1
+    name=$work/$2
+    shift 2
+    jobs=
+    for r in $(seq 1 $((n - 1))); do
+        RANK=$r WORLD_SIZE=$n timeout 100 "$@" --ranks "file:$work/meet" >"$name.$r" 2>&1 &
+        jobs="$jobs $!"
+    done
+    ended=0
+    RANK=0 WORLD_SIZE=$n timeout 100 "$@" --ranks "file:$work/meet" >"$name.0" 2>&1 || ended=1
+    for j in $jobs; do
+        wait "$j" || ended=1
+    done
+    rm -f "$work/meet"
+    return $ended
+}
+
+all() {
+    ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
+}
+
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
+}
+
+# near A B: the losses and norms of two logs of 4 steps differ by no more than 2e-6 of them.
+near() {
+    losses "$work/$1" >"$work/a"
+    losses "$work/$2" >"$work/b"
+    paste "$work/a" "$work/b" | awk '
+        function far(x, y) { return x - y > 2e-6 * y || y - x > 2e-6 * y }
+        { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
+        END { exit bad || NR != 4 }' || fail "$2: $(paste "$work/a" "$work/b")"
+}
+
+i=0
+while [ $i -lt 48 ]; do
+    echo '{"messages": [{"role": "user", "content": "hi '$i'"},
+        {"role": "assistant", "content": "yes '$((i * i))'"}]}' | tr -d '\n'
+    echo
+    i=$((i + 1))
+done >"$work/talks.jsonl"
+echo "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}\
+{% endgeneration %}{% else %}<{{ m.content }}>{% endif %}{% endfor %}" >"$work/template"
+prose="--data ${srcdir:-.}/doc/tour.md"
+talks="--data $work/talks.jsonl --chat-template $work/template --pack"
+
+for model in tiny tiny-llama; do
+    rm -f "$work/one" "$work/two" "$work/four" "$work/packed" "$work/split"
+    runs "memory:" $lm --model $model $prose --steps 4 --batch 4 --log "$work/one"
+    all 2 two $lm --model $model $prose --steps 4 --batch 4 --sequence 2 --log "$work/two"
+    near one two
+    all 4 four $lm --model $model $prose --steps 4 --batch 2 --sequence 2 --log "$work/four" \
+        --micro-batch 1 --loss-chunk 16 --zero 3
+    near one four
+    runs "memory:" $lm --model $model $talks --steps 4 --batch 4 --log "$work/packed"
+    all 4 split $lm --model $model $talks --steps 4 --batch 4 --sequence 4 --log "$work/split" \
+        --val "$work/talks.jsonl"
+    near packed split
+done
+grep -q "sequence  *4  ranks split the tokens" "$work/split.0" || fail "the plan table: $(cat "$work/split.0")"
+
+rm -f "$work/one" "$work/three"
+six="--model tiny --heads 6 --hidden 48 --length 48 $prose --steps 4 --batch 3"
+runs "memory:" $lm $six --log "$work/one"
+all 3 three $lm $six --sequence 3 --zero 2 --log "$work/three"
+near one three
+
+# another split continues
+runs "memory:" $lm --model tiny-llama $prose --steps 4 --batch 4 --log "$work/whole"
+all 4 first $lm --model tiny-llama $prose --steps 2 --batch 2 --sequence 2 --log "$work/parts" \
+    --save-state "$work/state"
+all 2 rest $lm --model tiny-llama $prose --steps 4 --batch 4 --sequence 2 --log "$work/parts" \
+    --resume "$work/state"
+near whole parts
+
+# plans of jobs that do not exist
+plan="--plan-only --ranks 4 --sequence 2 --batch 2 --model tiny-llama $prose"
+runs "plan" $lm $plan --zero 3 --graph-out "$work/graph"
+grep -q "all_to_all 2 " "$work/graph" || fail "no exchange in the graph"
+./ckpt plan --graph "$work/graph" --machine h200-141 --world 8 >"$work/world" || fail "ckpt plan --world 8: $(cat "$work/world")"
+grep -q "each 2 ranks split the tokens" "$work/world" || fail "$(cat "$work/world")"
+./ckpt plan --graph "$work/graph" --machine h200-141 --world 7 2>"$work/world" && fail "7 ranks are groups of 2"
+grep -q "do not divide into groups of 2" "$work/world" || fail "$(cat "$work/world")"
+
+# ranks that split differently
+RANK=1 WORLD_SIZE=2 timeout 100 $lm --model tiny $prose --steps 1 --ranks "file:$work/meet" \
+    >"$work/differ.1" 2>&1 &
+RANK=0 WORLD_SIZE=2 timeout 100 $lm --model tiny $prose --steps 1 --sequence 2 \
+    --ranks "file:$work/meet" >"$work/differ.0" 2>&1 && fail "ranks that split differently train"
+wait $!
+rm -f "$work/meet"
+for r in 0 1; do
+    grep -q "rank 1 started with another --sequence than rank 0" "$work/differ.$r" ||
+        fail "rank $r: $(tail -n 1 "$work/differ.$r")"
+done
+
+# refused NAME WORDS ARGUMENTS...: by 4 ranks, each with the words
+refused() {
+    refusal=$1
+    words=$2
+    shift 2
+    ranks 4 "$refusal" $lm "$@" && fail "$* is not refused"
+    for r in 0 1 2 3; do
+        grep -q -e "$words" "$work/$refusal.$r" || fail "$*: rank $r: $(tail -n 1 "$work/$refusal.$r")"
+    done
+}
+refused groups "4 ranks do not divide into groups of 3" --model tiny $prose --steps 1 --sequence 3
+refused heads "6 heads do not divide into 4 equal parts" --model tiny --heads 6 --hidden 48 $prose \
+    --steps 1 --sequence 4
+refused length "of 10 tokens does not divide into 4 equal parts" --model tiny --length 10 $prose \
+    --steps 1 --sequence 4
+refused experts "a layer of experts orders all tokens" --model tiny-qwen3-moe $prose --steps 1 \
+    --sequence 4
+refused masked "BERT fills in masked tokens" --model tiny-bert $prose --steps 1 --sequence 4
+refused fp8 "to_fp8: the ranks split" --model tiny --hidden 256 --mlp 512 --length 128 $prose \
+    --steps 1 --batch 4 --sequence 4 --dtype bf16 --matmul fp8
+refused dropout "random numbers are drawn for whole samples" --model tiny $prose --steps 1 \
+    --sequence 4 --lora-rank 2 --lora-dropout .1
+finish
