@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The commands of doc/recipe-wan.md, on a CPU with a tiny model of random weights.
+. "${srcdir:-.}/tests/recipes/pages.sh"
+small="--device cpu --threads 1 --vram 2G --host 1G"
+program video-encode $small --size 96x64 --frames 9
+program text-encode $small
+program wan-train $small --batch 1 --steps 3 --warmup 1
+program wan-sample $small --steps 2 --frames 9 --size 96x64 --output rbbt.rgb
+
+# What the download brings.
+tiny=$work/tiny
+mkdir "$tiny" "$tiny/transformer" "$tiny/vae" "$tiny/text_encoder" "$tiny/tokenizer"
+[ -x tests/wan/test_wan_vae ] || exit 77
+tests/wan/test_wan_vae model 2.2 "$tiny/vae" >/dev/null || fail "no autoencoder"
+sed 's/"in_channels": 4/"in_channels": 48/; s/"out_channels": 4/"out_channels": 48/; s/"text_dim": 8/"text_dim": 24/' \
+    "$root/tests/wan/t2v/config.json" >"$tiny/transformer/config.json"
+echo '{"_class_name": "WanPipeline", "expand_timesteps": true}' >"$tiny/model_index.json"
+cp "$root"/tests/text/umt5/* "$tiny/text_encoder"
+cp "$root/tests/tokenizer/umt5.json" "$tiny/tokenizer/tokenizer.json"
+runs "memory:" ./wan-train --model "$tiny" --random --data random --frames 9 --size 96x64 --device cpu --threads 1 --steps 1 \
+    --save "$tiny/transformer/diffusion_pytorch_model.safetensors"
+stand_in hf <<SH
+[ "\$1" = download ] && [ "\$3" = --local-dir ] && cp -r "$tiny" "\$4"
+SH
+mkdir "$work/home/clips"
+for name in a b c; do
+    cp "$root/examples/data/bunny.rgb" "$work/home/clips/$name.rgb"
+    echo "rbbt in a meadow, $name" >"$work/home/clips/$name.txt"
+done
+if ! ./text-encode --family wan --model "$tiny" --device cpu --threads 1 --prompts "$work/home/clips/a.txt" \
+    --output "$work/y" >"$work/out" 2>&1; then
+    grep -q "built without" "$work/out" && exit 77
+    fail "$(cat "$work/out")"
+fi
+run_page doc/recipe-wan.md 6
+[ -s "$work/home/adapter/pytorch_lora_weights.safetensors" ] || fail "no adapter"
+[ -s "$work/home/rbbt.rgb" ] || fail "no sample"
+grep -aq '"diffusion_model.blocks.0.self_attn.q.lora_up.weight"' "$work/home/rbbt-comfyui.safetensors" || fail "no names of ComfyUI"
+finish
