@@ -57,6 +57,17 @@ both() {
 both 2.1 "48 x 32" 16 8
 both 2.2 "96 x 64" 24 16
 
+# ---- plans of the published sizes ----------------------------------------------------------------------
+
+# A clip of TI2V-5B under 12G, and with some caches on the host under 6G.
+mkdir "$work/published"
+sed -e 's/"base_dim": 8/"base_dim": 160/' -e 's/"decoder_base_dim": 16/"decoder_base_dim": 256/' \
+    -e 's/"num_res_blocks": 1/"num_res_blocks": 2/' "$work/2.2/vae/config.json" >"$work/published/config.json"
+plan="--model $work/published --clip 121x704x1280 --machine h100-80 --plan-only"
+runs "nothing is recomputed, nothing waits for copies" "$decode" $plan --vram 12G
+refuses 1 "no plan fits 6.00 GiB" "$decode" $plan --vram 6G
+runs "offloaded to the host" "$decode" $plan --vram 6G --host 2G
+
 # ---- what goes wrong ---------------------------------------------------------------------------------
 
 # The two have other parameters, and other latents.
