@@ -223,10 +223,8 @@ static int check_sampling(struct video_options *o)
         return say_fail("--sample-image %s: is not encoded in training: give its latents, "
                         "encoded_image (.safetensors)",
                         o->image);
-    if (n && o->net.sizes.has_image != (o->image != NULL))
-        return say_fail(o->image
-                            ? "--sample-image is for I2V models"
-                            : "--sample-image FILE is missing: this model continues a picture");
+    if (n && video_check_image(o, "--sample-image"))
+        return -1;
     if (o->sample_ema && o->train.ema_decay <= 0)
         return say_fail("--sample-ema: with --ema-decay 0 there is no average");
     if (!o->out && n)

@@ -63,10 +63,8 @@ static int check(struct video_options *o)
         return say_fail("--vae DIR is for --output FILE");
     if (video_check_drawing(o))
         return -1;
-    if (o->image && !o->net.sizes.has_image && !o->net.sizes.first_frame)
-        return say_fail("--image is for I2V models");
-    if (o->net.sizes.has_image && !o->image)
-        return say_fail("--image FILE is missing: this model continues a picture");
+    if (video_check_image(o, "--image"))
+        return -1;
     if (o->load[1] && o->net.sizes.boundary <= 0)
         return say_fail("--load-low is for a pair of models, and %s is one", o->model);
     if (o->train.load && o->random && !o->adapters.file.n)

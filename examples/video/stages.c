@@ -44,6 +44,17 @@ int video_check_drawing(struct video_options *o)
     return o->net.model->check_drawing(&d);
 }
 
+int video_check_image(const struct video_options *o, const char *option)
+{
+    const struct video_sizes *c = &o->net.sizes;
+
+    if (o->image && !c->has_image && !c->first_frame)
+        return say_fail("%s is for I2V models", option);
+    if (c->has_image && !o->image)
+        return say_fail("%s FILE is missing: this model continues a picture", option);
+    return 0;
+}
+
 /* ---- text ---------------------------------------------------------------------------------- */
 
 bool video_has_prompts(const struct video_options *o)

@@ -16,6 +16,10 @@ bool video_is_guided(const struct video_options *o);
  * and negative prompt.  Returns 0, or -1 after an error message. */
 int video_check_drawing(struct video_options *o);
 
+/* Checks that a picture is given, by that option, where the model reads one, and nowhere else.
+ * Returns 0, or -1 after an error message. */
+int video_check_image(const struct video_options *o, const char *option);
+
 struct video_prompts {
     struct prompts list; /* of the clips, and last the negative prompt if one is encoded */
     int64_t clips;

@@ -156,6 +156,18 @@ runs "latents" $pair --negative-prompt "$negative" --load "$work/high.lora" \
 cmp -s "$work/both-lora/latents-1.safetensors" "$work/first-lora/latents-1.safetensors" && fail "--load-low"
 cmp -s "$work/both-lora/latents-1.safetensors" "$work/second-lora/latents-1.safetensors" && fail "--load"
 
+# Between the steps of a training: the clip of wan-sample.
+training="${WAN_TRAIN:-./wan-train} $device --data random --frames 9 --height 32 --width 48 --steps 1
+    --warmup 0 --lr 0 --lora-rank 2 --sample-steps 2 --sample-prompt rabbit"
+image="$expected/ti2v_image.safetensors"
+runs "step 1: sampled" $training --model "$work/ti2v" --sample-image "$image" --output "$work/trained" \
+    --save "$work/none.lora"
+runs "latents" $sample $device --model "$work/ti2v" --frames 9 --height 32 --width 48 --steps 2 \
+    --prompt rabbit --image "$image" --out "$work/sampled"
+cmp -s "$work/trained/step-00000001.safetensors" "$work/sampled/latents-1.safetensors" ||
+    fail "wan-train draws another clip"
+refuses 2 "of a pair of models need both" $training --model "$work/t2v" --expert high --output "$work/x"
+
 # ---- wrong input ----------------------------------------------------------------------------------
 
 refuses 2 "give unipc, unipc-original or euler" $pair --solver dpm --out "$work/x"
