@@ -292,14 +292,6 @@ double lattice_bound(const struct lattice *l, const struct budgets *b)
     return bound_seconds(l->bound, &own);
 }
 
-/* The same for the points of the lattice alone, which are made from options of the frontier. */
-static double least_seconds(const struct lattice *l, const struct budgets *b)
-{
-    struct budgets own = *b;
-    memcpy(own.tier_base, l->base, sizeof(l->base));
-    return fmax(lattice_bound(l, b), offload_least(l->x, &own, b->device - l->reserved));
-}
-
 /* Whether a staircase of this kind may have a point that costs less than known, by the bound. */
 static bool may_be_better(const struct lattice *l, enum kind kind, int64_t device,
                           const struct wanted *w)
@@ -316,7 +308,7 @@ static bool may_be_better(const struct lattice *l, enum kind kind, int64_t devic
     /* Storages that other programs keep in a tier can be offloaded there without new bytes. */
     bool has = kind == HOST_ALONE ? has_host || l->base[TIER_HOST] + l->base[TIER_NVME] > 0
                                   : has_nvme && (kind == NVME_ALONE || has_host);
-    return has && least_seconds(l, &own) < w->known;
+    return has && lattice_bound(l, &own) < w->known;
 }
 
 /* The best point of a grid budget, if it costs less than the known one. */
@@ -370,7 +362,7 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
         rc = fastest_of_all(l, &floor);
     here.device = grid_budget_at(min_i64(b->device, l->most), DEVICE_BITS);
     while (!rc && here.device > 0 && here.device >= least) {
-        if (fmax(floor, least_seconds(l, &here)) >= w.known)
+        if (fmax(floor, lattice_bound(l, &here)) >= w.known)
             break;
         rc = search_grid_budget(l, here.device, &w);
         here.device = grid_budget_at(here.device - 1, DEVICE_BITS);

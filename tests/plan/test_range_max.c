@@ -9,7 +9,7 @@
 #include "plan/offload/range_max.h"
 
 /* A program of LARGE steps or more has larger parts. */
-enum { PART = 64, MOST = 3 * PART + 5, LARGE = 1 << 14 };
+enum { PART = 64, MOST = 3 * PART + 5, LARGE = 1 << 16 };
 
 static uint32_t random_state = 1;
 

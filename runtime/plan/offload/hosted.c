@@ -30,11 +30,6 @@ double hosted_seconds(const struct graph *g, const struct machine *m, const stru
     return host_seconds(m, bytes);
 }
 
-static bool may_stay_on_host(const struct graph_storage *t)
-{
-    return t->backing == BACKING_ANY || t->backing == BACKING_HOST;
-}
-
 /* The value that an update writes if its operands allow that it runs on the host; else -1.  Beside
  * its state it may read only the clip values, whose storage is *clip. */
 static int32_t value_of(const struct graph *g, const struct graph_op *o, int32_t *clip)
@@ -45,7 +40,7 @@ static int32_t value_of(const struct graph *g, const struct graph_op *o, int32_t
         return -1;
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
-        if (!t->persistent || !may_stay_on_host(t))
+        if (!t->persistent || (t->backing != BACKING_ANY && t->backing != BACKING_HOST))
             return -1;
         if (t->kind == KIND_OPTIMIZER)
             continue;
@@ -104,9 +99,8 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m,
 
 /* Per storage: the state of the scan over the steps. */
 struct seen {
-    int32_t used, written; /* the last step that used it and the last that wrote it, or -1 */
-    int32_t wrap,
-        gradient; /* its idle gaps around the end of the step and before the norm, or -1 */
+    int32_t used, written;  /* the last step that used it and the last that wrote it, or -1 */
+    int32_t wrap, gradient; /* its idle gaps around the end of the step and up to the norm */
 };
 
 static void see(const struct transfer *x, int32_t k, struct seen *at)

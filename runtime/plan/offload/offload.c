@@ -497,32 +497,6 @@ int offload_unplaced(struct offloader *x, const struct budgets *b, int64_t devic
     return rc;
 }
 
-/* Free bytes of a lower tier, and those that other programs keep there. */
-static double capacity_in(const struct graph *g, const struct budgets *b, int tier)
-{
-    double capacity = (double)((tier == TIER_NVME ? b->nvme : b->host) - b->tier_base[tier]);
-    capacity = fmax(0, capacity);
-    for (int32_t s = 0; s < g->n_storages; s++)
-        if (graph_backing(&g->storages[s]) == tier)
-            capacity += (double)g->storages[s].bytes;
-    return capacity;
-}
-
-double offload_least(struct offloader *x, const struct budgets *b, int64_t device)
-{
-    const struct frontier *f = x->frontier;
-    double host = capacity_in(f->p->g, b, TIER_HOST), nvme = capacity_in(f->p->g, b, TIER_NVME);
-    double least = INFINITY;
-    begin(x, b, device);
-    for (int32_t i = 0; i < f->n; i++) {
-        if (excess_of(x, i) > host + nvme)
-            break;
-        double below = fmax(0, excess_of(x, i) - host); /* comes back from NVMe in every step */
-        least = fmin(least, fmax(min_seconds(x, i), below > 0 ? below / x->m->nvme_read : 0));
-    }
-    return least;
-}
-
 double offload_floor(const struct offloader *x, const struct point *unplaced)
 {
     double faster = x->frontier->p->g->n_ops > MANY_OPS ? EXACT : TOLERANCE;

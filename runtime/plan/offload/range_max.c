@@ -31,22 +31,17 @@ CKPT_CLONES static int64_t steps_above(const int64_t *bytes, int32_t n, int64_t 
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-#define BITS 6 /* of parts in a program of fewer than 2^14 steps; then they grow as the root of n */
+enum { BITS = 6 }; /* of parts; in a program of 2^16 steps or more they grow as their root */
 
 static int32_t parts_of(const struct range_max *l)
 {
     return (l->n >> l->bits) + 1;
 }
 
-static int32_t part_start(const struct range_max *l, int32_t part)
-{
-    return part << l->bits;
-}
-
 int range_max_new(struct range_max *l, int32_t n, struct pool *m)
 {
     *l = (struct range_max){.n = n, .target = INT64_MAX, .bits = BITS};
-    while (n >> 2 * l->bits >= 4)
+    while (n >> 2 * l->bits >= 16)
         l->bits++;
     POOL_ARRAY(m, l->bytes, n);
     POOL_ARRAY(m, l->all, parts_of(l));
@@ -63,7 +58,7 @@ static int32_t part_end(const struct range_max *l, int32_t part)
 /* Recomputes the maximum of a part. */
 static void find_most(struct range_max *l, int32_t part)
 {
-    int32_t from = part_start(l, part);
+    int32_t from = part << l->bits;
     int64_t most = most_of_steps(l->bytes + from, part_end(l, part) - from);
     l->most[part] = most == INT64_MIN ? most : most + l->all[part];
 }
@@ -71,7 +66,7 @@ static void find_most(struct range_max *l, int32_t part)
 /* Recomputes the excess of a part; cheap, because most parts are below the target. */
 static void find_above(struct range_max *l, int32_t part)
 {
-    int32_t from = part_start(l, part);
+    int32_t from = part << l->bits;
     int64_t sum = 0;
     if (l->most[part] > l->target)
         sum = steps_above(l->bytes + from, part_end(l, part) - from, l->target - l->all[part]);
@@ -101,7 +96,7 @@ int32_t range_max_peak(const struct range_max *l)
     int32_t part = 0;
     for (int32_t i = 1; i < parts_of(l); i++)
         part = l->most[i] > l->most[part] ? i : part;
-    int32_t k = part_start(l, part);
+    int32_t k = part << l->bits;
     while (range_max_at(l, k) < l->most[part])
         k++;
     return k;
@@ -152,11 +147,11 @@ void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
         return;
     }
     int32_t first = from >> l->bits, last = (to - 1) >> l->bits;
-    int32_t whole = first + (from > part_start(l, first)), end = last + (to == part_end(l, last));
+    int32_t whole = first + (from > (first << l->bits)), end = last + (to == part_end(l, last));
     if (whole > first)
         add_in_part(l, first, from, (int32_t)min_i64(to, part_end(l, first)), bytes);
     if (end <= last && (last > first || whole == first))
-        add_in_part(l, last, part_start(l, last), to, bytes);
+        add_in_part(l, last, (last << l->bits), to, bytes);
     add_to_parts(l, whole, end, bytes);
     for (int32_t part = first; part <= last && l->target < INT64_MAX; part++)
         if (l->above[part] > 0 || l->most[part] > l->target)
@@ -198,7 +193,7 @@ int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int6
 int32_t range_max_clear_from(const struct range_max *l, int32_t from, int32_t to, int64_t limit)
 {
     while (to > from) {
-        int32_t part = (to - 1) >> l->bits, start = part_start(l, part);
+        int32_t part = (to - 1) >> l->bits, start = part << l->bits;
         if (l->most[part] <= limit) {
             to = start > from ? start : from;
             continue;

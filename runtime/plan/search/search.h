@@ -300,9 +300,6 @@ void offloader_free(struct offloader *x);
 /* Searches for the fastest point within device bytes. */
 int offload_unplaced(struct offloader *x, const struct budgets *b, int64_t device,
                      struct point *unplaced);
-/* A lower bound of the seconds of all plans made from this frontier: bytes above the device must
- * fit below it. */
-double offload_least(struct offloader *x, const struct budgets *b, int64_t device);
 /* A lower bound of the seconds of plans made from an unplaced plan. */
 double offload_floor(const struct offloader *x, const struct point *unplaced);
 /* Makes a plan with addresses from an unplaced plan within device bytes, of at least floor seconds;
