@@ -83,8 +83,8 @@ CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtyp
 CKPT_API int ckpt_file_commit(ckpt_file_writer *w);   /* writes and frees w */
 CKPT_API void ckpt_file_abandon(ckpt_file_writer *w); /* frees w, writes nothing */
 
-/* Removes a file, and with the index of a state (ckpt_save_state) its parts, if no hard link of the
- * index is left.  Returns 0 or CKPT_EIO. */
+/* Removes a file, and with the index of a state (ckpt_save_state) its parts that no other index in
+ * the folder has.  Returns 0 or CKPT_EIO. */
 CKPT_API int ckpt_file_remove(const char *path);
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -231,8 +231,9 @@ CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot sl
  * once, path.part-ID-00001-of-00004.safetensors and so on, in a folder that all share; then rank 0
  * writes at path an index of them, which also opens as one file.  A tensor that lies on several
  * ranks is cut into pieces: runs of its elements, in the order of memory.  The index has a checksum
- * of each part, so that no part of another save passes.  The parts of the state that was there are
- * removed, unless the index has another name (a hard link); so are those that a crash left.
+ * of each part, so that no part of another save passes.  Then parts of path that no index in the
+ * folder has are removed: of the state before, and of saves that a crash ended.  So a hard link, a
+ * copy or another name of an index keeps its state.
  *
  * With options.save_async the call copies the state to host memory, at a place that is planned
  * inside options.host (CKPT_EINVAL by ckpt_compile if it has no room), and returns: a thread

@@ -126,11 +126,9 @@ char *file_beside(const char *path, const char *name);
 /* Joins the tensors of all parts that were opened in one list. */
 int file_join_parts(ckpt_file *f);
 /* The parts of the state whose index this is, as NOTE_PARTS has them; NULL if it is none.  No
- * error: it may be anything.  file_remove_parts removes them (NULL: nothing). */
-json_t *file_list_parts(const char *path);
-json_t *file_read_parts(const char *path); /* the same whatever other names the index has */
-void file_remove_parts(const char *path, json_t *parts);
-/* Removes the parts of this index that no index in its folder names (path, or path and "-..."), of
+ * error: it may be anything. */
+json_t *file_read_parts(const char *path);
+/* Removes the parts of this index that no index in its folder has: of the state before, and of
  * saves that a crash ended. */
 void file_sweep_parts(const char *path);
 /* Writes the index of the joined parts of f, with notes. */
@@ -174,6 +172,7 @@ enum { SUM_DIGITS = 16 };
 #define NOTE_PIECES "ckpt.pieces"
 #define NOTE_BOXES  "DCP_SHARDING_INFO"
 #define NOTE_PARTS  "ckpt.parts"
+#define INDEX_BEGIN "{\"metadata\":{\"total_size\":"
 #define PART_MARK   ".part-" /* in the names of these files, after that of the index */
 
 /* text: everything before the data.  Writes its checksum at the digits of NOTE_SUM_HEADER. */

@@ -42,17 +42,21 @@ static int parse_index(const char *path, int fd, int64_t size, json_t **root)
                     text_shown(error.text, why, sizeof why), error.position);
 }
 
+/* Other JSON in the folder, such as logs, does not begin so and is not read. */
 json_t *file_read_parts(const char *path)
 {
+    struct error ignored = {.code = 0};
+    ERRORS_TO(&ignored);
     const char *why;
+    char begin[sizeof INDEX_BEGIN - 1];
     json_t *root = NULL;
     int64_t size;
-    char first = 0;
     int fd;
 
     if (file_open_regular(path, &fd, &size, &why))
         return NULL;
-    if (size && !file_read_at(path, fd, &first, 1, 0) && first == '{')
+    if (size > (int64_t)sizeof begin && !file_read_at(path, fd, begin, sizeof begin, 0) &&
+        !memcmp(begin, INDEX_BEGIN, sizeof begin))
         parse_index(path, fd, size, &root);
     close(fd);
     json_t *parts = json_incref(json_object_get(json_object_get(root, "metadata"), NOTE_PARTS));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index of files that belong together: its text, and the parts of a state that it replaces.
+ * The index of files that belong together: its text, and the parts that no index has any more.
  * Parts have names of their own for each save, so an index is whole at any time: the old one until
- * the new one takes its name.  A hard link of an index keeps its parts.
+ * the new one takes its name.  An index under another name in the folder, a hard link or a copy,
+ * keeps its parts.
  */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "core/checksum.h"
 #include "core/json.h"
@@ -74,7 +74,7 @@ static char *make_text(const struct index *x)
         return NULL;
     for (int i = 0; i < x->f->count; i++)
         bytes += x->f->tensors[i].numel * x->f->tensors[i].dtype->size;
-    fprintf(f, "{\"metadata\":{\"total_size\":%lld", (long long)bytes);
+    fprintf(f, INDEX_BEGIN "%lld", (long long)bytes);
     for (int i = 0; i < x->n_notes; i++) {
         fputs(",\n", f);
         put_text(f, x->notes[i].key, x->notes[i].text);
@@ -113,38 +113,37 @@ int file_write_index(const ckpt_file *f, const char *path, const struct file_not
 
 /* ---- removing ------------------------------------------------------------------------------ */
 
-/* Whether this is the last name of a regular file, which may be an index. */
-static bool is_last_name(const char *path)
+/* Opens the folder of a path; NULL if it cannot be read. */
+static DIR *open_folder(const char *path)
 {
-    struct stat st;
+    char *folder = strndup(path, (size_t)(file_name_of(path) - path));
+    DIR *d = folder ? opendir(*folder ? folder : ".") : NULL;
 
-    return !lstat(path, &st) && S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_size < HEADER_MAX;
+    free(folder);
+    return d;
 }
 
-json_t *file_list_parts(const char *path)
+/* The names of all parts that an index in the folder of path has; NULL: no memory, or the folder
+ * cannot be read. */
+static json_t *list_named(const char *path, DIR *d)
 {
-    struct error ignored = {.code = 0};
-    ERRORS_TO(&ignored);
+    json_t *named = json_object();
+    bool failed = !named;
 
-    return is_last_name(path) ? file_read_parts(path) : NULL;
-}
-
-void file_remove_parts(const char *path, json_t *parts)
-{
-    const char *name;
-    json_t *seal;
-
-    json_object_foreach(parts, name, seal)
-    {
-        char *whole = strchr(name, '/') ? NULL : file_beside(path, name);
-        if (whole && strstr(name, PART_MARK))
-            unlink(whole); /* one that stays only takes space */
+    for (struct dirent *e = failed ? NULL : readdir(d); e && !failed; e = readdir(d)) {
+        char *whole = strstr(e->d_name, PART_MARK) ? NULL : file_beside(path, e->d_name);
+        json_t *parts = whole ? file_read_parts(whole) : NULL;
+        failed = parts && json_object_update(named, parts);
+        json_decref(parts);
         free(whole);
     }
-    json_decref(parts);
+    if (!failed)
+        return named;
+    json_decref(named);
+    return NULL;
 }
 
-/* Whether an entry is a part of the index, or one that was being written. */
+/* Whether an entry is a part of the index called so, or one that was being written. */
 static bool is_part(const char *entry, const char *name)
 {
     const size_t n = strlen(name);
@@ -152,54 +151,40 @@ static bool is_part(const char *entry, const char *name)
     return !strncmp(entry, name, n) && !strncmp(entry + n, PART_MARK, strlen(PART_MARK));
 }
 
-/* Adds the parts that an entry names if it is the index or a kept one. */
-static int add_named(json_t *named, const char *path, const char *entry)
+/* Removes entries of the folder that no index in it has: those in parts, or if that is NULL all
+ * parts of the path. */
+static void remove_unnamed(const char *path, const json_t *parts)
 {
-    const char *name = file_name_of(path);
-    const size_t n = strlen(name);
-    char *whole = NULL;
-    int rc = 0;
+    DIR *d = open_folder(path);
+    json_t *named = d ? list_named(path, d) : NULL;
 
-    if (strncmp(entry, name, n) || (entry[n] && entry[n] != '-'))
-        return 0;
-    whole = file_beside(path, entry);
-    struct error ignored = {.code = 0};
-    ERRORS_TO(&ignored);
-    json_t *parts = whole ? file_read_parts(whole) : NULL;
-    rc = !whole || (parts && json_object_update(named, parts));
-    json_decref(parts);
-    free(whole);
-    return rc;
+    if (named)
+        rewinddir(d);
+    for (struct dirent *e = named ? readdir(d) : NULL; e; e = readdir(d)) {
+        const char *entry = e->d_name;
+        bool goes = parts ? strstr(entry, PART_MARK) && json_object_get(parts, entry)
+                          : is_part(entry, file_name_of(path));
+        if (goes && !json_object_get(named, entry))
+            file_remove_unlocked(dirfd(d), entry);
+    }
+    if (d)
+        closedir(d);
+    json_decref(named);
 }
 
 void file_sweep_parts(const char *path)
 {
-    char *folder = strndup(path, (size_t)(file_name_of(path) - path));
-    json_t *named = json_object();
-    DIR *d = folder && named ? opendir(*folder ? folder : ".") : NULL;
-    int rc = 0;
-
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !rc; e = readdir(d))
-        rc = add_named(named, path, e->d_name);
-    if (d)
-        rewinddir(d);
-    for (struct dirent *e = d && !rc ? readdir(d) : NULL; e; e = readdir(d))
-        if (is_part(e->d_name, file_name_of(path)) && !json_object_get(named, e->d_name))
-            file_remove_unlocked(dirfd(d), e->d_name);
-    if (d)
-        closedir(d);
-    json_decref(named);
-    free(folder);
+    remove_unnamed(path, NULL);
 }
 
 int ckpt_file_remove(const char *path)
 {
     NOT_NULL(path);
-    json_t *parts = file_list_parts(path);
+    json_t *parts = file_read_parts(path);
     int rc = unlink(path) ? file_io_error(path, "cannot be removed") : 0;
 
-    file_remove_parts(path, rc ? NULL : parts);
-    if (rc)
-        json_decref(parts);
+    if (!rc && parts)
+        remove_unnamed(path, parts);
+    json_decref(parts);
     return rc;
 }

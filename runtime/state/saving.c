@@ -193,10 +193,10 @@ static int write_index(const struct saving *s)
     return rc;
 }
 
-/* Makes the path the new state: what it was saved in before goes. */
+/* Makes the path the new state; parts of what was there before go. */
 static int publish(struct saving *s)
 {
-    json_t *old = file_list_parts(s->path);
+    json_t *old = file_read_parts(s->path);
     int rc = 0;
 
     if (s->ranks > 1)
@@ -207,9 +207,7 @@ static int publish(struct saving *s)
     }
     if (!rc && (old || s->ranks > 1))
         file_sweep_parts(s->path);
-    file_remove_parts(s->path, rc ? NULL : old);
-    if (rc)
-        json_decref(old);
+    json_decref(old);
     return rc;
 }
 

@@ -425,6 +425,10 @@ static void test_refused(void **state)
     assert_int_equal(link(path, kept), 0);
     run(&job, many);
     assert_int_equal(count_files(), 6);
+    assert_int_equal(rename(kept, "test_rank_state.kept"), 0); /* under any name */
+    run(&job, many);
+    assert_int_equal(rename("test_rank_state.kept", kept), 0);
+    assert_int_equal(count_files(), 6);
     assert_int_equal(ckpt_file_remove(kept), 0);
     assert_int_equal(count_files(), 3);
     find_parts(part);

@@ -146,7 +146,10 @@ cut_end "$work/two"
 two $all --steps 6
 [ "$(resumed)" = 3 ] || fail "two ranks: $(cat "$work/out" "$work/err")"
 grep -q "looking for" "$work/out1" && fail "rank 1 speaks: $(cat "$work/out1")"
-cmp -s "$work/two" "$work/two.whole" || fail "two ranks: another state"
+for name in two two.whole; do
+    "${CKPT:-./ckpt}" convert "$work/$name" --out "$work/$name.joined" >/dev/null || fail "two ranks: no $name"
+done
+cmp -s "$work/two.joined" "$work/two.whole.joined" || fail "two ranks: another state"
 two --steps 100000000 --time-limit 0.001s --save-state "$work/two.limit" --log "$work/two.log"
 [ "$(cat "$work/two.log" | grep -c '^{"step"')" = "$(grep -c '^{"step"' "$work/two.log.1")" ] ||
     fail "the ranks ended behind other steps"
