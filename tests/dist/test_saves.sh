@@ -76,6 +76,16 @@ done
 runs "resumed:" $lm --batch 4 --steps 1 --resume auto --save-state "$work/killed"
 [ "$(find "$work" -name "killed.tmp*" | wc -l)" = 0 ] || fail "a temporary file stays"
 
+# A signal ends the run after a step, with that step's state on the disk.
+$lm --batch 4 --steps 100000 --save-every 1 --save-state "$work/ended" --log "$work/ended.log" $async \
+    >"$work/out" 2>&1 &
+pid=$!
+wait_steps "$work/ended.log" 3
+kill -TERM $pid
+wait $pid || fail "a signal: exit $?: $(tail -n 2 "$work/out")"
+steps=$(grep -c '^{"step"' "$work/ended.log")
+runs "resumed: .*after $steps steps" $lm --batch 4 --steps "$steps" --resume "$work/ended"
+
 # ---- ranks ---------------------------------------------------------------------------------------
 
 mkdir "$work/r"
@@ -115,6 +125,24 @@ cp -R "$work/r" "$work/s"
 ranks 2 full $lm --batch 2 --steps 9 --resume "$work/s/state-00000006" --save-every 1 \
     --save-state "$work/none/state" $async && fail "a folder that is not there"
 runs "tensors" $ckpt convert "$work/s/state-00000006" --out "$work/whole"
+
+# Two jobs in one folder keep their own parts.
+mkdir "$work/both"
+ranks 2 left $lm --batch 2 --steps 40 --save-state "$work/both/state" --save-every 1 $async &
+left=$!
+(
+    for rank in 1 0; do
+        RANK=$rank WORLD_SIZE=2 timeout 100 $lm --batch 2 --steps 40 --save-state "$work/both/state2" \
+            --save-every 1 --ranks "file:$work/meet2" >"$work/right.$rank" 2>&1 &
+    done
+    wait
+)
+wait $left || fail "beside another job: $(cat "$work/left.0")"
+for name in state state2; do
+    runs "tensors" $ckpt convert "$work/both/$name" --out "$work/$name.joined"
+done
+same "$work/state.joined" "$work/state2.joined" "two jobs in one folder"
+[ "$(files "$work/both")" = 6 ] || fail "two jobs in one folder: $(ls "$work/both")"
 
 # ---- other forms ---------------------------------------------------------------------------------
 
