@@ -338,9 +338,9 @@ static void check_resume(const char *kept)
             if (first == 3)
                 run(&from, many);
             save.ranks = first;
-            save.zero = zero;
             save.async = next % 2;
-            save.per_host = first == 4 && next == 4 ? 2 : 0;
+            save.per_host = first == 4 && next > 2 ? 2 : 0;
+            save.zero = save.per_host ? next - 1 : zero; /* two copies of the model */
             save.load = first == 3 ? path : NULL;
             save.from = first == 3 ? 2 : 0;
             job.ranks = next;
