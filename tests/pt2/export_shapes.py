@@ -83,6 +83,7 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     torch.set_num_threads(1)
+    os.makedirs(sys.argv[1], exist_ok=True)
     for name in sys.argv[2:] or MODELS:
         with torch.device("meta"):
             model, inputs = MODELS[name]()
