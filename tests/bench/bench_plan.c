@@ -110,6 +110,12 @@ static void bench_optima(void)
               "%.4f x over %d budgets", r.mean, r.n);
     bench_row("optima: worst", "<= 1.05 x", r.worst <= 1.05, "%.4f x, %s", r.worst, r.worst_name);
     bench_row("optima: infeasible where one exists", "0", r.refused == 0, "%d", r.refused);
+    if (optima_smallest(stdout, 1 << 21, &r))
+        fail("optima", "the search at the smallest budgets failed");
+    bench_row("smallest budget: geometric mean", "<= 1.005 x", r.mean <= 1.005,
+              "%.4f x, %d of %d proved", r.mean, r.proved, r.n);
+    bench_row("smallest budget: worst", "<= 1.03 x", r.worst <= 1.03, "%.4f x, %s", r.worst,
+              r.worst_name);
 }
 
 /* ---- size ----------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@
 #define SMALL      256  /* ops: in smaller programs every better schedule is kept */
 #define BELOW      16   /* the last target is this part below the smallest known load */
 #define SMALLER    8    /* the most attempts to reduce the smallest load */
+#define LEAST      8    /* attempts at the smallest load, with this part of the work */
 
 struct annealer {
     struct frontier *frontier;
@@ -191,11 +192,14 @@ static int load(struct annealer *a, const struct option *o)
     return rc ? rc : stages_load(a->x, s);
 }
 
-/* Anneals for a target, starting from a known option if it is faster than the current schedule. */
-static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
+/* Anneals for a target from the current schedule, unless a known option is faster; or anew from
+ * option o, or a known one if that is NULL. */
+static int aim(struct annealer *a, const struct option *o, int64_t target, double heat,
+               int64_t work)
 {
     struct frontier *f = a->frontier;
-    const struct option *all = &f->options.data[f->n - 1], *o = frontier_within(f, target);
+    const struct option *all = &f->options.data[f->n - 1];
+    o = o ? o : frontier_within(f, target);
     o = o ? o : &f->options.data[0];
     double ticks = (o->seconds - all->seconds) / f->p->g->n_micro * TICKS_PER_SECOND;
     int rc = 0;
@@ -243,7 +247,7 @@ static int run_pass(struct annealer *a, int pass, int64_t work)
         int32_t i = pass % 2 ? n - 1 - k : k;
         if (targets[i] > a->most)
             continue;
-        rc = aim(a, targets[i], heats[pass], work * (i + 1) / (n * (n + 1) / 2));
+        rc = aim(a, NULL, targets[i], heats[pass], work * (i + 1) / (n * (n + 1) / 2));
     }
     return rc;
 }
@@ -316,6 +320,18 @@ static int run(struct annealer *a, int64_t work)
     return rc;
 }
 
+/* The targets of the passes leave out the smallest load, which the smallest budget is made of.
+ * Schedules of a little more load lead to faster ones: doc/decisions/parts-of-the-search.md. */
+static int run_least(struct annealer *a, int64_t work)
+{
+    const struct frontier *f = a->frontier;
+    int rc = 0;
+    a->anew = true;
+    for (int32_t k = 0; k < LEAST && k < f->n && !rc; k++)
+        rc = aim(a, &f->options.data[k], f->options.data[0].load, 0.15, work / LEAST);
+    return rc;
+}
+
 /* ---- storages ------------------------------------------------------------------------------- */
 
 /* The number of list entries of a storage: proportional to the square root of bytes / most. */
@@ -364,6 +380,8 @@ int frontier_anneal(struct frontier *f, int64_t work, int64_t most)
         list_storages(&a);
         rc = a.n_storages > 0 ? run(&a, work) : 0;
     }
+    if (!rc && a.n_storages > 0 && f->p->g->n_ops <= SMALL)
+        rc = run_least(&a, work / LEAST);
     stages_free(a.x);
     return rc;
 }
