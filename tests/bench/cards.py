@@ -122,7 +122,7 @@ def check(path, keys):
             now = plan(MODELS[model], card, vram, int(host), directory)
             then = rows[model, card, vram, int(host)]
             for name, value in zip(COLUMNS[4:], now or [0] * 4):
-                if abs(value - float(then[name])) > 0.002 * abs(value):
+                if abs(value - float(then[name])) > 0.02 * abs(value):
                     sys.exit(f"cards.py: {key}: {name} is {value:.4g} and was {then[name]}: make {path} again")
             print(f"{key}: {said(now[0])}")
 
