@@ -93,7 +93,8 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 
 static const char *const of_training[] = {
     "plan-in",     "plan-out", "graph-out",   "machine-out", "trace-out",  "zero",    "shard-over",
-    "check-ranks", "state",    "activations", "qat",         "qat-ranges", "qat-skip", "sequence"};
+    "check-ranks", "state",    "activations", "qat",         "qat-ranges", "qat-skip", "sequence",
+    "save-async"};
 
 static bool is_in(const char *const *list, size_t n, const char *name)
 {
