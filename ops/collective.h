@@ -15,11 +15,14 @@ enum collective {
     COLLECTIVE_ALL_TO_ALL
 };
 
+enum { NOTED_OP, NOTED_COUNT, NOTED_LAST, NOTED_WORDS };
+
 /* run: performs a collective from in[0] to out[0].  Returns 0 or an error code. */
 struct ops_ranks {
     int (*run)(struct ops_ranks *r, enum collective kind, const struct ckpt_kernel_args *a);
-    /* NULL, or host memory in which a device records the current op: noted[0] is its index plus 1,
-     * or 0 between ops; noted[1] counts the writes. */
+    /* NULL, or host memory in which a device records the current op: noted[NOTED_OP] is its index
+     * plus 1, or 0 between ops; NOTED_COUNT counts the writes; NOTED_LAST is the op before, plus 1.
+     */
     int32_t *noted;
 };
 

@@ -31,7 +31,10 @@
  *   - Ranks that connect by themselves ("tcp:", "file:") prove to each other that they know the
  *     CKPT_JOB_TOKEN of their environment, if it is set; see ckpt(7).
  *   - CKPT_ECOMM means that another rank failed, is gone or runs another program.  All ranks get a
- *     sentence that names the rank and the place, and the context can no longer be used.
+ *     sentence that names the rank and the place, and the context can no longer be used.  If a rank
+ *     did not come to a collective within options.comm_deadline, is gone, or came to another one,
+ *     the sentence of each rank also says which collective it was in (kind, name, step, bytes,
+ *     number, seconds) and which it completed last.
  */
 #ifndef CKPT_DIST_H
 #define CKPT_DIST_H

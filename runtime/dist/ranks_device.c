@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "collective.h"
 #include "dist/ranks.h"
 
 /* Host and GPU of a rank. */
@@ -103,8 +104,8 @@ static int open_nccl(struct ranks *job, const struct placement *all)
     bool together = true;
     for (int r = 0; r < job->sharing.ranks; r++)
         together = together && all[r].host == all[0].host;
-    job->noted =
-        job->memory->device->ops->host_alloc(job->memory->device, 2 * (int64_t)sizeof *job->noted);
+    job->noted = job->memory->device->ops->host_alloc(job->memory->device,
+                                                      NOTED_WORDS * (int64_t)sizeof *job->noted);
     if (!job->noted)
         return error_set(CKPT_ENOMEM, "no memory for a communicator");
     int rc = comm_open_nccl(&comm, job->comm, together);

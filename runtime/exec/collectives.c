@@ -2,6 +2,7 @@
 /* The collectives of a program: the callbacks of the kernels in ops/kernels/cpu/collective.c. */
 #include "dist/comm/comm.h"
 #include "exec/program.h"
+#include "ops.h"
 
 /* After a sum over the ranks of one host: adds the same share over the hosts. */
 static int sum_over_replicas(struct programs *ps, const struct comm_call *first, void *stream)
@@ -75,18 +76,43 @@ static int find_missing(struct programs *ps, const char *name)
     return CKPT_ECOMM;
 }
 
-int programs_poll(void *user, int32_t *op)
+/* What the flight recorder says of a collective on a device, from the op that the device noted. */
+static void record_call(const struct ckpt_program *p, int32_t at, int32_t count,
+                        struct flight_call *c)
 {
-    struct programs *ps = user;
+    const struct programs *ps = p->programs;
+    const struct op *o = &p->tape->ops.data[at];
+    bool gathers = o->def != &op_reduce_scatter && o->def != &op_all_reduce;
+    int32_t larger = p->tape->operands.data[o->operands + (gathers ? o->n_in : 0)];
+    const struct ckpt_desc *d = &p->tape->tensors.data[larger].desc;
+    *c = (struct flight_call){.number = (count + 1) / 2,
+                              .step = ps->ranks->comm->step,
+                              .bytes = desc_numel(d) * ckpt_dtype_size(d->dtype),
+                              .begun = ps->ranks->seen_at,
+                              .kind = o->def->name};
+    snprintf(c->name, sizeof c->name, "%s", p->tape->labels.data[o->label]);
+}
+
+static bool is_op(const struct ckpt_program *p, int32_t at)
+{
+    return p && at >= 0 && at < p->tape->n_ops;
+}
+
+static int poll_device(struct programs *ps, const struct ckpt_program *p, struct flight *flight,
+                       int32_t *op)
+{
     const volatile int32_t *noted = ps->ranks->noted;
-    const struct ckpt_program *p = ps->last_submitted;
-    int32_t count = noted[1], at = noted[0] - 1;
+    int32_t count = noted[NOTED_COUNT], at = noted[NOTED_OP] - 1, last = noted[NOTED_LAST] - 1;
     double now = clock_seconds();
     char name[COMM_NAME] = "a collective";
-    bool known = p && at >= 0 && at < p->tape->n_ops;
+    bool known = is_op(p, at);
     *op = known ? at : -1;
     if (p)
         ps->ranks->comm->step = (ps->mixed ? ps->params->updates : p->before + p->steps) + 1;
+    if (known)
+        record_call(p, at, count, &flight->now);
+    if (is_op(p, last))
+        record_call(p, last, count - known, &flight->done);
     if (ps->ranks->comm->ops->check(ps->ranks->comm))
         return CKPT_ECOMM;
     if (count != ps->ranks->seen || at < 0) {
@@ -100,4 +126,13 @@ int programs_poll(void *user, int32_t *op)
         snprintf(name, sizeof name, "%.20s of %.36s", p->tape->ops.data[at].def->name,
                  p->tape->labels.data[p->tape->ops.data[at].label]);
     return find_missing(ps, name);
+}
+
+int programs_poll(void *user, int32_t *op)
+{
+    struct programs *ps = user;
+    struct flight *flight = &comm_of_hosts(ps->ranks->comm)->flight;
+    int rc = poll_device(ps, ps->last_submitted, flight, op);
+    flight->now.number = 0;
+    return rc;
 }

@@ -27,8 +27,9 @@ here='of step 13'
 check_fault drop 3 "a message of rank 1 to rank 0 in .*$here.* was lost"
 check_fault damage 3 "data from rank 1 to rank 0 in .*$here arrived damaged"
 check_fault late 3 "rank 1 did not reach .*$here within 3 s"
-check_fault stop 2 'rank 1 did not reach .*of step 0 within 3 s'
-check_fault kill 2 'rank 1 is gone at .*of step 0'
+last='its last complete call is [0-9]*, barrier "before the fault" of step 0 with 0 bytes'
+check_fault stop 2 "rank 1 did not reach .*of step 0 within 3 s.* in call [0-9]*, all_gather .*$last"
+check_fault kill 2 "rank 1 is gone at .*of step 0.*$last"
 check_fault plan 3 'rank 1 started with another plan than rank 0'
 check_fault absent 2 'rank 1 of 3 did not reach file:.* within 3 s'
 # a rank that connects after rank 0 has left does not learn the reason

@@ -14,18 +14,20 @@
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* Only one stream runs this kernel, so the count needs no atomics. */
+/* Only one stream runs this kernel, by one thread, so the count needs no atomics. */
 static __global__ void note_kernel(volatile int32_t *noted, int32_t op)
 {
-    noted[0] = op;
-    noted[1] = noted[1] + 1;
+    if (!op)
+        noted[NOTED_LAST] = noted[NOTED_OP];
+    noted[NOTED_OP] = op;
+    noted[NOTED_COUNT] = noted[NOTED_COUNT] + 1;
     __threadfence_system();
 }
 
 static void note(const struct ops_ranks *ranks, const struct ckpt_kernel_args *a, int32_t op)
 {
     if (ranks->noted)
-        note_kernel<<<1, CKPT_REQUESTS, 0, stream_of(a)>>>(ranks->noted, op);
+        note_kernel<<<1, 1, 0, stream_of(a)>>>(ranks->noted, op);
 }
 
 static int run(enum collective kind, const struct ckpt_kernel_args *a)

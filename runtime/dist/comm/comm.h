@@ -11,7 +11,7 @@
 #ifndef CKPT_COMM_H
 #define CKPT_COMM_H
 
-#include "core/base.h"
+#include "dist/comm/flight.h"
 
 enum comm_kind {
     COMM_ALL_GATHER,
@@ -22,7 +22,7 @@ enum comm_kind {
     COMM_BARRIER
 };
 
-#define COMM_NAME     64 /* bytes of a call's name that other ranks see, including the NUL */
+#define COMM_NAME     FLIGHT_NAME /* bytes of a call's name that ranks see, including the NUL */
 #define COMM_DEADLINE 30.0
 
 /*
@@ -69,6 +69,8 @@ struct comm {
     double deadline;           /* timeout for waiting on another rank, seconds */
     int64_t step;              /* set by the caller, for error messages */
     int64_t n_calls;           /* number of calls since open */
+    struct flight flight;      /* of the communicator for host memory: calls of its groups too; the
+                                  caller sets it while it waits for a device */
     struct comm *hosts;        /* if takes_stream: the communicator for host memory below it */
     char how[128];             /* "Open MPI 4.1.4", "NCCL 2.28.9" */
     char reason[CKPT_MESSAGE]; /* the sentence after CKPT_ECOMM */

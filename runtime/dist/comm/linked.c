@@ -35,14 +35,15 @@ static void sleep_for(double seconds)
 
 /* ---- sentences ------------------------------------------------------------------------------- */
 
-static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce",
-                                    "broadcast",  "all_to_all",     "barrier"};
-
-static void describe(char *dst, size_t size, int kind, const char *name, int64_t step)
+static const char *kind_name(int32_t kind)
 {
-    snprintf(dst, size, "%s \"%s\" of step %lld",
-             kind >= 0 && kind <= COMM_BARRIER ? kinds[kind] : "an unknown call", name,
-             (long long)step);
+    static const char *const names[] = {[COMM_ALL_GATHER] = "all_gather",
+                                        [COMM_REDUCE_SCATTER] = "reduce_scatter",
+                                        [COMM_ALL_REDUCE] = "all_reduce",
+                                        [COMM_BROADCAST] = "broadcast",
+                                        [COMM_ALL_TO_ALL] = "all_to_all",
+                                        [COMM_BARRIER] = "barrier"};
+    return kind >= 0 && kind <= COMM_BARRIER ? names[kind] : "an unknown call";
 }
 
 /* Keeps the first sentence.  The rank that detected the failure sends it to the others. */
@@ -61,26 +62,35 @@ static int fail(struct linked *l, bool broadcast, const char *fmt, ...)
     return CKPT_ECOMM;
 }
 
-/* Ranks of a group may be late because they wait in another group for the rank that caused the
- * delay.  Which deadline ends first is chance, so the sentence mentions this. */
-static int fail_late(struct linked *l, const struct rank_group *ranks, int slot, const char *where)
+/* Names the ranks whose messages of a round are missing, or that did not take this rank's. */
+static void name_late(const struct linked *l, int slot, char *who, size_t size)
 {
     const struct link_part *parts = l->parts[slot];
     int n = l->comm.size;
-    char who[256];
     bool *late = calloc((size_t)n, sizeof *late);
     bool silent = false;
+    snprintf(who, size, "another rank");
     if (!late)
-        return fail(l, true, "another rank did not reach %s", where);
+        return;
     for (int r = 0; r < n; r++)
         silent |= late[r] = parts[r].in && !parts[r].came;
     for (int r = 0; r < n && !silent; r++)
         late[r] = parts[r].out && !parts[r].sent;
-    comm_name_ranks(who, sizeof who, late, n);
+    comm_name_ranks(who, size, late, n);
     free(late);
-    return fail(l, true, "%s did not reach %s within %g s (rank %d waited%s)", who, where,
+}
+
+/* Ranks of a group may be late because they wait in another group for the rank that caused the
+ * delay.  Which deadline ends first is chance, so the sentence mentions this. */
+static int fail_late(struct linked *l, const struct rank_group *ranks, int slot, const char *where)
+{
+    char who[256], flight[FLIGHT_TEXT];
+    name_late(l, slot, who, sizeof who);
+    flight_tell(flight, &l->comm.flight, l->comm.rank, "");
+    return fail(l, true, "%s did not reach %s within %g s (rank %d waited%s)%s", who, where,
                 l->comm.deadline, l->comm.rank,
-                ranks->members ? "; they may be waiting for another rank of their group" : "");
+                ranks->members ? "; they may be waiting for another rank of their group" : "",
+                flight);
 }
 
 /* A rank that read another one's sentence ends, and its connection can break here before the
@@ -94,15 +104,23 @@ static void await_abort_text(struct link *link)
     }
 }
 
-static int fail_broken(struct linked *l, const char *where)
+/* slot: of the round that this rank waits for, or -1.  A sentence about ranks that waited says what
+ * the one that detected it was doing; this rank adds its own. */
+static int fail_broken(struct linked *l, const char *where, int slot)
 {
     struct link *link = l->link;
+    char late[256] = "", flight[FLIGHT_TEXT];
     await_abort_text(link);
+    if (slot >= 0)
+        name_late(l, slot, late, sizeof late);
+    flight_tell(flight, &l->comm.flight, l->comm.rank, late);
     if (*link->abort_text)
-        return fail(l, false, "%s", link->abort_text);
+        return fail(l, false, "%s%s", link->abort_text,
+                    flight_is_told(link->abort_text) ? flight : "");
     if (link->lost >= 0)
-        return fail(l, true, "rank %d is gone at %s: %s", link->lost, where, link->reason);
-    return fail(l, true, "the ranks lost each other at %s: %s", where, link->reason);
+        return fail(l, true, "rank %d is gone at %s: %s%s", link->lost, where, link->reason,
+                    flight);
+    return fail(l, true, "the ranks lost each other at %s: %s%s", where, link->reason, flight);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -198,9 +216,9 @@ static int check_message(struct linked *l, const struct exchange *f, int64_t p, 
     int from = member(f->ranks, r), rank = l->comm.rank;
     const struct link_part *part = &l->parts[p % LINK_SLOTS][from];
     struct head mine, theirs;
-    char here[192], there[192];
+    char here[192], there[192], flight[FLIGHT_TEXT];
     fill_head(l, f, p, &mine);
-    describe(here, sizeof here, mine.kind, mine.name, mine.step);
+    flight_describe(here, sizeof here, kind_name(mine.kind), mine.name, mine.step);
     memset(&theirs, 0, sizeof theirs);
     memcpy(&theirs, part->in, (size_t)min_i64(part->got, (int64_t)sizeof theirs));
     theirs.name[sizeof theirs.name - 1] = '\0';
@@ -215,11 +233,13 @@ static int check_message(struct linked *l, const struct exchange *f, int64_t p, 
                     "came instead",
                     from, rank, here, (long long)mine.seq, (long long)theirs.seq);
     if (memcmp(&mine, &theirs, sizeof mine)) {
-        describe(there, sizeof there, theirs.kind, theirs.name, theirs.step);
+        flight_describe(there, sizeof there, kind_name(theirs.kind), theirs.name, theirs.step);
+        flight_tell(flight, &l->comm.flight, rank, "");
         return fail(l, true,
                     "rank %d is at %s with %lld elements, rank %d at %s with %lld: they do not run "
-                    "the same program",
-                    from, there, (long long)theirs.count, rank, here, (long long)mine.count);
+                    "the same program%s",
+                    from, there, (long long)theirs.count, rank, here, (long long)mine.count,
+                    flight);
     }
     int64_t bytes = part->got - (int64_t)sizeof theirs;
     if (bytes != f->expect(f, p, r) ||
@@ -248,9 +268,9 @@ static int await_piece(struct linked *l, const struct exchange *f, int slot)
             return 0;
         double waited = clock_seconds() - begin;
         if (!alive || *l->link->abort_text || waited > l->comm.deadline) {
-            describe(where, sizeof where, f->call->kind, f->call->name ? f->call->name : "",
-                     l->comm.step);
-            return !alive || *l->link->abort_text ? fail_broken(l, where)
+            flight_describe(where, sizeof where, kind_name((int32_t)f->call->kind),
+                            f->call->name ? f->call->name : "", l->comm.step);
+            return !alive || *l->link->abort_text ? fail_broken(l, where, slot)
                                                   : fail_late(l, f->ranks, slot, where);
         }
         l->link->ops->wait(l->link, pause);
@@ -289,13 +309,26 @@ int linked_exchange(const struct exchange *f)
 
 /* ---- the communicator ------------------------------------------------------------------------ */
 
+/* In the flight recorder: the bytes of the whole buffer. */
+static bool begin_call(struct linked *l, const struct comm_call *call, int ranks)
+{
+    bool shares = call->kind == COMM_ALL_GATHER || call->kind == COMM_REDUCE_SCATTER ||
+                  call->kind == COMM_ALL_TO_ALL;
+    return flight_begin(&l->comm.flight, kind_name((int32_t)call->kind),
+                        call->name ? call->name : "", l->comm.step,
+                        call->count * (shares ? ranks : 1) * ckpt_dtype_size(call->dtype));
+}
+
 static int run_among(const struct rank_group *ranks, const struct comm_call *call)
 {
     struct linked *l = ranks->l;
     if (l->failed || inject_fault(l))
         return CKPT_ECOMM;
+    bool recorded = begin_call(l, call, ranks->size);
     int rc = linked_collective(ranks, call);
     l->calls++;
+    if (recorded && !rc)
+        flight_end(&l->comm.flight);
     return rc;
 }
 
@@ -316,7 +349,7 @@ static int linked_check(struct comm *c)
     if (alive && !*l->link->abort_text)
         return 0;
     snprintf(where, sizeof where, "step %lld", (long long)c->step);
-    return fail_broken(l, where);
+    return fail_broken(l, where, -1);
 }
 
 static void linked_give_up(struct comm *c, const char *sentence)
