@@ -15,7 +15,7 @@ enum collective {
     COLLECTIVE_ALL_TO_ALL
 };
 
-enum { NOTED_OP, NOTED_COUNT, NOTED_LAST, NOTED_WORDS };
+enum { NOTED_OP, NOTED_COUNT, NOTED_LAST, NOTED_BYTES = 16 };
 
 /* run: performs a collective from in[0] to out[0].  Returns 0 or an error code. */
 struct ops_ranks {

@@ -148,6 +148,16 @@ CKPT_API bool ckpt_save_requested(ckpt *c);
  */
 CKPT_API void ckpt_request_abandon(ckpt *c);
 
+/*
+ * The seconds that each rank computed in a step, without what it waited for the others: in
+ * seconds[r] the mean over the steps between two turns of rank r; one rank has its turn with each
+ * update of a program.  0: not known yet, or a single rank.  Time between steps, such as that of a
+ * save, does not count, nor does that until a step is submitted.  All ranks get the same numbers
+ * after the same step.  seconds has ckpt_ranks(c) numbers.  Returns 0; CKPT_EINVAL: an argument is
+ * NULL.
+ */
+CKPT_API int ckpt_rank_seconds(ckpt *c, double *seconds);
+
 /* The location of a rank as text, such as "host 0, GPU at 0000:18:00.0, NUMA node 1, NVLink x18 to
  * others there".  It is known from the first compile on; before that and for a single rank it is
  * "". */

@@ -75,7 +75,7 @@ struct ckpt_run {
     float lr;
     int64_t opt_step;             /* updates of the program's optimizer before this one */
     int32_t *halt;                /* not 0: a step or update before this one failed; may be NULL */
-    float request[CKPT_REQUESTS]; /* 1, or NaN to abandon: requested by this rank; else 0 */
+    float request[CKPT_REQUESTS]; /* what this rank tells all: set by the executor */
     struct index_report *bad_index; /* of the library's own kernels; may be NULL */
 };
 

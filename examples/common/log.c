@@ -67,7 +67,8 @@ void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
 
     ckpt_program_info(p, &info);
     json_put_int(f, "batch", t->batch);
-    json_put_int(f, "ranks", ckpt_ranks(c));
+    log->ranks = ckpt_ranks(c);
+    json_put_int(f, "ranks", log->ranks);
     json_put_string(f, "place", ckpt_rank_location(c, ckpt_rank(c)));
     json_put_int(f, "micro_batch", info.micro_batch);
     json_put_int(f, "steps", t->steps);
@@ -145,12 +146,23 @@ void log_step_begin(struct run_log *log, int64_t step, double loss,
     log_float(log, "grad_norm", info->grad_norm);
 }
 
+/* Of several ranks, each time all have told theirs. */
+static void put_ranks(const struct run_log *log)
+{
+    fputs("\"rank_ms\": [", log->f);
+    for (int r = 0; r < log->ranks; r++)
+        fprintf(log->f, "%s%.3f", r ? ", " : "", log->rank_seconds[r] * 1e3);
+    fputs("], ", log->f);
+}
+
 void log_step_end(struct run_log *log, const struct ckpt_program_info *info)
 {
     log_int(log, "planned_peak", info->planned_peak);
     log_int(log, "arena_bytes", info->arena_bytes);
     log_int(log, "process_bytes", info->process_bytes);
     log_float(log, "predicted_ms", info->step_seconds * 1e3);
+    if (log->f && log->rank_seconds)
+        put_ranks(log);
     log_int(log, "rss", say_rss());
     log_line_end(log);
 }

@@ -15,6 +15,9 @@ struct run_log {
     bool failed;
     struct events events; /* rank 0 only */
     int64_t step;         /* step of the last line */
+    /* Of the step to be logged: the seconds that each rank computed, or NULL. */
+    const double *rank_seconds;
+    int ranks;
 };
 
 /* Opens the file of --log (ranks other than 0 append .RANK to its name) and events in the directory

@@ -50,6 +50,9 @@ double training_lap(struct training *t, const ckpt_program *p)
     t->last = info.ended;
     t->ms += lap;
     t->waited_ms += t->data_ms;
+    const double *seconds = stragglers_look(&t->stragglers, t->context);
+    if (t->log)
+        t->log->rank_seconds = seconds;
     return lap;
 }
 
@@ -464,6 +467,8 @@ int training_run(struct training *t)
     t->saved = t->written = t->begun =
         -1; /* write the resumed state again even if no step is left */
     t->last = run_clock_now();
+    if (ckpt_rank(t->context) == 0 && stragglers_open(&t->stragglers, ckpt_ranks(t->context)))
+        return -1;
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
     signals_watch(t->context);
@@ -482,6 +487,9 @@ int training_run(struct training *t)
     if (t->progress)
         ckpt_progress_close(t->progress);
     t->progress = NULL;
+    if (t->log)
+        t->log->rank_seconds = NULL;
+    stragglers_close(&t->stragglers);
     return rc;
 }
 

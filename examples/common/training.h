@@ -10,6 +10,7 @@
 #include "log.h"
 #include "resume.h"
 #include "run_clock.h"
+#include "stragglers.h"
 
 /* Mean values over the first and over the last few steps. */
 struct training_summary {
@@ -89,7 +90,8 @@ struct training {
     bool abandoned; /* a step was, as data of a rank failed: all ranks are after the step before */
     double last;    /* time in seconds from which the next step is measured */
     struct run_clock clock;
-    double ms, waited_ms; /* totals of all steps: duration, and waiting for data */
+    struct stragglers stragglers; /* of rank 0 */
+    double ms, waited_ms;         /* totals of all steps: duration, and waiting for data */
 };
 
 /* Refuses outputs that do not fit on their disks, by rank 0.  Returns 0, or -1 after an error

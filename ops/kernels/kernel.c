@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds and binds kernels: see kernel.h. */
 #include <stdlib.h>
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/workspace.h"
 #include "kernels/kernel.h"
 #include "ops.h"
@@ -17,6 +19,16 @@ ckpt_kernel kernel_run(const struct ckpt_op_def *op, enum ckpt_backend backend)
 {
     const struct kernel *k = row_of(op, backend);
     return k ? k->run : backend == CKPT_ON_CUDA ? op->cuda : op->cpu;
+}
+
+ckpt_kernel kernel_stopwatch(enum ckpt_backend backend)
+{
+#ifdef HAVE_CUDA
+    if (backend == CKPT_ON_CUDA)
+        return cuda_stopwatch;
+#endif
+    (void)backend;
+    return cpu_stopwatch;
 }
 
 unsigned kernel_can(const struct ckpt_op_def *op, enum ckpt_backend backend)

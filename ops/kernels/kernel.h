@@ -48,6 +48,11 @@ extern const struct kernel cpu_kernels[], cuda_kernels[];
 /* The function that runs an op on a device, or NULL. */
 ckpt_kernel kernel_run(const struct ckpt_op_def *op, enum ckpt_backend backend);
 
+/* The kernel that the executor runs around waits for collectives.  attr is an int64_t[2] that the
+ * device can write and others read: the first run stores a clock in [1]; the second, with
+ * args->accumulate, adds the nanoseconds since then to [0]. */
+ckpt_kernel kernel_stopwatch(enum ckpt_backend backend);
+
 /* What the kernel of an op can do. */
 unsigned kernel_can(const struct ckpt_op_def *op, enum ckpt_backend backend);
 

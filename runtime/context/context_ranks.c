@@ -83,6 +83,16 @@ const char *ckpt_rank_location(const ckpt *c, int rank)
     return job->places && rank >= 0 && rank < job->sharing.ranks ? job->places[rank].text : "";
 }
 
+int ckpt_rank_seconds(ckpt *c, double *seconds)
+{
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(seconds);
+    for (int r = 0; r < c->ranks.sharing.ranks; r++)
+        seconds[r] = c->ranks.pace.seconds ? c->ranks.pace.seconds[r] : 0;
+    return 0;
+}
+
 int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n)
 {
     ERRORS_TO(context_error(c));

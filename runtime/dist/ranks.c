@@ -102,6 +102,7 @@ void ranks_close(struct ranks *job, int code)
     ranks_close_groups(job);
     comm_close(job->sequence);
     comm_close(job->comm);
+    pace_close(&job->pace);
     job->comm = job->sequence = NULL;
     free(job->placements);
     free(job->places);
@@ -209,6 +210,8 @@ int ranks_lay_out(struct ranks *job, const int32_t *groups)
     if (job->sharing.ranks < 2 || job->sharing.layout)
         return 0;
     int rc = keep_groups(job, groups);
+    if (!rc && !job->pace.seconds && pace_open(&job->pace, job->sharing.ranks, job->rank))
+        rc = error_set(CKPT_ENOMEM, "no memory for the layout of %d ranks", job->sharing.ranks);
     if (!rc)
         rc = ranks_find_hosts(job);
     if (!rc)

@@ -33,6 +33,7 @@
 #include <stdatomic.h>
 #include "ckpt_dist.h"
 #include "dist/comm/comm.h"
+#include "dist/pace.h"
 #include "memory/memory.h"
 #include "plan/graph/machine.h"
 #include "dist/shard/sharing.h"
@@ -69,6 +70,7 @@ struct ranks {
     bool requested[CKPT_REQUESTS];     /* requested by any rank, in a step that has ended */
     bool values_agreed; /* all ranks have compared the values that were set, and they are equal */
     uint64_t rates;     /* digest of all learning rates so far */
+    struct pace pace;   /* open after ranks_lay_out */
 };
 
 /* Makes this process a rank of comm and takes ownership of comm. zero: see struct sharing.  Call it

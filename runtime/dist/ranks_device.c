@@ -105,9 +105,10 @@ static int open_nccl(struct ranks *job, const struct placement *all)
     for (int r = 0; r < job->sharing.ranks; r++)
         together = together && all[r].host == all[0].host;
     job->noted = job->memory->device->ops->host_alloc(job->memory->device,
-                                                      NOTED_WORDS * (int64_t)sizeof *job->noted);
+                                                      NOTED_BYTES + (int64_t)sizeof job->pace.here);
     if (!job->noted)
         return error_set(CKPT_ENOMEM, "no memory for a communicator");
+    job->pace.waited = (int64_t *)(void *)((char *)job->noted + NOTED_BYTES);
     int rc = comm_open_nccl(&comm, job->comm, together);
     if (rc)
         return rc;

@@ -96,6 +96,15 @@ static void enqueue_io(struct ckpt_program *p, const struct instr *i)
     p->programs->memory->device->ops->io(p->programs->memory->device, i->queue, &io);
 }
 
+/* Around a wait: what the other ranks cost this one (dist/pace.h). */
+static void enqueue_stopwatch(struct ckpt_program *p, bool ends)
+{
+    struct device *d = p->programs->memory->device;
+    const struct ckpt_kernel_args args = {
+        .attr = p->programs->ranks->pace.waited, .accumulate = ends, .op = -1, .threads = 1};
+    d->ops->compute(d, QUEUE_COMPUTE, kernel_stopwatch(d->ops->backend), &args, NULL);
+}
+
 void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment at)
 {
     struct device *d = p->programs->memory->device;
@@ -124,7 +133,11 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
         (i->for_threads ? d->ops->signal : d->ops->record)(d, i->queue, i->event);
         break;
     case INSTR_WAIT:
+        if (i->for_ranks)
+            enqueue_stopwatch(p, false);
         d->ops->wait(d, i->queue, i->event);
+        if (i->for_ranks)
+            enqueue_stopwatch(p, true);
         break;
     case INSTR_POISON: /* bytes 0xff are a NaN in fp32 and bf16 */
         d->ops->fill(d, i->queue, i->device, 0xff, i->bytes);

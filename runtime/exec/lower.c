@@ -465,9 +465,14 @@ static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t 
     struct lowered *l = w->l;
     const struct command *c = &w->c.list.data[i];
     int rc = 0;
-    for (; *next < h->n && h->list.data[*next].waiting == i && !rc; (*next)++)
-        rc =
-            add_event(l, INSTR_WAIT, c->instr.queue, e->number[h->list.data[*next].awaited], false);
+    for (; *next < h->n && h->list.data[*next].waiting == i && !rc; (*next)++) {
+        int32_t awaited = h->list.data[*next].awaited;
+        rc = add_event(l, INSTR_WAIT, c->instr.queue, e->number[awaited], false);
+        if (!rc)
+            l->instrs.data[l->n_instrs - 1].for_ranks =
+                c->instr.queue == QUEUE_COMPUTE &&
+                w->c.list.data[awaited].instr.queue == QUEUE_COMM;
+    }
     *at = l->n_instrs;
     if (!rc && c->kind == COMMAND_RUNS) {
         struct instr *to = add_instr(l);

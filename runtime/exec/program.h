@@ -52,6 +52,7 @@ struct instr {
     int32_t first;    /* COMPUTE: its operands in lowered.views */
     int32_t event;    /* RECORD, WAIT */
     bool for_threads; /* RECORD: a queue that is a host thread waits for it */
+    bool for_ranks;   /* WAIT: the compute queue waits for a collective */
     int32_t buffer;   /* COPY_IN: index of the feed; COPY_OUT: of the fetch */
     int32_t copy;     /* OFFLOAD, READ, WRITE: index of the plan's copy */
     void *device;     /* COPY, OFFLOAD, POISON: device bytes; COMPUTE: workspace */
@@ -153,8 +154,9 @@ struct ckpt_program {
     bool *frozen;                     /* per parameter */
     struct program_ranks ranks;
     double grad_norm;
-    double ended;       /* as ckpt_program_info.ended */
-    int32_t loss, norm; /* fetches, or -1 */
+    double ended;                   /* as ckpt_program_info.ended */
+    double begun[DEVICE_IN_FLIGHT]; /* when the steps under way were submitted */
+    int32_t loss, norm;             /* fetches, or -1 */
     int32_t request[CKPT_REQUESTS];
     bool compared; /* the ranks have compared what they start from */
     struct zone_buffers zones[2];

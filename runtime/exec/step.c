@@ -385,6 +385,16 @@ static int ensure_prepared(struct ckpt_program *p)
     return rc ? programs_fail_device(p->programs, p, rc) : program_prepare(p);
 }
 
+/* The request to save shares its number with the seconds of a step that a rank tells of itself
+ * (dist/pace.h): this much for every rank that asks, so smaller numbers are seconds. */
+#define SAVE_ASKED 0x1p20f
+
+/* The updates before that of the step in a slot: the same number on all ranks. */
+static int64_t update_of(const struct ckpt_program *p, int slot)
+{
+    return p->runs[slot * p->tape->n_micro].opt_step;
+}
+
 /* This rank's requests to all ranks are sent with the step, if it trains: others carry none, and
  * requests wait for one that does. */
 static void set_requests(struct ckpt_program *p, int slot)
@@ -393,6 +403,9 @@ static void set_requests(struct ckpt_program *p, int slot)
         if (p->request[i] < 0)
             continue;
         float asked = (float)ranks_take_request(p->programs->ranks, i);
+        if (i == CKPT_REQUEST_SAVE)
+            asked =
+                asked > 0 ? SAVE_ASKED : pace_send(&p->programs->ranks->pace, update_of(p, slot));
         if (asked > 0 && i == CKPT_REQUEST_ABANDON)
             asked = NAN; /* makes the norm of the gradients NaN, on all ranks */
         for (int32_t m = 0; m < p->tape->n_micro; m++)
@@ -403,10 +416,16 @@ static void set_requests(struct ckpt_program *p, int slot)
 /* After a step all ranks know what any rank requested in it. */
 static void read_requests(struct ckpt_program *p, int slot)
 {
-    for (int i = 0; i < CKPT_REQUESTS; i++)
-        if (p->request[i] >= 0)
-            p->programs->ranks->requested[i] |=
-                ((const float *)p->fetches[p->request[i]].data[slot])[0] != 0;
+    struct ranks *job = p->programs->ranks;
+    for (int i = 0; i < CKPT_REQUESTS; i++) {
+        if (p->request[i] < 0)
+            continue;
+        float sum = ((const float *)p->fetches[p->request[i]].data[slot])[0];
+        if (i == CKPT_REQUEST_SAVE && sum < SAVE_ASKED)
+            pace_receive(&job->pace, update_of(p, slot), sum);
+        else
+            job->requested[i] |= sum != 0;
+    }
 }
 
 static int compare_ranks(struct ckpt_program *p)
@@ -467,6 +486,7 @@ int ckpt_submit(ckpt_program *p)
     if (p->programs->searched)
         programs_forget_searches(p->programs);
     int slot = slot_of(p->submitted);
+    p->begun[slot] = clock_seconds();
     refresh_feeds(p, slot);
     program_set_runs(p, slot);
     set_requests(p, slot);
@@ -498,6 +518,8 @@ static int finish_step(struct ckpt_program *p, int slot, float value)
     int32_t output = p->trains ? -1 : program_find_bad_output(p, slot);
     if (output >= 0)
         return report_output(p, slot, output);
+    if (p->trains)
+        pace_step(&p->programs->ranks->pace, p->begun[slot], p->ended);
     p->steps++;
     p->programs->params->updates += p->trains;
     if (p->optimizer) {

@@ -37,6 +37,8 @@ runs "memory:" $stdit --sample-steps 0 --steps 4 --batch 2 --log "$work/one"
 two stdit $stdit --sample-steps 2 --out "$work" --steps 4 --batch 1 --log "$work/two" --zero 1
 near stdit-train "$work/one" "$work/two" 4
 near "the log of rank 1" "$work/two" "$work/two.1" 4
+grep -q '"rank_ms": \[[0-9.]*, [0-9.]*\], ' "$work/two" || fail "the log has no times of ranks: $(tail -n 1 "$work/two")"
+grep -q rank_ms "$work/two.1" "$work/one" && fail "times of ranks in another log"
 grep -q "^weights\|^model" "$work/stdit.1" && fail "rank 1 speaks: $(head -n 1 "$work/stdit.1")"
 grep -q "^model" "$work/stdit.0" || fail "rank 0 is silent"
 

@@ -312,8 +312,8 @@ static void other_cases(void)
     REFUSED(ckpt_load_state_changed(context, NULL, NULL, NULL));
     REFUSED(ckpt_set_lr(NULL, 1));
     GIVES(0, (int)strlen(ckpt_rank_location(NULL, 0)));
-    GIVES(0, (int)strlen(ckpt_rank_location(context, -1)));
-    GIVES(0, (int)strlen(ckpt_rank_location(context, 9)));
+    GIVES(0, *ckpt_rank_location(context, -1) + *ckpt_rank_location(context, 9));
+    REFUSED(ckpt_rank_seconds(NULL, NULL));
     HARMLESS(ckpt_fill_normal(1, 0, 0, NULL, 4));
     HARMLESS(ckpt_fill_normal(1, 0, 0, buffer, -4));
     HARMLESS(ckpt_fill_uniform(1, 0, 0, NULL, 4));

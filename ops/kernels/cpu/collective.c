@@ -56,6 +56,17 @@ int cpu_flatten(const struct ckpt_kernel_args *a)
     return 0;
 }
 
+/* Another thread reads [0] at any time. */
+int cpu_stopwatch(const struct ckpt_kernel_args *a)
+{
+    int64_t *waited = (int64_t *)(uintptr_t)a->attr, now = (int64_t)(clock_seconds() * 1e9);
+    if (a->accumulate)
+        __atomic_store_n(&waited[0], waited[0] + now - waited[1], __ATOMIC_RELAXED);
+    else
+        waited[1] = now;
+    return 0;
+}
+
 int cpu_requests(const struct ckpt_kernel_args *a)
 {
     memcpy(a->out[0].data, a->run->request, sizeof a->run->request);

@@ -10,6 +10,8 @@
 #define OP_ALONE(name)
 #include "ops.def"
 
+int cpu_stopwatch(const struct ckpt_kernel_args *a); /* kernel_stopwatch */
+
 /* Called at the end of a kernel that returned rc: writes the column sums, of output 0, as stored
  * and dense, and the largest magnitudes, of outputs with dense rows, that are asked for. */
 int cpu_write_extra(const struct ckpt_kernel_args *a, int rc);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA kernels of ops.def, and two that others call. */
+/* The CUDA kernels of ops.def, and three that others call. */
 #ifndef CKPT_CUDA_KERNELS_H
 #define CKPT_CUDA_KERNELS_H
 
@@ -17,6 +17,7 @@ extern "C" {
 /* For any rows; that of RMS norm with an addend. */
 int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_rows_affine_dx(const struct ckpt_kernel_args *a);
+int cuda_stopwatch(const struct ckpt_kernel_args *a); /* kernel_stopwatch */
 
 #ifdef __cplusplus
 }
