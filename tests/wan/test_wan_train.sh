@@ -168,6 +168,24 @@ refuses 1 "there is no prompt_embedding of one prompt, 512 x 24" "$train" $run -
 refuses 2 "image-drop is not for Wan I2V" "$train" $run --model "$work/i2v" --random --image-drop 0.1
 refuses 1 "must be even" "$train" $run --model "$work/t2v" --random --height 24
 refuses 2 "the shapes in this file are not those of a Wan transformer" "$train" $run --model "$models/features.safetensors"
+# weights LAYER: a file of these names and shapes, as another program may write it.
+weights() {
+    h='{"patch_embedding.weight":{"dtype":"F32","shape":[128,4,1,2,2],"data_offsets":[0,8192]},'
+    h=$h'"head.head.weight":{"dtype":"F32","shape":[16,128],"data_offsets":[8192,16384]},'
+    h=$h'"blocks.0.ffn.0.weight":{"dtype":"F32","shape":[8,128],"data_offsets":[16384,20480]},'
+    h=$h'"time_embedding.0.weight":{"dtype":"F32","shape":[128,16],"data_offsets":[20480,28672]},'
+    h=$h'"text_embedding.0.weight":{"dtype":"F32","shape":[128,24],"data_offsets":[28672,40960]},'
+    h=$h'"blocks.'$1'.x":{"dtype":"F32","shape":[1],"data_offsets":[40960,40964]}}'
+    n=${#h}
+    { printf "\\$(printf %o $((n % 256)))\\$(printf %o $((n / 256)))\0\0\0\0\0\0%s" "$h" && head -c 40964 /dev/zero; } \
+        >"$work/weights.safetensors"
+}
+weights 1
+runs "predicted step" "$train" $run --model "$work/weights.safetensors" --plan-only
+for layer in 5000 99999999999 9223372036854775807; do
+    weights $layer
+    refuses 2 "the shapes in this file are not those of a Wan transformer" "$train" $run --model "$work/weights.safetensors" --plan-only
+done
 config bad 5 1
 refuses 2 'is neither "out_channels" nor' "$train" $run --model "$work/bad" --random
 

@@ -11,6 +11,7 @@
 #define CLASS "WanTransformer3DModel"
 
 enum { PATH = 4096, TEXT_TOKENS = 512, TI2V_CHANNELS = 48, HEAD = 128 };
+enum { MOST = 1 << 24, MOST_LAYERS = 4096 }; /* as settings_int and settings_layers allow */
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
@@ -114,6 +115,7 @@ static void note_shape(struct shapes *s, const struct ckpt_file_entry *e)
 {
     static const char *const prefix = "model.diffusion_model.";
     const char *name = e->name + (strncmp(e->name, prefix, strlen(prefix)) ? 0 : strlen(prefix));
+    const int64_t layer = strncmp(name, "blocks.", 7) ? -1 : strtoll(name + 7, NULL, 10);
     const struct {
         const char *name[2];
         int axis;
@@ -134,9 +136,19 @@ static void note_shape(struct shapes *s, const struct ckpt_file_entry *e)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if ((!strcmp(name, rows[i].name[0]) || !strcmp(name, rows[i].name[1])) && e->ndim > 1)
             *rows[i].to = e->shape[rows[i].axis];
-    if (!strncmp(name, "blocks.", 7) && atoll(name + 7) >= s->layers)
-        s->layers = atoll(name + 7) + 1;
+    if (layer >= s->layers)
+        s->layers = layer < MOST_LAYERS ? layer + 1 : MOST_LAYERS + 1;
     s->clip = s->clip || strstr(name, ".k_img.") || strstr(name, ".add_k_proj.");
+}
+
+static bool is_wan(const struct shapes *s)
+{
+    const int64_t sizes[] = {s->width, s->inner, s->frequencies, s->text, s->out / 4, s->layers};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] < 1 || sizes[i] > MOST)
+            return false;
+    return s->width % HEAD == 0 && s->frequencies % 2 == 0 && s->layers <= MOST_LAYERS;
 }
 
 static int read_shapes(struct wan_config *c, const char *path)
@@ -168,8 +180,7 @@ static int read_shapes(struct wan_config *c, const char *path)
                              .text_width = s.text,
                              .text_tokens = TEXT_TOKENS,
                              .eps = 1e-6};
-    return s.width && s.width % HEAD == 0 && s.inner && s.layers && s.frequencies && s.text &&
-                   c->channels && s.in == wan_in_channels(c)
+    return is_wan(&s) && s.in == wan_in_channels(c)
                ? 0
                : say_fail("%s: the shapes in this file are not those of a Wan transformer", path);
 }
