@@ -2,6 +2,7 @@
 /* The command line of the program that samples. */
 #include <string.h>
 #include "../common/say.h"
+#include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "stages.h"
 
@@ -93,6 +94,31 @@ int video_select_model(struct video_options *o, bool second)
                : 0;
 }
 
+static int check_file(const char *path)
+{
+    ckpt_file *f;
+
+    if (!path)
+        return 0;
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    ckpt_file_close(f);
+    return 0;
+}
+
+/* Reads what there is of both models of a pair before the first one runs. */
+static int check_pair(struct video_options *o)
+{
+    char path[VIDEO_PATH];
+
+    if (video_select_model(o, true))
+        return -1;
+    if (!o->library.plan_only && (check_file(video_weights(o, path)) ||
+                                  check_file(o->adapters.file.n ? NULL : o->train.load)))
+        return -1;
+    return video_select_model(o, false);
+}
+
 int video_sample_options_parse(struct video_options *o, const struct video_model *m, int argc,
                                char **argv)
 {
@@ -114,8 +140,7 @@ int video_sample_options_parse(struct video_options *o, const struct video_model
     o->asked_adapters = o->adapters;
     if (video_take_size(o) || video_select_model(o, false))
         return -1;
-    /* Both files of a pair are read now, so that the second is not missing after the first ran. */
-    if (o->net.sizes.boundary > 0 && (video_select_model(o, true) || video_select_model(o, false)))
+    if (o->net.sizes.boundary > 0 && check_pair(o))
         return -1;
     if (video_check_size(&o->net.sizes, o->frames, o->height, o->width) || check(o))
         return -1;

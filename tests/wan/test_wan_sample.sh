@@ -155,6 +155,12 @@ runs "latents" $pair --negative-prompt "$negative" --load "$work/high.lora" \
     --load-low "$work/low.lora" --out "$work/both-lora"
 cmp -s "$work/both-lora/latents-1.safetensors" "$work/first-lora/latents-1.safetensors" && fail "--load-low"
 cmp -s "$work/both-lora/latents-1.safetensors" "$work/second-lora/latents-1.safetensors" && fail "--load"
+# What the second model lacks is said before the first one runs.
+refuses 2 "none.lora" $pair --load-low "$work/none.lora" --out "$work/x"
+mv "$work/t2v/transformer_2/diffusion_pytorch_model.safetensors" "$work/second"
+refuses 2 "transformer_2" $pair --out "$work/x"
+runs "predicted step" $pair --plan-only
+mv "$work/second" "$work/t2v/transformer_2/diffusion_pytorch_model.safetensors"
 
 # Between the steps of a training: the clip of wan-sample.
 training="${WAN_TRAIN:-./wan-train} $device --data random --frames 9 --height 32 --width 48 --steps 1
