@@ -44,6 +44,16 @@ int video_check_drawing(struct video_options *o)
     return o->net.model->check_drawing(&d);
 }
 
+/* Before the prompts are encoded, which takes longer than to find that there is no picture. */
+static int open_picture(const char *path)
+{
+    struct video v;
+    int rc = video_open(&v, path);
+
+    video_close(&v);
+    return rc;
+}
+
 int video_check_image(const struct video_options *o, const char *option)
 {
     const struct video_sizes *c = &o->net.sizes;
@@ -52,7 +62,7 @@ int video_check_image(const struct video_options *o, const char *option)
         return say_fail("%s is for I2V models", option);
     if (c->has_image && !o->image)
         return say_fail("%s FILE is missing: this model continues a picture", option);
-    return 0;
+    return video_has_picture(o) && !o->library.plan_only ? open_picture(o->image) : 0;
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */
