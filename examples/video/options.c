@@ -154,13 +154,20 @@ static int check_names(struct video_options *o)
         return say_fail("--names %s: give diffusers, original or comfyui", o->names);
     if (i && (o->adapters.rank || o->adapters.merge))
         return say_fail("--names is for whole weights in --save; for adapters give --lora-format");
+    if (i && !o->train.save && !o->train.save_ema)
+        return say_fail("--names %s is for --save FILE", o->names);
     if (!i)
         o->names = NULL;
     return 0;
 }
 
-static int check_drop(const struct video_options *o)
+/* One model of a pair may be read from its own file, so only models without pairs are refused. */
+static int check_noise(const struct video_options *o)
 {
+    const struct video_sizes *c = &o->net.sizes;
+
+    if (o->net.noising.expert && c->first_frame && c->boundary <= 0)
+        return say_fail("--expert is for a pair of models; %s: %s", o->model, c->name);
     if (o->text_drop > 0 && o->net.model->null_text && !o->null_text)
         return say_fail("--text-drop: give --null-text FILE, the empty prompt from text-encode, "
                         "which this model sees in place of a prompt");
@@ -273,7 +280,7 @@ int video_options_check(void *options)
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||
         video_check_size(&o->net.sizes, o->frames, o->height, o->width) ||
         adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) ||
-        check_adapters(o) || check_names(o) || check_drop(o) || check_images(o) ||
+        check_adapters(o) || check_names(o) || check_noise(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
         return -1;
     fill_defaults(o); /* after the checks, which ask what was given */

@@ -62,12 +62,11 @@ static int check(struct video_options *o)
         return say_fail("--text-encoder and --tokenizer are for prompts, and none is given");
     if (o->vae && !o->output && !video_has_picture(o))
         return say_fail("--vae DIR is for --output FILE");
-    if (video_check_drawing(o))
+    if ((o->load[1] || o->guidance_low >= 0) && o->net.sizes.boundary <= 0)
+        return say_fail("--%s is for a pair of models, and %s is one",
+                        o->load[1] ? "load-low" : "guidance-low", o->model);
+    if (video_check_drawing(o) || video_check_image(o, "--image"))
         return -1;
-    if (video_check_image(o, "--image"))
-        return -1;
-    if (o->load[1] && o->net.sizes.boundary <= 0)
-        return say_fail("--load-low is for a pair of models, and %s is one", o->model);
     if (o->train.load && o->random && !o->adapters.file.n)
         return say_fail("--random and --load exclude each other");
     if (!a->file.n && (a->rank || a->alpha >= 0 || a->targets))

@@ -38,6 +38,9 @@ int video_check_drawing(struct video_options *o)
     if (o->negative_prompt && (o->negative || !video_has_prompts(o)))
         return say_fail("--negative-prompt is encoded beside prompts: give --negative FILE beside "
                         "features, and one of the two");
+    if ((o->negative_prompt || o->negative) && !video_is_guided(o))
+        return say_fail("--negative%s is for guidance, and --guidance %g is none",
+                        o->negative ? "" : "-prompt", o->guidance);
     if (o->sample_text && o->net.model->negative && video_is_guided(o) && !o->negative)
         return say_fail("--negative FILE is missing: features of the negative prompt, from "
                         "text-encode, or give --guidance 1");

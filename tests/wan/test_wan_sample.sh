@@ -123,6 +123,7 @@ features="$sample $device --model $work/t2v $clip --guidance 4 --guidance-low 3"
 runs "latents" $features --text "$work/last.y" --negative "$work/three.y" --out "$work/features"
 same features
 refuses 2 "--negative FILE is missing" $features --text "$work/last.y" --out "$work/x"
+refuses 2 "guidance 1 is none" $features --guidance 1 --guidance-low 1 --text "$work/last.y" --negative "$work/three.y" --out "$work/x"
 runs "latents" $features --guidance 1 --guidance-low 1 --text "$work/last.y" --out "$work/alone"
 other() {
     cmp -s "$work/pair/latents-1.safetensors" "$work/$1/latents-1.safetensors" && fail "$1: the same clip"
@@ -182,6 +183,7 @@ refuses 2 "is for I2V" $pair --image "$expected/i2v_image.safetensors" --out "$w
 refuses 2 "--image FILE is missing" $sample $device --model "$work/i2v" $clip --prompts "$work/one" --out "$work/x"
 refuses 1 "encoded_image" $ti2v --prompts "$work/one" --image "$expected/i2v_image.safetensors" --out "$work/x"
 refuses 2 "none.png" $ti2v --prompts "$work/one" --image "$work/none.png" --out "$work/x"
+refuses 2 "guidance-low is for a pair of models" $ti2v --prompts "$work/one" --guidance-low 2 --out "$work/x"
 refuses 2 "is for a pair of models" $ti2v --prompts "$work/one" --load-low "$work/y" --out "$work/x"
 refuses 2 "must be multiples of 8" $pair --height 36 --out "$work/x"
 refuses 2 "one more than a multiple of 4" $pair --frames 10 --out "$work/x"

@@ -161,6 +161,8 @@ refuses 2 "give uniform or logit-normal" "$train" $run --model "$work/t2v" --ran
 refuses 2 "give equal or bell" "$train" $run --model "$work/t2v" --random --loss-weights min-snr
 refuses 2 "give high or low" "$train" $run --model "$work/t2v" --random --expert both
 refuses 2 "give diffusers, original or comfyui" "$train" $run --model "$work/t2v" --random --names kohya
+refuses 2 "names original is for --save FILE" "$train" $run --model "$work/t2v" --random --names original
+refuses 2 "expert is for a pair of models" "$train" $run --model "$work/ti2v" --random --expert low
 refuses 2 "names is for whole weights" "$train" $run --model "$work/t2v" --random --names original --lora-rank 2
 refuses 2 "give --null-text FILE" "$train" $run --model "$work/t2v" --random --text-drop 0.1
 refuses 1 "there is no prompt_embedding of one prompt, 512 x 24" "$train" $run --model "$work/t2v" --random \
