@@ -106,14 +106,13 @@ static int note(const struct video_shapes *d, ckpt *c, const int64_t *weight)
 static int mix(const struct video_shapes *d, ckpt *c)
 {
     const ckpt_program *differs;
-    const char *name = "";
 
     if (!ckpt_mix_programs(c, &differs))
         return 0;
     for (int i = 0; i < d->n; i++)
-        if (d->shape[i].training == differs)
-            name = d->shape[i].name;
-    return say_fail("--balance: bucket %s: %s", name, ckpt_error(c));
+        if (differs && d->shape[i].training == differs)
+            return say_fail("--balance: bucket %s: %s", d->shape[i].name, ckpt_error(c));
+    return say_fail("--balance: %s", ckpt_error(c));
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
