@@ -111,6 +111,7 @@ runs "memory" "$train" $clip --steps 4 --first-frame 0.5 --micro-batch 1 --log "
 runs "memory" "$train" $clip --steps 2 --first-frame 0.5 --save-state "$work/state"
 runs "resumed" "$train" $clip --steps 4 --first-frame 0.5 --resume "$work/state" --save "$work/rest"
 cmp -s "$work/whole" "$work/rest" || fail "a run that resumes gives other weights"
+runs "resumed" "$train" $clip --steps 3 --first-frame 0.5 --resume "$work/state" --names original --save "$work/named"
 rm -f "$work/two.log"
 for rank in 1 0; do
     RANK=$rank WORLD_SIZE=2 timeout 100 "$train" $clip --steps 4 --first-frame 0.5 --batch 2 --log "$work/two.log" \
