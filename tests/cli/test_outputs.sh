@@ -43,6 +43,8 @@ for option in plan-out graph-out machine-out trace-out; do
 done
 soon 2 "is for programs that train" "$sample" --plan-only --state bf16
 soon 2 "is for programs that train" "$encode" --plan-only --activations 8bit a b
+soon 2 "is for programs that train" "$sample" --plan-only --save-async
+soon 2 "is for programs that train" "$encode" --plan-only --sequence 2 a b
 soon 1 "not a directory" "$vae" $auto $clips --out /dev/null
 soon 1 "--save-hf /dev/null: .*not a directory" "$lm" $words --save-hf /dev/null
 soon 1 "is a directory" "$ckpt" machine --out "$work/dir"
