@@ -35,6 +35,9 @@ int training_check(struct training_options *t, const struct ckpt_options *librar
                         (long long)library->micro_batch, (long long)batch);
     if (option_schedule(t->schedule, t->warmup, t->steps, t->final_lr, &t->rates))
         return -1;
+    if (library->save_async && !t->state.save && !library->plan_only)
+        return say_fail("--save-async needs --save-state FILE: only states are written in a "
+                        "thread");
     t->begun = run_clock_now();
     if (t->time_limit && option_duration("time-limit", t->time_limit, &t->limit))
         return -1;

@@ -176,7 +176,8 @@ cmp -s "$work/buckets" "$work/buckets.whole" || fail "--buckets: another state"
 
 # ---- wrong input ------------------------------------------------------------------------------------
 
-for option in "--save-every 30m" "--save-every 2" "--keep 2" "--keep-every 2" "--resume auto"; do
+for option in "--save-every 30m" "--save-every 2" "--keep 2" "--keep-every 2" "--resume auto" \
+    "--save-async --host 8M"; do
     refuses 2 "needs --save-state FILE" $stdit $option
 done
 for bad in 0 x 30 -3 1.5 3m30h 3h3h 1..5m 1x m 99999999d; do
