@@ -93,8 +93,9 @@ struct rank_place {
     uint64_t processors;  /* hash of the processors its threads may run on */
     int32_t node;         /* NUMA node nearest to its GPU, or where it runs now; -1: not known */
     int32_t wants_copies; /* it needs the rate of host copies (ranks_want_copies) */
-    int32_t sequence;     /* its --sequence, and below its --shard-over: compared between ranks */
-    char over[8];
+    int32_t sequence;     /* its --sequence, compared between ranks as the next two */
+    int32_t save_async;   /* its --save-async */
+    char over[8];    /* its --shard-over */
     char gpu[32];    /* PCI bus address, or "" */
     char routes[64]; /* link kinds to other GPUs of its host, or "" */
     char text[192];  /* the placement as a sentence */

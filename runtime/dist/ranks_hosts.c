@@ -46,6 +46,11 @@ static bool same_sequence(const struct rank_place *a, const struct rank_place *b
     return a->sequence == b->sequence;
 }
 
+static bool same_saves(const struct rank_place *a, const struct rank_place *b)
+{
+    return a->save_async == b->save_async;
+}
+
 static bool same_over(const struct rank_place *a, const struct rank_place *b)
 {
     return !strcmp(a->over, b->over);
@@ -113,7 +118,8 @@ static struct rank_place own_place(const struct ranks *job)
                            .processors = mark_processors(),
                            .node = -1,
                            .wants_copies = ranks_want_copies(job),
-                           .sequence = job->sharing.sequence};
+                           .sequence = job->sharing.sequence,
+                           .save_async = job->options->save_async};
     unsigned cpu, node;
     snprintf(p.over, sizeof p.over, "%s", over_option(job));
     if (job->memory->device)
@@ -157,6 +163,8 @@ static int find_hosts(struct ranks *job)
         rc = set_placements(job);
     if (!rc)
         rc = compare_option(job, "--sequence", same_sequence);
+    if (!rc)
+        rc = compare_option(job, "--save-async", same_saves);
     if (!rc)
         rc = compare_option(job, "--shard-over", same_over);
     if (!rc)

@@ -416,6 +416,10 @@ static void test_other_orders(void **state)
     crew.other = &other;
     crew_expect_code(&crew, CKPT_ECOMM,
                      (const char *[]){"rank 1 started with another --shard-over", NULL});
+    other = planned();
+    other.options.save_async = true;
+    crew_expect_code(&crew, CKPT_ECOMM,
+                     (const char *[]){"rank 1 started with another --save-async", NULL});
 }
 
 int main(void)
