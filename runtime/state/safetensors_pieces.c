@@ -145,14 +145,19 @@ static bool overlaps(const struct file_tensor *a, const struct file_tensor *b)
     return true;
 }
 
-/* The shape that contains all boxes, whose sizes, strides and bases follow.  False if they overlap.
- */
+/* The shape that contains all boxes, whose sizes, strides and bases follow.  False if they overlap
+ * or 64 bits do not count its elements. */
 static bool fit_boxes(struct file_tensor *whole, struct file_tensor *e, int n)
 {
+    int64_t end;
+
     whole->ndim = e->ndim;
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < e->ndim; k++)
-            whole->shape[k] = max_i64(whole->shape[k], e[i].piece->at[k] + e[i].shape[k]);
+        for (int k = 0; k < e->ndim; k++) {
+            if (__builtin_add_overflow(e[i].piece->at[k], e[i].shape[k], &end))
+                return false;
+            whole->shape[k] = max_i64(whole->shape[k], end);
+        }
         for (int j = 0; j < i; j++)
             if (e[i].numel && e[j].numel && overlaps(&e[i], &e[j]))
                 return false;
@@ -164,8 +169,9 @@ static bool fit_boxes(struct file_tensor *whole, struct file_tensor *e, int n)
         for (int k = e->ndim; k-- > 0;) {
             q->box[k] = e[i].shape[k];
             q->stride[k] = stride;
-            q->base += q->at[k] * stride;
-            if (__builtin_mul_overflow(stride, whole->shape[k], &stride))
+            if (__builtin_mul_overflow(q->at[k], stride, &end) ||
+                __builtin_add_overflow(q->base, end, &q->base) ||
+                __builtin_mul_overflow(stride, whole->shape[k], &stride))
                 return false;
         }
     }
@@ -201,16 +207,16 @@ static int join(const ckpt_file *f, struct file_tensor *whole, struct file_tenso
     *whole = (struct file_tensor){.part = e->part, .name = e->name, .dtype = e->dtype};
     if (!alike)
         return file_bad(f->path, "the pieces of tensor '%s' do not belong together", e->name);
-    bool good = e->piece->is_box ? fit_boxes(whole, e, n) : fit_runs(whole, e, n);
-    whole->numel = good ? count_elements(whole->ndim, whole->shape) : -1;
+    const bool good = e->piece->is_box ? fit_boxes(whole, e, n) : fit_runs(whole, e, n);
+    whole->numel = count_elements(whole->ndim, whole->shape);
     whole->pieces = e;
     whole->n_pieces = n;
     if (good && have == whole->numel)
         return 0;
     return file_bad(f->path,
-                    "the pieces of tensor '%s' have %lld of its %lld elements: a part is missing "
-                    "or is of another save",
-                    e->name, (long long)have, (long long)whole->numel);
+                    "the pieces of tensor '%s' do not cover it once: a part is missing or is of "
+                    "another save",
+                    e->name);
 }
 
 /* The number of tensors called as the first of n. */
