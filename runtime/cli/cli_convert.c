@@ -42,7 +42,7 @@ static int find_form(const char *name)
 
 int cli_convert(int argc, char **argv)
 {
-    struct convert_options o = {.form = "file", .files.most = INT64_C(5) << 30};
+    struct convert_options o = {.form = "file", .files.most = -1};
 
     if (argc > 1 && argv[1][0] != '-') { /* the input stands before the options */
         o.files.from = argv[1];
@@ -60,8 +60,12 @@ int cli_convert(int argc, char **argv)
     const int form = find_form(o.form);
     if (form < 0)
         return cli_usage("--form %s: there are file, hf and dcp", o.form);
-    if (o.files.most < 1)
+    if (!o.files.most)
         return cli_usage("--shard-size: give at least one byte");
+    if (form == CONVERT_FILE && o.files.most > 0)
+        return cli_usage("--shard-size is for --form hf and dcp: --form file writes one file");
+    if (o.files.most < 0)
+        o.files.most = INT64_C(5) << 30;
     o.files.form = (enum convert_form)form;
     if (convert_files(&o.files))
         return cli_fail("%s", ckpt_error(NULL));

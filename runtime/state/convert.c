@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "core/json.h"
 #include "ckpt_files.h"
 #include "state/convert.h"
@@ -16,6 +17,7 @@ struct conversion {
     struct file_note *notes; /* of the input; the last place is for NOTE_BOXES */
     int n_notes;
     int *file_of; /* per tensor: the number of its file, or -1 */
+    int written;  /* files */
 };
 
 /* ---- what goes where ----------------------------------------------------------------------- */
@@ -49,9 +51,11 @@ static int place_tensors(struct conversion *c)
         c->file_of[i] = o->files - 1;
         o->tensors++;
     }
-    return o->tensors ? 0
-                      : error_set(CKPT_ENAME, "%s: has no tensor whose name begins with '%s'",
-                                  o->from, o->only ? o->only : "");
+    if (o->tensors)
+        return 0;
+    return o->only ? error_set(CKPT_ENAME, "%s: has no tensor whose name begins with '%s'",
+                               o->from, o->only)
+                   : error_set(CKPT_ENAME, "%s: has no tensors", o->from);
 }
 
 /* Checksums and pieces are of the files that were read. */
@@ -85,11 +89,11 @@ static int take_notes(struct conversion *c)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
+/* File i of a directory. */
 static char *name_file(const struct convert *o, int i)
 {
     char *name;
-    int n = o->form == CONVERT_FILE ? asprintf(&name, "%s", o->to)
-            : o->form == CONVERT_DCP
+    int n = o->form == CONVERT_DCP
                 ? asprintf(&name, "%s/shard-%05d-model-00001-of-00001.safetensors", o->to, i + 1)
             : o->files == 1
                 ? asprintf(&name, "%s/model.safetensors", o->to)
@@ -164,6 +168,7 @@ static int write_file(struct conversion *c, int i, const char *path)
         ckpt_file_abandon(w);
     else
         rc = ckpt_file_commit(w);
+    c->written += !rc;
     free(boxes);
     return rc;
 }
@@ -215,9 +220,32 @@ static int make_directory(const char *path)
              : 0;
 }
 
-static int write_all(struct conversion *c)
+/* The first files of a directory alone could be taken for all of it. */
+static void remove_written(const struct conversion *c)
 {
-    int rc = c->o->form == CONVERT_FILE ? 0 : make_directory(c->o->to);
+    for (int i = 0; i < c->written; i++) {
+        char *path = name_file(c->o, i);
+        if (path)
+            unlink(path);
+        free(path);
+    }
+}
+
+/* A file in place of an index leaves no parts that nothing names. */
+static int write_one(struct conversion *c)
+{
+    json_t *old = file_read_parts(c->o->to);
+    int rc = write_file(c, 0, c->o->to);
+
+    if (!rc && old)
+        file_sweep_parts(c->o->to);
+    json_decref(old);
+    return rc;
+}
+
+static int write_directory(struct conversion *c)
+{
+    int rc = make_directory(c->o->to);
 
     for (int i = 0; i < c->o->files && !rc; i++) {
         char *path = name_file(c->o, i);
@@ -225,7 +253,11 @@ static int write_all(struct conversion *c)
                   : error_set(CKPT_ENOMEM, "%s: no memory to write it", c->o->to);
         free(path);
     }
-    return rc || c->o->form != CONVERT_HF || c->o->files == 1 ? rc : write_index(c);
+    if (!rc && c->o->form == CONVERT_HF && c->o->files > 1)
+        rc = write_index(c);
+    if (rc)
+        remove_written(c);
+    return rc;
 }
 
 int convert_files(struct convert *o)
@@ -243,7 +275,7 @@ int convert_files(struct convert *o)
     if (!rc)
         rc = take_notes(&c);
     if (!rc)
-        rc = write_all(&c);
+        rc = o->form == CONVERT_FILE ? write_one(&c) : write_directory(&c);
     free(c.file_of);
     free(c.notes);
     ckpt_file_close(c.f);

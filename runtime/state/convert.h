@@ -17,7 +17,7 @@ struct convert {
 };
 
 /* Bytes and metadata stay as they are; tensors in pieces are joined.  A directory must be new or
- * empty.  Returns 0 or a code, with its sentence. */
+ * empty, and is empty after a failure.  Returns 0 or a code, with its sentence. */
 int convert_files(struct convert *o);
 
 #endif

@@ -160,6 +160,19 @@ runs "memory:" $lm --batch 4 --steps 1 --load "$work/weights"
 refuses 1 "is not empty" $ckpt convert "$work/joined" --out "$work/dcp" --form dcp
 refuses 1 "has no tensor whose name begins with 'x/'" $ckpt convert "$work/joined" --out "$work/x" --only x/
 refuses 2 "there are file, hf and dcp" $ckpt convert "$work/joined" --out "$work/x" --form pt
+refuses 2 "shard-size is for" $ckpt convert "$work/joined" --out "$work/x" --shard-size 20K
+# Of a damaged state no file is left that would open as a whole one.
+cp "$work/joined" "$work/damaged"
+printf x | dd of="$work/damaged" bs=1 seek=$(($(wc -c <"$work/damaged") - 2)) conv=notrunc 2>/dev/null
+for form in hf dcp; do
+    refuses 1 "the file is damaged" $ckpt convert "$work/damaged" --out "$work/new-$form" --form $form \
+        --shard-size 4K
+    [ "$(files "$work/new-$form")" = 0 ] || fail "a failed conversion: $(ls "$work/new-$form")"
+done
+# A file in place of an index takes its parts away.
+runs "tensors in 1 file" $ckpt convert "$work/both/state" --out "$work/both/state"
+same "$work/state.joined" "$work/both/state" "a conversion in place"
+[ "$(files "$work/both")" = 4 ] || fail "a conversion in place: $(ls "$work/both")"
 rm "$work"/dcp/shard-00002*
 refuses 1 "lacks" $lm --batch 4 --steps 7 --resume "$work/dcp"
 finish
