@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_dist.h"
+#include "ckpt_files.h"
 #include "dist/comm_threads.h"
 #include "dist/crew_checks.h"
 #include "context/context.h"
@@ -272,6 +273,7 @@ static int finish(void **state)
     crew_free(&whole);
     crew_free(&alone);
     unlink(plan);
+    ckpt_file_remove(path); /* a state of ranks has parts */
     return remove_dir(state);
 }
 

@@ -191,7 +191,7 @@ static void test_state(void **state)
     run(&job, other);
     job.from = job.to, job.to = STEPS;
     run(&job, other);
-    unlink(job.state);
+    ckpt_file_remove(job.state);
     assert_string_equal(other[0].sentence, "");
     assert_memory_equal(first[0].values, other[0].values, sizeof first[0].values);
 }
@@ -210,7 +210,7 @@ static void test_noise(void **state)
     (void)state;
     snprintf(job.state, sizeof job.state, "mixed-%d.state", (int)getpid());
     run(&job, first);
-    unlink(job.state);
+    ckpt_file_remove(job.state);
     for (int i = 0; i < batch_of[1] * rows_of[1] * WIDTH; i++)
         assert_false(has(&first[0], 0, first[1].noise[1][i]));
 }

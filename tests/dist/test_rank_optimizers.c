@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include "ckpt_files.h"
 #include "dist/crew_checks.h"
 #include "plan/one_search.h"
 #include "unit/test_directory.h"
@@ -214,6 +215,12 @@ static void test_others(void **state)
     crew_expect_code(&crew, CKPT_ECOMM, (const char *[]){"optimizer", NULL});
 }
 
+static int finish(void **state)
+{
+    ckpt_file_remove(path); /* a state of ranks has parts */
+    return remove_dir(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,5 +230,5 @@ int main(void)
         cmocka_unit_test(test_resume),    cmocka_unit_test(test_no_matrix),
         cmocka_unit_test(test_others),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_dir, finish);
 }
