@@ -289,7 +289,8 @@ static const char *judge_end(const struct run *r, int rank, int status, int *cod
     char *said = slurp(err, &n);
     /* OpenMP ends the process by itself, and the fake of CUDA then tells what was in use. */
     bool openmp = said && strstr(said, "libgomp: Out of memory");
-    bool silent = *code && n<10, strange = *code> 2 && !loader && !openmp;
+    bool silent = *code && n < 10;
+    bool strange = *code > 2 && !loader && !openmp;
     free(said);
     return strange ? "an exit code that nobody gives" : silent ? "no sentence" : NULL;
 }
