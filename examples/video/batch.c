@@ -14,7 +14,8 @@
 /* ---- memory -------------------------------------------------------------------------------- */
 
 struct room {
-    int64_t samples, z, frames; /* samples, values of z of this rank; frames of a sample */
+    int64_t samples, z, image, frames; /* samples, values of z and of images of this rank; frames
+                                          of a sample */
 };
 
 static int64_t larger(int64_t room, int64_t n)
@@ -30,6 +31,7 @@ static struct room room_of(const struct video_data *d, const struct video_shape 
         const struct video_shape *s = &shapes[i];
         room.samples = larger(room.samples, s->batch);
         room.z = larger(room.z, s->batch * video_data_z(d, s));
+        room.image = larger(room.image, s->batch * video_data_image(d, s));
         room.frames = larger(room.frames, s->geometry.frames);
     }
     return room;
@@ -75,7 +77,7 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
     b->z = MEMORY_FOR(sizeof *b->z, room.z);
     b->y = MEMORY_FOR(sizeof *b->y, n, y);
     b->y_bf16 = MEMORY_FOR(sizeof *b->y_bf16, n, y);
-    b->image = has_image(d) ? MEMORY_FOR(sizeof *b->image, n, video_data_image(d)) : NULL;
+    b->image = has_image(d) ? MEMORY_FOR(sizeof *b->image, room.image) : NULL;
     b->eps = d->eps ? MEMORY_FOR(sizeof *b->eps, room.z) : NULL;
     b->t = MEMORY_FOR(sizeof *b->t, all);
     b->u = MEMORY_FOR(sizeof *b->u, all);
@@ -143,7 +145,7 @@ static int fill_image(struct video_batch *b, float *image, int64_t n, int64_t ro
     struct video_images *m = r->images;
 
     if ((double)b->unseen[n] < r->options.image_drop)
-        memset(image, 0, (size_t)video_data_image(&r->data) * sizeof *image);
+        memset(image, 0, (size_t)video_data_image(&r->data, b->shape) * sizeof *image);
     else if (m->files.n)
         return video_images_read(m, video_data_line(&r->data, row), sample, image);
     return 0;
@@ -176,15 +178,15 @@ static void fill_levels(struct video_batch *b, int64_t i, int64_t n)
 }
 
 /* Fills sample i of this rank, which is sample n of the step. */
-static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t sample)
+static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t sample, int64_t row)
 {
     const struct video_run *r = b->run;
     const struct video_data *d = &r->data;
-    int64_t nz = video_data_z(d, d->shapes.shape), ny = video_data_y(d);
-    int64_t row = sample_order_row(&b->order, sample);
-    float *y = b->y + i * ny, *image = b->image ? b->image + i * video_data_image(d) : NULL;
+    int64_t nz = video_data_z(d, b->shape), ny = video_data_y(d);
+    float *y = b->y + i * ny;
+    float *image = b->image ? b->image + i * video_data_image(d, b->shape) : NULL;
 
-    if (video_data_read(d, row, b->z + i * nz, y, r->images->files.n ? NULL : image) ||
+    if (video_data_read(d, b->shape, row, b->z + i * nz, y, r->images->files.n ? NULL : image) ||
         (image && fill_image(b, image, n, row, sample)))
         return -1;
     if (d->eps)
@@ -200,13 +202,18 @@ static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t samp
     return 0;
 }
 
-int video_batch_fill(struct video_batch *b, int64_t step)
+int video_batch_fill(struct video_batch *b, const struct video_selection *selection)
 {
-    video_batch_begin(b, b->run->data.shapes.shape);
-    draw(b, step);
-    for (int64_t i = 0; i < b->size; i++)
-        if (fill_sample(b, i, b->first + i, step * b->all + b->first + i))
+    video_batch_begin(b, selection->shape);
+    b->all = selection->all;
+    b->first = selection->first;
+    draw(b, selection->step);
+    for (int64_t i = 0; i < b->size; i++) {
+        const int64_t n = b->first + i, sample = selection->before + n;
+        if (fill_sample(b, i, n, sample,
+                        selection->row ? selection->row[i] : sample_order_row(&b->order, sample)))
             return -1;
+    }
     return 0;
 }
 
@@ -216,7 +223,7 @@ int video_batch_fill_row(struct video_batch *b, int64_t row)
     video_batch_begin(b, b->run->data.shapes.shape);
     b->drop[b->first] = b->unseen[b->first] = 1;
     b->given[b->first] = 0.5f; /* as most samples of the training have it */
-    return fill_sample(b, 0, b->first, row);
+    return fill_sample(b, 0, b->first, row, sample_order_row(&b->order, row));
 }
 
 /* ---- feeding ------------------------------------------------------------------------------- */
@@ -254,6 +261,6 @@ int video_batch_feed_training(const struct video_batch *b, ckpt_program *p)
     if (!rc && noising->weights)
         rc = ckpt_feed(p, "weight", b->weight, n * 4);
     if (!rc && b->image)
-        rc = ckpt_feed(p, "image", b->image, n * video_data_image(&b->run->data) * 4);
+        rc = ckpt_feed(p, "image", b->image, n * video_data_image(&b->run->data, b->shape) * 4);
     return rc;
 }

@@ -37,7 +37,7 @@ void video_batch_begin(struct video_batch *b, const struct video_shape *s);
 
 /* Fills in the samples of this rank for a step of all ranks.  Rows repeat when there are fewer of
  * them than the batch has samples. */
-int video_batch_fill(struct video_batch *b, int64_t step);
+int video_batch_fill(struct video_batch *b, const struct video_selection *selection);
 int video_batch_fill_row(struct video_batch *b, int64_t row);
 
 /* Feeds latents, timesteps and text to a program, and in training the noise, if there is some; the

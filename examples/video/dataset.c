@@ -3,7 +3,7 @@
  * The samples that a model trains on (dataset.h), from one of four sources: one file of
  * features, a cache of video-encode, files of latents and text, or the random generator.  This file
  * has the first and the last, whose samples are all in memory, and selects the source.  All samples
- * of a run have one shape, d->shapes.shape->geometry.
+ * of a run have one shape, d->shapes.shape->geometry, but for those of a cache with buckets.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 #include "ckpt_tools.h"
 #include "dataset.h"
 
-int64_t video_data_image(const struct video_data *d)
+int64_t video_data_image(const struct video_data *d, const struct video_shape *s)
 {
-    const struct video_geometry *g = &d->shapes.shape->geometry;
+    const struct video_geometry *g = &s->geometry;
     int64_t frames = d->sizes && d->sizes->whole_image ? g->frames : 1;
 
     return d->channels * frames * g->height * g->width;
@@ -100,6 +100,23 @@ static int open_features(struct video_data *d, const char *path)
 
 /* ---- all sources --------------------------------------------------------------------------- */
 
+/* A model without a bucket's shape refuses it. */
+static int check_buckets(struct video_data *d, const struct video_options *o)
+{
+    int rc = 0;
+
+    for (int i = 0; i < d->shapes.n; i++) {
+        struct video_shape *s = &d->shapes.shape[i];
+        s->geometry.tokens = d->tokens;
+        if (video_check_size(d->sizes, s->geometry.pixel_frames, 0, 0) ||
+            o->net.model->check(&o->net, &s->geometry))
+            rc = say_fail("--buckets %s: %s cannot be trained with bucket %s; take it out of the "
+                          "table, and encode the clips again",
+                          o->buckets, d->sizes->name, s->name);
+    }
+    return rc;
+}
+
 int video_data_open(struct video_data *d, struct video_options *o)
 {
     int rc;
@@ -107,6 +124,8 @@ int video_data_open(struct video_data *d, struct video_options *o)
     *d = (struct video_data){.sizes = &o->net.sizes,
                              .channels = o->net.sizes.channels,
                              .text_width = o->net.sizes.text_width};
+    if (o->buckets)
+        return video_cached_open(d, o) ? -1 : check_buckets(d, o);
     if (video_shapes_make(&d->shapes, 1))
         return -1;
     if (o->features)
@@ -122,10 +141,10 @@ int video_data_open(struct video_data *d, struct video_options *o)
     return rc ? -1 : o->net.model->check(&o->net, &d->shapes.shape->geometry);
 }
 
-void video_repeat_first(const struct video_data *d, float *z)
+void video_repeat_first(const struct video_data *d, const struct video_shape *s, float *z)
 {
-    int64_t plane = d->shapes.shape->geometry.height * d->shapes.shape->geometry.width,
-            frames = d->shapes.shape->geometry.frames;
+    const struct video_geometry *g = &s->geometry;
+    int64_t plane = g->height * g->width, frames = g->frames;
     size_t bytes = (size_t)plane * sizeof *z;
 
     for (int64_t c = d->channels - 1; c >= 0; c--) {
@@ -135,14 +154,14 @@ void video_repeat_first(const struct video_data *d, float *z)
     }
 }
 
-void video_first_frame(const struct video_data *d, const float *z, float *image)
+void video_first_frame(const struct video_data *d, const struct video_shape *s, const float *z,
+                       float *image)
 {
-    int64_t plane = d->shapes.shape->geometry.height * d->shapes.shape->geometry.width;
-    int64_t each = video_data_image(d) / d->channels;
+    const struct video_geometry *g = &s->geometry;
+    int64_t plane = g->height * g->width, each = video_data_image(d, s) / d->channels;
 
     for (int64_t c = 0; c < d->channels; c++) {
-        memcpy(image + c * each, z + c * d->shapes.shape->geometry.frames * plane,
-               (size_t)plane * sizeof *image);
+        memcpy(image + c * each, z + c * g->frames * plane, (size_t)plane * sizeof *image);
         memset(image + c * each + plane, 0, (size_t)(each - plane) * sizeof *image);
     }
 }
@@ -158,14 +177,15 @@ int64_t video_data_line(const struct video_data *d, int64_t row)
 }
 
 /* Without an image the first latent frame is used. */
-int video_data_read(const struct video_data *d, int64_t row, float *z, float *y, float *image)
+int video_data_read(const struct video_data *d, const struct video_shape *s, int64_t row, float *z,
+                    float *y, float *image)
 {
-    int64_t nz = video_data_z(d, d->shapes.shape), ny = video_data_y(d), n = video_data_image(d);
+    int64_t nz = video_data_z(d, s), ny = video_data_y(d), n = video_data_image(d, s);
 
     if (d->file)
         return video_cache_read(d, row, z, y, image);
-    if (d->cached)
-        return video_cached_read(d, row, z, y, image);
+    if (d->cache.rows)
+        return video_cached_read(d, s, row, z, y, image);
     memcpy(z, d->z + row * nz, (size_t)nz * sizeof *z);
     memcpy(y, d->y + row * ny, (size_t)ny * sizeof *y);
     if (!image)
@@ -173,6 +193,6 @@ int video_data_read(const struct video_data *d, int64_t row, float *z, float *y,
     if (d->image)
         memcpy(image, d->image + row * n, (size_t)n * sizeof *image);
     else
-        video_first_frame(d, z, image);
+        video_first_frame(d, s, z, image);
     return 0;
 }

@@ -60,10 +60,10 @@ struct video_data {
     struct video_texts texts; /* captions of videos; rows 0: none */
 };
 
-/* Elements of one sample: latents in a shape, text, the condition image of the only shape. */
+/* Elements of one sample: latents in a shape, text, the condition image in a shape. */
 int64_t video_data_z(const struct video_data *d, const struct video_shape *s);
 int64_t video_data_y(const struct video_data *d);
-int64_t video_data_image(const struct video_data *d);
+int64_t video_data_image(const struct video_data *d, const struct video_shape *s);
 
 /* Opens the data that the options name; seed selects the noise.  Returns 0, or -1 after an error
  * message. */
@@ -74,8 +74,9 @@ void video_data_close(struct video_data *d);
 int64_t video_data_lines(const struct video_data *d);
 int64_t video_data_line(const struct video_data *d, int64_t row);
 
-/* Reads one sample; image may be NULL.  Returns 0, or -1 after an error message. */
-int video_data_read(const struct video_data *d, int64_t row, float *z, float *y, float *image);
+/* Reads one sample of a shape; image may be NULL.  Returns 0, or -1 after an error message. */
+int video_data_read(const struct video_data *d, const struct video_shape *s, int64_t row, float *z,
+                    float *y, float *image);
 
 /* ---- private to dataset.c, dataset_files.c and dataset_cache.c ------------------------------ */
 
@@ -86,11 +87,25 @@ int video_cache_read(const struct video_data *d, int64_t row, float *z, float *y
 
 /* The same for a cache made by video-encode (dataset_cache.c). */
 int video_cached_open(struct video_data *d, const struct video_options *o);
-int video_cached_read(const struct video_data *d, int64_t row, float *z, float *y, float *image);
+int video_cached_read(const struct video_data *d, const struct video_shape *s, int64_t row,
+                      float *z, float *y, float *image);
+
+/* The rows of a cache in buckets (dataset_buckets.c).  fits: whether the latents of a row have this
+ * shape, in the cache's channels; find: this row or, if it could not be encoded, the next one that
+ * has the shape. */
+bool video_cached_fits(const struct video_data *d, const struct video_shape *s,
+                       const struct cache_row *r);
+int64_t video_cached_find(const struct video_data *d, const struct video_shape *s, int64_t row);
+int video_cached_refuse(const struct video_data *d, const struct video_options *o, int64_t row);
+/* Makes the shapes of the table for the sizes of the cache's sources; every clip keeps the bucket
+ * of the first epoch, for which it was encoded. */
+int video_cached_buckets(struct video_data *d, const struct video_options *o,
+                         const struct video_sizing *sizing);
 
 /* Repeats the first frame at the start of each channel, so that patches are whole in time; copies
  * the first frame alone, with zeros in the others of a condition that has them. */
-void video_repeat_first(const struct video_data *d, float *z);
-void video_first_frame(const struct video_data *d, const float *z, float *image);
+void video_repeat_first(const struct video_data *d, const struct video_shape *s, float *z);
+void video_first_frame(const struct video_data *d, const struct video_shape *s, const float *z,
+                       float *image);
 
 #endif

@@ -302,13 +302,13 @@ static int read_image(const struct video_data *d, ckpt_file *f, const char *path
                         "grey ones, which this model reads",
                         path);
     if (ckpt_file_find(f, IMAGE) < 0) {
-        video_first_frame(d, z, image);
+        video_first_frame(d, d->shapes.shape, z, image);
         return 0;
     }
     int i = tensor_find(f, path, IMAGE, 4, any, &e);
     if (i < 0)
         return -1;
-    if (e.numel != video_data_image(d))
+    if (e.numel != video_data_image(d, d->shapes.shape))
         return say_fail("%s: '" IMAGE "' does not have the size of %s latent frame%s", path,
                         d->sizes->whole_image ? "all" : "a", d->sizes->whole_image ? "s" : "");
     return ckpt_file_read_f32(f, i, image, e.numel) ? say_fail("%s", ckpt_error(NULL)) : 0;
@@ -325,7 +325,7 @@ static int read_latents(const struct video_data *d, ckpt_file *f, const char *pa
     if (ckpt_file_read_f32(f, i, z, e.numel))
         return say_fail("%s", ckpt_error(NULL));
     if (d->repeats)
-        video_repeat_first(d, z);
+        video_repeat_first(d, d->shapes.shape, z);
     return image ? read_image(d, f, path, z, image) : 0;
 }
 

@@ -25,6 +25,10 @@ struct video_geometry {
     int64_t pixel_frames;             /* its frames; 0: computed from the latent frames */
 };
 
+/* Latents along the side of a patch, of all models of the family: sides of buckets are multiples.
+ */
+enum { VIDEO_CELLS = 2 };
+
 /* The part of a configuration that the programs read. */
 struct video_sizes {
     const char *name; /* "CogVideoX 2B" */
@@ -151,8 +155,7 @@ struct video_model {
 
     /* The family's data and batches (video_data_open and so on), or the model's own. */
     int (*data)(struct video_data *d, struct video_options *o);
-    int (*compile_loss)(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
-                        const char *what);
+    ckpt_recorder record; /* the loss; user: struct video_recorded */
     /* Fills a batch of one sample with a row of the data, the same on all ranks, with nothing
      * dropped; feeds it to a training program, and returns a code of the library. */
     int (*fill_row)(struct video_batch *b, int64_t row);

@@ -35,6 +35,8 @@ static const struct ckpt_option table[] = {
         "directory of encoded prompts, or one file from text-encode (default: "
         "cache/prompt_embeddings of --data)"),
     CACHE_ROWS,
+    VIDEO_BUCKETS_ROW("each clip of --cache is trained in the bucket that video-encode --buckets "
+                      "encoded it for"),
     ROW("features", STRING, features, "FILE",
         "train on z, y and, for I2V, image of a safetensors file"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default: from the data, else 49)", 1,
@@ -72,7 +74,7 @@ static const struct ckpt_option table[] = {
         "codes) or nf4 (4-bit codes) (default bf16)"),
     LORA_MERGE_ROW,
     WEIGHTS_ROWS,
-    BATCH_ROW("samples", " 1"),
+    VIDEO_BATCH_ROWS("samples"),
     STEPS_ROWS(" 1000", " 1e-4 for adapters, 2e-5 for all weights", " 100", "1e-4", "0: none"),
     BETA2_ROW("0.95"),
     LOG_ROWS("prediction"),
@@ -123,6 +125,48 @@ static int check_data(struct video_options *o)
     if (o->csv && (o->videos || o->prompts))
         return say_fail("--csv has videos and prompts: leave out --videos and --prompts");
     return 0;
+}
+
+/* Before defaults are filled in.  The table has the batches. */
+int video_check_buckets(const struct video_options *o)
+{
+    enum balance kind;
+
+    if ((o->train.batch == CKPT_AUTO || o->batch_seconds > 0) && !o->buckets)
+        return say_fail("--batch%s is for --buckets", o->batch_seconds > 0 ? "-seconds" : " auto");
+    if (o->balance && !o->buckets)
+        return say_fail("--balance is for --buckets: without, all clips take equally long");
+    if (o->buckets && o->train.batch && o->train.batch != CKPT_AUTO)
+        return say_fail("--batch: leave it out, the table of --buckets has it");
+    return balance_read(o->balance, &kind);
+}
+
+enum balance video_balance_of(const struct video_options *o)
+{
+    enum balance kind = BALANCE_NONE;
+
+    (void)balance_read(o->balance, &kind); /* it was checked */
+    return kind;
+}
+
+static int check_buckets(const struct video_options *o)
+{
+    if (!o->buckets)
+        return video_check_buckets(o);
+    if (!o->cache)
+        return say_fail("--buckets needs --cache DIR, which video-encode --buckets makes");
+    if (o->keep_order)
+        return say_fail("--keep-order: not with --buckets, whose batches are drawn");
+    if (o->images)
+        return say_fail("--images: not with --buckets, which has several sizes");
+    if (o->sample_text || video_has_prompts(o))
+        return say_fail("--sample-%s: not with --buckets, which has several sizes; run %s-sample "
+                        "with the weights of --save",
+                        o->sample_text ? "text"
+                        : o->prompt    ? "prompt"
+                                       : "prompts",
+                        o->net.model->programs);
+    return video_check_buckets(o);
 }
 
 static int check_adapters(const struct video_options *o)
@@ -278,7 +322,7 @@ int video_options_check(void *options)
     if (!o->model)
         return say_fail("--model DIR is missing");
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||
-        video_check_size(&o->net.sizes, o->frames, o->height, o->width) ||
+        video_check_size(&o->net.sizes, o->frames, o->height, o->width) || check_buckets(o) ||
         adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) ||
         check_adapters(o) || check_names(o) || check_noise(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
@@ -286,7 +330,7 @@ int video_options_check(void *options)
     fill_defaults(o); /* after the checks, which ask what was given */
     char path[VIDEO_PATH];
     if (dtype_select(&o->dtype, &o->train.state, video_weights(o, path), o->train.dtype_note) ||
-        training_check(&o->train, &o->library, o->dtype, o->train.batch))
+        training_check(&o->train, &o->library, o->dtype, o->buckets ? 0 : o->train.batch))
         return -1;
     struct training_files files = video_training_files(o);
     return outputs_asked(&files);

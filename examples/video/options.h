@@ -5,6 +5,7 @@
 
 #include "../common/loader.h"
 #include "../common/adapters.h"
+#include "../common/balance.h"
 #include "../common/outputs.h"
 #include "../common/validation.h"
 #include "model.h"
@@ -106,6 +107,24 @@ struct video_options {
                         "layers of each block with adapters (default: from the file of adapters, " \
                         "else " VIDEO_TARGETS ", and ffn.net.0.proj,ffn.net.2 of Wan)")
 
+/* Clips of several shapes; clips: which of them are in which bucket. */
+#define VIDEO_BUCKETS_ROW(clips)                                                                   \
+    ROW("buckets", STRING, buckets, "FILE", "table of sizes and lengths: " clips)
+#define VIDEO_BATCH_ROWS(what)                                                                     \
+    CKPT_OPTION_GROUP("Training"),                                                                 \
+        RANGE("batch", COUNT, train.batch, "N",                                                    \
+              what " per step of each rank (default 1); auto, with --buckets: for each size and "  \
+                   "length the number that trains fastest within the budget",                      \
+              1, 65536),                                                                           \
+        RANGE("batch-seconds", FLOAT, batch_seconds, "X",                                          \
+              "with --batch auto: longest planned step in seconds (default: the slowest bucket "   \
+              "with a batch in the table, else one clip of the largest bucket)",                   \
+              1e-9, 1e9),                                                                          \
+        ROW("balance", STRING, balance, "KIND",                                                    \
+            "with --buckets, what batches of ranks have in common in a step: time (their "         \
+            "predicted steps take as long), tokens (they have as many), or none: all use one "     \
+            "bucket (default none)")
+
 /* The options of sampling. */
 #define VIDEO_DRAW_ROWS                                                                            \
     ROW("text-encoder", STRING, text_encoder, "DIR",                                               \
@@ -132,6 +151,12 @@ struct video_options {
             "seed of the initial noise of sampling (default 0)"),                                  \
         RANGE("fps", FLOAT, fps, "X", "frames per second of videos (default: those of the model)", \
               0.1, 240)
+
+/* Checks the options of buckets and their balance, before defaults are filled in.  Returns 0, or -1
+ * after an error message. */
+int video_check_buckets(const struct video_options *o);
+/* That option, which was checked. */
+enum balance video_balance_of(const struct video_options *o);
 
 /* Of training: sets the defaults and names what replaces them; then checks it and reads the
  * config.json of the model. */

@@ -47,15 +47,51 @@ struct adapter_run video_adapters(struct video_run *r);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
+/* What the recorder of a model gets. */
+struct video_recorded {
+    const struct video_run *run;
+    const struct video_shape *shape;
+};
+
+/* The loss of the family's models. */
+ckpt_tensor video_record(ckpt_tape *t, int64_t batch, void *recorded);
+
 /* Compiles the loss on clips of a shape, with an optimizer or, NULL, alone; what: begins the error
- * message.  Returns 0, or -1 after an error message. */
+ * message.  Returns 0, or -1 after an error message, as do the next. */
 int video_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
                        const char *what);
-/* Compiles the training program, before the first step.  Returns 0, or -1 after an error
- * message. */
-int video_compile(struct video_run *r);
+/* Compiles the training program of each shape, before the first step, after the batches that a
+ * table of buckets leaves open were chosen. */
+int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw);
+/* When all programs fit, weighs the shapes for --balance, opens the order of the steps, and prints
+ * the table of buckets, or the plan of the only shape. */
+int video_open_order(struct video_run *r);
+
+/* ---- the shapes of the steps (course.c) ------------------------------------------------------ */
+
+enum { VIDEO_FLIGHT = 2 };
+
+/* The clips of the steps in flight, by the remainder of their number; with buckets, the place
+ * before each of these selections. */
+struct video_course {
+    struct video_run *run;
+    struct video_selection selection[VIDEO_FLIGHT];
+    char *place[VIDEO_FLIGHT];
+    int64_t selected; /* steps whose clips are selected */
+};
+
+const struct video_selection *video_course_of(const struct video_course *c, int64_t step);
+/* Parts of the callbacks of struct training.  Return 0, or -1 after an error message. */
+int video_course_select(struct video_course *c, int64_t step);
+int video_course_end(struct video_course *c, struct training *t, int64_t step);
+int video_course_note(const struct video_course *c, const struct training *t);
+void video_course_close(struct video_course *c);
 
 /* ---- callbacks of struct trainer, which describes them -------------------------------------- */
+
+bool video_varies(const void *run);
+int video_note(void *run, struct resume_place *place);
+int video_resumed(void *run, struct resume_place *place);
 
 int video_check_outputs(const void *run);
 int video_facts(const void *run, struct ckpt_fact fact[TRAINER_FACTS]);

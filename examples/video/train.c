@@ -2,7 +2,6 @@
 /* Training: the mean squared difference of the prediction. */
 #include <stdlib.h>
 #include <string.h>
-#include "../common/compiled.h"
 #include "../common/dump.h"
 #include "../common/say.h"
 #include "../common/training.h"
@@ -40,12 +39,13 @@ static ckpt_tensor loss(const struct video_run *r, ckpt_tape *t, ckpt_tensor pre
     return ckpt_mse(t, pred, target, mask);
 }
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+ckpt_tensor video_record(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct video_run *r = user;
+    const struct video_recorded *recorded = user;
+    const struct video_run *r = recorded->run;
     const struct video_net *net = &r->options.net;
     const struct video_sizes *c = &net->sizes;
-    const struct video_geometry *g = &r->data.shapes.shape->geometry;
+    const struct video_geometry *g = &recorded->shape->geometry;
     int64_t shape[] = {batch, c->channels, g->frames, g->height, g->width};
     int64_t image[] = {batch, c->channels, c->whole_image ? g->frames : 1, g->height, g->width};
     int64_t text[] = {batch, g->tokens, c->text_width}, two[] = {batch, 2};
@@ -71,37 +71,45 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return loss(r, t, pred, target);
 }
 
-int video_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
-                       const char *what)
-{
-    int rc = ckpt_compile(r->context, record, r, optimizer, s->batch, &s->training);
-    r->training = s->training;
-    return compiled(r->context, rc, s->training, what);
-}
-
-int video_compile(struct video_run *r)
-{
-    const struct video_options *o = &r->options;
-    struct ckpt_adamw s = training_adamw(&o->train);
-
-    return video_compile_loss(r, r->data.shapes.shape,
-                              optimizer_make(r->context, o->train.optimizer, &s), "");
-}
-
 /* ---- steps --------------------------------------------------------------------------------- */
+
+/* The state of the training loop beside the run. */
+struct steps {
+    struct video_course course;
+    struct video_batch batch;
+};
+
+static int select_clips(struct training *t, int64_t step)
+{
+    return video_course_select(&((struct steps *)t->user)->course, step);
+}
+
+static ckpt_program *program(const struct training *t, int64_t step)
+{
+    return video_course_of(&((const struct steps *)t->user)->course, step)->shape->training;
+}
 
 static int feed(struct training *t, int64_t step)
 {
-    struct video_batch *b = t->user;
+    struct steps *s = t->user;
 
-    if (video_batch_fill(b, step))
+    if (video_batch_fill(&s->batch, video_course_of(&s->course, step)))
         return -1;
-    return video_batch_feed_training(b, t->only) ? say_fail("%s", ckpt_error(t->context)) : 0;
+    return video_batch_feed_training(&s->batch, program(t, step))
+               ? say_fail("%s", ckpt_error(t->context))
+               : 0;
 }
 
 static int end(struct training *t, int64_t step)
 {
-    return training_end(t, t->only, step, 0) || adapters_check_step(t, step) ? -1 : 0;
+    struct steps *s = t->user;
+
+    return video_course_end(&s->course, t, step) || adapters_check_step(t, step) ? -1 : 0;
+}
+
+static int notes(struct training *t)
+{
+    return video_course_note(&((const struct steps *)t->user)->course, t);
 }
 
 static bool name_in_file(void *user, const char *name, int i, char *alias, size_t size)
@@ -120,25 +128,32 @@ int video_open_steps(void *run, struct training *t)
 {
     struct video_run *r = run;
     const struct video_options *o = &r->options;
-    struct video_batch *b = calloc(1, sizeof *b);
+    struct steps *s = calloc(1, sizeof *s);
 
-    if (!b)
+    if (!s)
         return say_fail("no memory for a batch");
+    s->course.run = r;
     if (r->options.images)
         t->ahead = 0; /* the device encodes images */
     t->saves = r->options.adapters.rank ? ckpt_lora_only : video_owns;
     t->alias = o->adapters.rank || o->names ? name_in_file : NULL;
     t->saves_user = r;
+    t->select = select_clips;
     t->feed = feed;
+    t->program = program;
     t->end = end;
+    t->notes = notes;
     t->look[0] = (struct training_look){video_validate, o->validation.every, o->validation.file};
     t->look[1] = (struct training_look){video_watch_draw, o->sample_every, r->watch->draws};
-    t->user = b;
-    return video_batch_open(b, r, r->data.shapes.shape, 1);
+    t->user = s;
+    return video_batch_open(&s->batch, r, r->data.shapes.shape, r->data.shapes.n);
 }
 
 void video_close_steps(void *user)
 {
-    video_batch_close(user);
-    free(user);
+    struct steps *s = user;
+
+    video_batch_close(&s->batch);
+    video_course_close(&s->course);
+    free(s);
 }

@@ -15,12 +15,23 @@
 #include "validate.h"
 #include "watch.h"
 
+static int64_t most_tokens(const struct video_run *r)
+{
+    const struct video_shapes *d = &r->data.shapes;
+    int64_t most = 0;
+
+    for (int i = 0; i < d->n; i++) {
+        int64_t n = video_tokens(&r->options.net, &d->shape[i].geometry);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 static void introduce(const void *run)
 {
     const struct video_run *r = run;
     const struct video_net *net = &r->options.net;
     const struct video_sizes *c = &net->sizes;
-    const struct video_geometry *g = &r->data.shapes.shape->geometry;
     char all[32], count[32], tokens[32];
 
     printf("model: %s, %s parameters, %s of them trained%s (hidden %lld, %lld heads, %lld layers, "
@@ -28,7 +39,8 @@ static void introduce(const void *run)
            c->name, say_count(all, net->model->parameters(net)), say_count(count, r->trainable),
            r->options.adapters.rank ? " as adapters" : "", (long long)c->width, (long long)c->heads,
            (long long)c->layers, r->options.dtype);
-    say_print("%s; %s tokens\n", r->data.title, say_count(tokens, video_tokens(net, g)));
+    say_print("%s; %s%s tokens\n", r->data.title, r->data.shapes.n > 1 ? "at most " : "",
+              say_count(tokens, most_tokens(r)));
     if (r->data.missing)
         printf("%lld of %lld samples are skipped\n", (long long)r->data.missing,
                (long long)(r->data.missing + r->data.shapes.rows));
@@ -71,22 +83,27 @@ static int64_t parameters(const void *run)
 static int compile(void *run, bool trains)
 {
     struct video_run *r = run;
+    const struct ckpt_adamw adamw = training_adamw(&r->options.train);
 
     if (!trains)
         return 0;
     return video_images_compile(r->images, true) || video_watch_compile_first(r->watch) ||
-                   video_compile(r) || video_validation_compile(r->validation, r) ||
+                   video_compile_steps(r, &adamw) || video_validation_compile(r->validation, r) ||
                    video_watch_compile(r->watch) || video_images_compile(r->images, false)
                ? -1
                : 0;
+}
+
+static int fits(void *run, bool trains)
+{
+    return trains ? video_open_order(run) : 0;
 }
 
 static int note(void *run, struct resume_place *place)
 {
     const struct adapter_run adapters = video_adapters(run);
 
-    (void)place; /* the number of steps gives it */
-    return adapters_note(&adapters);
+    return adapters_note(&adapters) ? -1 : video_note(run, place);
 }
 
 static void report(const void *run)
@@ -114,7 +131,9 @@ static void close(void *run)
     video_watch_close(r->watch);
     video_images_close(r->images);
     video_validation_close(r->validation);
+    video_order_close(&r->order);
     video_data_close(&r->data);
+    free(r->bad);
     adapter_file_close(&r->options.adapters.file);
     r->options.net.model->close(&r->options.net);
 }
@@ -131,16 +150,19 @@ int video_train(const struct video_model *m, int argc, char **argv)
                               .check = video_options_check,
                               .outputs = video_check_outputs,
                               .before = encode_prompts,
+                              .varies = video_varies,
                               .data = open_data,
                               .facts = video_facts,
                               .model = make_model,
                               .introduce = introduce,
                               .parameters = parameters,
                               .compile = compile,
+                              .fits = fits,
                               .program = &r.training,
                               .counted = "samples of the data",
                               .samples = &r.data.shapes.rows,
                               .notes = note,
+                              .resumed = video_resumed,
                               .describe = video_describe,
                               .open_steps = video_open_steps,
                               .close_steps = video_close_steps,

@@ -84,8 +84,7 @@ int video_validation_compile(struct video_validation *v, struct video_run *r)
     v->run.options.net = r->options.net; /* with its parameters */
     v->run.context = r->context;
     v->common.log = &r->log;
-    return r->options.net.model->compile_loss(&v->run, v->run.data.shapes.shape, NULL,
-                                              "validation: ");
+    return video_compile_loss(&v->run, v->run.data.shapes.shape, NULL, "validation: ");
 }
 
 void video_validation_close(struct video_validation *v)

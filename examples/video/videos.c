@@ -438,3 +438,15 @@ int videos_any(struct videos *v, const char *path, int64_t clips)
         return open_lines(v, path);
     return is_table(path) ? videos_list(v, path, true) : open_path(v, path, clips);
 }
+
+int videos_sizes(const struct videos *v, struct bucket_sample **size)
+{
+    struct bucket_sample *all = calloc((size_t)v->rows + 1, sizeof *all);
+
+    if (!all)
+        return say_fail("no memory for the sizes of %lld clips", (long long)v->rows);
+    for (int64_t i = 0; i < v->rows; i++)
+        all[i] = (struct bucket_sample){v->file[i].frames, v->file[i].height, v->file[i].width};
+    *size = all;
+    return 0;
+}

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "../common/clip.h"
 #include "../common/shard.h"
+#include "buckets.h"
 
 struct videos {
     bool whole;                            /* one row per file; each step uses a part of it */
@@ -37,6 +38,8 @@ struct videos_file {
  * relative path per line, prompts.txt their captions.  Returns 0, or -1 after a sentence.
  */
 int videos_any(struct videos *v, const char *path, int64_t clips);
+/* Allocates the sizes of whole videos, [rows].  Returns 0, or -1 after a sentence. */
+int videos_sizes(const struct videos *v, struct bucket_sample **size);
 /* The rows of a table in Open-Sora's format, as whole files: columns path (relative to the table),
  * num_frames, height, width, and optionally text; without paths the path column is optional,
  * too. */

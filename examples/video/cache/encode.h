@@ -63,6 +63,7 @@ struct encode {
     int64_t bad;               /* number of clips */
     ckpt *context;             /* of Open-Sora's autoencoder */
     struct video_coder coder;  /* the other ones */
+    struct video_coder *each;  /* [shapes]: it, with the program of a shape */
     float *pixels;             /* of the clip being encoded */
 };
 

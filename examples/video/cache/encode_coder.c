@@ -11,59 +11,116 @@
 #include "../../common/settings.h"
 #include "encode.h"
 
-static int open_data(struct encode *e)
+static void fill(const void *coder, struct video_shape *s, int64_t frames, int64_t height,
+                 int64_t width)
+{
+    const struct video_coder *k = coder;
+    const struct autoencoder_clip clip = {.frames = frames, .height = height, .width = width};
+
+    s->clips = (struct video_clips){.frames = frames, .height = height, .width = width};
+    s->geometry = (struct video_geometry){.frames = autoencoder_clip_out(k->kind, k->own, &clip),
+                                          .height = height / k->sizes.factor,
+                                          .width = width / k->sizes.factor,
+                                          .pixel_height = (double)height,
+                                          .pixel_width = (double)width};
+}
+
+/* Sides of clips are cropped to whole patches of the model. */
+static int open_buckets(struct encode *e)
+{
+    const struct video_options *o = &e->options.video;
+    struct video_data *d = &e->data;
+    const struct video_sizing sizing = {VIDEO_CELLS * e->coder.sizes.factor, fill, &e->coder};
+
+    if (videos_sizes(&d->videos, &d->shapes.size) ||
+        video_shapes_read(&d->shapes, o->buckets, false, 1, &sizing))
+        return -1;
+    snprintf(d->title, sizeof d->title, "videos: %.300s, %lld in %d buckets", o->video_dir,
+             (long long)d->shapes.fitting, d->shapes.n);
+    return 0;
+}
+
+static int open_size(struct encode *e)
 {
     struct video_options *o = &e->options.video;
     struct video_data *d = &e->data;
-    struct video_coder *k = &e->coder;
     const struct video_model *m = e->family->model;
     int64_t frames = o->frames ? o->frames : m->frames, height = o->height ? o->height : m->height,
-            width = o->width ? o->width : m->width;
+            width = o->width ? o->width : m->width, factor = e->coder.sizes.factor;
 
-    k->options = (struct video_coder_options)VIDEO_CODER_INIT;
-    k->options.model = e->options.model;
-    k->options.dtype = o->dtype;
-    k->options.library = o->library;
-    d->videos = (struct videos){.whole = true, .stride = 1};
-    if (video_coder_config(k, m->autoencoder, false) || video_shapes_make(&d->shapes, 1) ||
-        videos_any(&d->videos, o->video_dir, 0))
-        return -1;
-    int64_t factor = k->sizes.factor;
     if (height % factor || width % factor)
         return say_fail("--size %lldx%lld: width and height must be multiples of %lld",
                         (long long)width, (long long)height, (long long)factor);
+    if (video_shapes_make(&d->shapes, 1))
+        return -1;
     d->shapes.rows = d->videos.rows;
-    d->shapes.shape->clips =
-        (struct video_clips){.frames = frames, .height = height, .width = width};
-    d->shapes.shape->geometry.pixel_height = (double)height;
-    d->shapes.shape->geometry.pixel_width = (double)width;
+    fill(&e->coder, d->shapes.shape, frames, height, width);
     snprintf(d->title, sizeof d->title, "videos: %s, %lld of %lld frames of %lld x %lld",
              o->video_dir, (long long)d->shapes.rows, (long long)frames, (long long)width,
              (long long)height);
     return 0;
 }
 
+static int open_data(struct encode *e)
+{
+    struct video_options *o = &e->options.video;
+    struct video_data *d = &e->data;
+    struct video_coder *k = &e->coder;
+
+    k->options = (struct video_coder_options)VIDEO_CODER_INIT;
+    k->options.model = e->options.model;
+    k->options.dtype = o->dtype;
+    k->options.library = o->library;
+    d->videos = (struct videos){.whole = true, .stride = 1};
+    if (video_coder_config(k, e->family->model->autoencoder, false) ||
+        videos_any(&d->videos, o->video_dir, 0))
+        return -1;
+    d->shapes.rows = d->videos.rows;
+    return o->buckets ? open_buckets(e) : open_size(e);
+}
+
+/* Each shape has a program; they share the weights and the budget. */
+static int compile_each(struct encode *e)
+{
+    const struct video_shapes *d = &e->data.shapes;
+
+    e->each = calloc((size_t)d->n, sizeof *e->each);
+    if (!e->each)
+        return say_fail("no memory for the programs of %d sizes", d->n);
+    for (int i = 0; i < d->n; i++) {
+        const struct video_clips *c = &d->shape[i].clips;
+        e->each[i] = e->coder;
+        if (video_coder_compile(&e->each[i], c->frames, c->height, c->width))
+            return -1;
+    }
+    return 0;
+}
+
 static int open_coder(struct encode *e)
 {
     struct video_coder *k = &e->coder;
-    struct video_shape *s = e->data.shapes.shape;
-    const struct video_clips *c = &s->clips;
-    int64_t factor = k->sizes.factor;
+    const struct video_shapes *d = &e->data.shapes;
+    int64_t most = 0;
 
     k->options.library = e->library;
     k->shown = true;
-    if (video_coder_open(k) || video_coder_compile(k, c->frames, c->height, c->width))
+    if (video_coder_open(k) || compile_each(e))
         return -1;
     e->data.channels = (e->options.first ? 2 : 1) * k->sizes.latent;
-    s->geometry.frames = video_coder_clip_out(k);
-    s->geometry.height = c->height / factor;
-    s->geometry.width = c->width / factor;
-    e->pixels = MEMORY_FOR(sizeof *e->pixels, c->frames, c->height, c->width, 3);
+    for (int i = 0; i < d->n; i++) {
+        const struct video_clips *c = &d->shape[i].clips;
+        int64_t n = c->frames * c->height * c->width * 3;
+        most = n > most ? n : most;
+    }
+    e->pixels = MEMORY_FOR(sizeof *e->pixels, most);
     return e->pixels ? 0 : say_fail("no memory for the frames of a clip");
 }
 
 static void close_coder(struct encode *e)
 {
+    for (int i = 0; e->each && i < e->data.shapes.n; i++)
+        free(e->each[i].in); /* programs are freed with the context */
+    free(e->each);
     video_coder_close(&e->coder);
     free(e->pixels);
 }
@@ -85,7 +142,7 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
 static int encode_frames(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
                          float *z)
 {
-    struct video_coder *k = &e->coder;
+    struct video_coder *k = &e->each[s - e->data.shapes.shape];
     const struct video_geometry *g = &s->geometry;
     struct video_latents l = {g->frames, g->height, g->width, 2 * k->sizes.latent, NULL};
     char name[CACHE_PATH + 16];
@@ -108,10 +165,12 @@ static int encode_frames(struct encode *e, const struct video_shape *s, const st
 static int encode_clip(struct encode *e, const struct video_shape *s, const struct loader_clip *c,
                        float *z)
 {
-    e->coder.seen = c->frames;
+    struct video_coder *k = &e->each[s - e->data.shapes.shape];
+
+    k->seen = c->frames;
     if (encode_frames(e, s, c, z))
         return -1;
-    e->coder.seen = 1;
+    k->seen = 1;
     return e->options.first ? encode_frames(e, s, c, z + video_data_z(&e->data, s) / 2) : 0;
 }
 
@@ -127,7 +186,7 @@ static const char *weights(const struct encode *e)
 
 static ckpt_program *program(const struct encode *e)
 {
-    return e->coder.program;
+    return e->each->program;
 }
 
 /* clang-format off */

@@ -127,9 +127,8 @@ static int check(struct encode_options *o)
         return 0;
     if (!s->video_dir)
         return say_fail("--data DIR is missing: the directory of videos");
-    if (o->model && (s->vae || s->buckets || s->stride || s->clips))
-        return say_fail("--model: a video is one clip; leave out --vae, --buckets, --stride and "
-                        "--clips");
+    if (o->model && (s->vae || s->stride || s->clips))
+        return say_fail("--model: a video is one clip; leave out --vae, --stride and --clips");
     if (!o->model && !s->vae && !s->library.plan_only)
         return say_fail("--vae FILE is missing: an autoencoder (%s)", s->vae_model);
     if (o->model && !(o->family = encode_coder(o->model)))

@@ -7,21 +7,10 @@
 #include <string.h>
 #include "dataset.h"
 
-static bool fits(const struct video_data *d, const struct video_shape *s, const struct cache_row *r)
-{
-    const struct video_geometry *g = &s->geometry;
-
-    return cache_has(r, CACHE_LATENTS) && r->shape[0] == d->channels && r->shape[1] == g->frames &&
-           r->shape[2] == g->height && r->shape[3] == g->width &&
-           r->note.frames == g->pixel_frames && (double)r->note.height == g->pixel_height &&
-           (double)r->note.width == g->pixel_width;
-}
-
 int64_t stdit_cached_row(const struct video_data *d, const struct video_shape *s, int64_t row,
                          float *z, const struct stdit_text *text)
 {
-    for (int64_t i = 0; i < d->shapes.rows && !fits(d, s, &d->cache.row[row]); i++)
-        row = (row + 1) % d->shapes.rows;
+    row = video_cached_find(d, s, row);
     if (cache_read_latents(&d->cache, row, z))
         return -1;
     if (d->y)
@@ -55,17 +44,6 @@ static int check_encoder(const struct video_data *d, const struct video_options 
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static int refuse_shape(const struct video_data *d, const struct video_options *o, int64_t row)
-{
-    const struct cache_note *n = &d->cache.row[row].note;
-
-    return say_fail(
-        "--cache %s: clip %lld (%s) is %lld frames of %lld x %lld%s", o->cache, (long long)row,
-        n->name, (long long)n->frames, (long long)n->width, (long long)n->height,
-        o->buckets ? "; the cache was made with another table of --buckets"
-                   : ", others have another size; use --buckets to train on several sizes");
-}
-
 static int one_shape(struct video_data *d, const struct video_options *o)
 {
     int64_t first = 0;
@@ -81,57 +59,9 @@ static int one_shape(struct video_data *d, const struct video_options *o)
     stdit_shape_fill(&v, d->shapes.shape, n->frames, n->height, n->width);
     for (int64_t i = 0; i < d->shapes.rows; i++)
         if (cache_has(&d->cache.row[i], CACHE_LATENTS) &&
-            !fits(d, d->shapes.shape, &d->cache.row[i]))
-            return refuse_shape(d, o, i);
+            !video_cached_fits(d, d->shapes.shape, &d->cache.row[i]))
+            return video_cached_refuse(d, o, i);
     return 0;
-}
-
-/* Clips keep the buckets of the first epoch, for which they were encoded. */
-static int assign(struct video_data *d, const struct video_options *o)
-{
-    uint64_t seed = (uint64_t)cache_setup_int(&d->cache, "seed", 0);
-
-    for (int64_t i = 0; i < d->shapes.rows; i++) {
-        const struct cache_row *r = &d->cache.row[i];
-        const struct video_shape *s = NULL;
-        struct bucket *own = &d->shapes.own[i];
-        if (buckets_assign(&d->shapes.buckets, &d->shapes.size[i], i, o->stride, seed, 0, own))
-            s = video_shape_of(&d->shapes, own);
-        bool has = cache_has(r, CACHE_LATENTS);
-        if (has && (!s || !fits(d, s, r)))
-            return refuse_shape(d, o, i);
-        if (!s || (!has && !r->note.bad))
-            own->row = -1;
-    }
-    return 0;
-}
-
-/* Checks shapes; another clip replaces an unreadable one. */
-static int check_shapes(const struct video_data *d, const struct video_options *o)
-{
-    for (int64_t i = 0; i < d->shapes.rows; i++) {
-        bool bad = d->shapes.own[i].row >= 0 && d->cache.row[i].note.bad;
-        const struct video_shape *s = bad ? video_shape_of(&d->shapes, &d->shapes.own[i]) : NULL;
-        int64_t row = 0;
-        while (s && row < d->shapes.rows && !fits(d, s, &d->cache.row[row]))
-            row++;
-        if (row == d->shapes.rows)
-            return say_fail("--cache %s: no clip of bucket %s could be encoded", o->cache, s->name);
-    }
-    return 0;
-}
-
-static int bucketed(struct video_data *d, const struct video_options *o)
-{
-    d->shapes.size = calloc((size_t)d->shapes.rows, sizeof *d->shapes.size);
-    d->shapes.own = calloc((size_t)d->shapes.rows, sizeof *d->shapes.own);
-    if (!d->shapes.size || !d->shapes.own)
-        return say_fail("no memory for the sizes of %lld clips", (long long)d->shapes.rows);
-    for (int64_t i = 0; i < d->shapes.rows; i++) {
-        const int64_t *source = d->cache.row[i].note.source;
-        d->shapes.size[i] = (struct bucket_sample){source[0], source[1], source[2]};
-    }
-    return stdit_data_buckets(d, o) || assign(d, o) || check_shapes(d, o) ? -1 : 0;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -168,7 +98,8 @@ int stdit_data_cached(struct video_data *d, struct video_options *o)
     o->vae_model = model ? model : o->vae_model;
     o->stride = cache_setup_int(&d->cache, "stride", 1);
     d->shapes.rows = d->cache.rows;
-    if ((o->buckets ? bucketed(d, o) : one_shape(d, o)) || take_text(d, o) || take_rates(d))
+    if ((o->buckets ? stdit_data_buckets(d, o) : one_shape(d, o)) || take_text(d, o) ||
+        take_rates(d))
         return -1;
     if (!o->vae) /* nothing is decoded */
         d->vae = (struct stdit_vae){.channels = 0};

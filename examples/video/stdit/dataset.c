@@ -245,22 +245,10 @@ int stdit_data_buckets(struct video_data *d, const struct video_options *o)
     d->channels = v.channels;
     if (!d->drawn)
         d->vae = v;
+    if (d->cache.rows)
+        return video_cached_buckets(d, o, &sizing);
     return video_shapes_read(&d->shapes, o->buckets, o->train.batch == CKPT_AUTO,
                              o->stride ? o->stride : 1, &sizing);
-}
-
-static int take_sizes(struct video_data *d)
-{
-    const struct videos *v = &d->videos;
-
-    d->shapes.rows = v->rows;
-    d->shapes.size = malloc((size_t)d->shapes.rows * sizeof *d->shapes.size);
-    if (!d->shapes.size)
-        return say_fail("no memory for the sizes of %lld clips", (long long)d->shapes.rows);
-    for (int64_t i = 0; i < d->shapes.rows; i++)
-        d->shapes.size[i] =
-            (struct bucket_sample){v->file[i].frames, v->file[i].height, v->file[i].width};
-    return 0;
 }
 
 static int open_samples(struct video_data *d, const struct video_options *o)
@@ -279,7 +267,10 @@ static int data_bucketed(struct video_data *d, const struct video_options *o, bo
     const char *path = o->latent ? o->latent : o->video_dir;
 
     d->drawn = o->latent != NULL;
-    if (open_samples(d, o) || take_sizes(d) || stdit_data_buckets(d, o))
+    if (open_samples(d, o) || videos_sizes(&d->videos, &d->shapes.size))
+        return -1;
+    d->shapes.rows = d->videos.rows;
+    if (stdit_data_buckets(d, o))
         return -1;
     d->text_width = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = o->text_tokens ? o->text_tokens : 1;

@@ -32,11 +32,6 @@ static void introduce(const void *run)
 
 /* ---- data and model ------------------------------------------------------------------------ */
 
-static bool has_buckets(const void *run)
-{
-    return ((const struct video_run *)run)->options.buckets != NULL;
-}
-
 static int open_data(void *run)
 {
     struct video_run *r = run;
@@ -44,20 +39,11 @@ static int open_data(void *run)
     return stdit_data_open(&r->data, &r->options, true);
 }
 
-/* The option was checked. */
-static enum balance balance_of(const struct video_run *r)
-{
-    enum balance kind = BALANCE_NONE;
-
-    (void)balance_read(r->options.balance, &kind);
-    return kind;
-}
-
 static void set_masks(struct video_run *r)
 {
     bool drawn = strcmp(r->options.mask_stage, "none") != 0;
     /* Pictures have no masks, but ranks that run them beside clips count masks together. */
-    int64_t least = balance_of(r) ? 1 : 2;
+    int64_t least = video_balance_of(&r->options) ? 1 : 2;
 
     for (int i = 0; i < r->data.shapes.n; i++) {
         struct video_shape *s = &r->data.shapes.shape[i];
@@ -119,45 +105,16 @@ static int compile(void *run, bool trains)
 static int fits(void *run, bool trains)
 {
     struct video_run *r = run;
-    const struct video_options *o = &r->options;
-    const bool buckets = r->data.shapes.buckets.n > 0;
 
-    if (trains &&
-        (video_balance(&r->data.shapes, r->context, balance_of(r), &o->train.state) ||
-         video_order_open(&r->order, &r->data.shapes, o->stride, (uint64_t)o->library.seed,
-                          ckpt_rank(r->context), ckpt_ranks(r->context))))
+    if (trains && video_open_order(r))
         return -1;
-    if (trains && buckets)
-        video_print_buckets(&r->order, r->context);
-    if (trains && !buckets)
-        ckpt_plan_print(r->data.shapes.shape->training, stdout);
-    if (trains && o->video_dir && stdit_ahead_plan(r))
+    if (trains && r->options.video_dir && stdit_ahead_plan(r))
         return -1;
     loader_hold_close(&r->hold);
     return 0;
 }
 
 /* ---- the run ------------------------------------------------------------------------------- */
-
-static int notes(void *run, struct resume_place *place)
-{
-    struct video_run *r = run;
-    bool buckets = r->data.shapes.buckets.n > 0;
-
-    if (buckets && video_note_buckets(&r->data.shapes, r->context))
-        return -1;
-    place->name = buckets ? VIDEO_PLACE : NULL;
-    return buckets ? video_note_place(&r->order, r->context, NULL) : 0;
-}
-
-static int resumed(void *run, struct resume_place *place)
-{
-    struct video_run *r = run;
-
-    r->bad = place->bad;
-    place->bad = NULL;
-    return place->was ? video_order_go(&r->order, place->was) : 0;
-}
 
 static void report(const void *run)
 {
@@ -188,7 +145,7 @@ const struct video_model stdit_model = {.published = "Open-Sora",
                                         .out = STDIT_OUT,
                                         .text = TEXT_OPENSORA,
                                         .data = open_clips,
-                                        .compile_loss = stdit_compile_loss,
+                                        .record = stdit_record,
                                         .fill_row = stdit_batch_fill_row,
                                         .feed = stdit_batch_feed_training,
                                         .noise_of_validation = STREAM_VALID};
@@ -202,7 +159,7 @@ int main(int argc, char **argv)
                               .reading = stdit_options_reading(&r.options, &stdit_model),
                               .check = stdit_options_check,
                               .outputs = video_check_outputs,
-                              .varies = has_buckets,
+                              .varies = video_varies,
                               .data = open_data,
                               .facts = video_facts,
                               .model = make_model,
@@ -212,8 +169,8 @@ int main(int argc, char **argv)
                               .program = &r.training,
                               .counted = "clips of the data",
                               .samples = &r.data.shapes.rows,
-                              .notes = notes,
-                              .resumed = resumed,
+                              .notes = video_note,
+                              .resumed = video_resumed,
                               .describe = stdit_describe,
                               .open_steps = stdit_open_steps,
                               .close_steps = stdit_close_steps,

@@ -2,7 +2,6 @@
 /* The command line of stdit-train: its own table in addition to the library's, and the model
  * presets. */
 #include <string.h>
-#include "../../common/balance.h"
 #include "ckpt_tools.h"
 #include "options.h"
 
@@ -33,9 +32,8 @@ static const struct ckpt_option table[] = {
         "train on latents of the videos in this directory and its tar files, encoded during "
         "training; also one video, one tar file or, with --buckets, a table of videos (.csv)"),
     CACHE_ROWS,
-    ROW("buckets", STRING, buckets, "FILE",
-        "table of sizes and lengths: each clip of --video-dir is trained in buckets that it fits, "
-        "each clip of --cache in the bucket it was encoded for"),
+    VIDEO_BUCKETS_ROW("each clip of --video-dir is trained in buckets that it fits, each clip of "
+                      "--cache in the bucket it was encoded for"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder for --video-dir (safetensors)"),
     ROW("vae-model", STRING, vae_model, "NAME",
         "preset of the autoencoder: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
@@ -62,19 +60,7 @@ static const struct ckpt_option table[] = {
         "train on random latents of this shape, for timings (default 15x45x80 for XL/2 and 3B/2); "
         "with --buckets a table (.csv) of clips with random latents"),
     WEIGHTS_ROWS,
-    CKPT_OPTION_GROUP("Training"),
-    RANGE("batch", COUNT, train.batch, "N",
-          "clips per step of each rank (default 1); auto, with --buckets: for each size and length "
-          "the number that trains fastest within the budget",
-          1, 65536),
-    RANGE("batch-seconds", FLOAT, batch_seconds, "X",
-          "with --batch auto: longest planned step in seconds (default: the slowest bucket with a "
-          "batch in the table, else one clip of the largest bucket)",
-          1e-9, 1e9),
-    ROW("balance", STRING, balance, "KIND",
-        "with --buckets, what batches of ranks have in common in a step: time (their predicted "
-        "steps take as long), tokens (they have as many), or none: all use one bucket (default "
-        "none)"),
+    VIDEO_BATCH_ROWS("clips"),
     STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks of training stage 1, 3 or adapt (default none)"),
@@ -142,16 +128,15 @@ int stdit_check_size(struct video_options *o)
 }
 
 /* A bucket table replaces the options for size, length and batch. */
-static int check_buckets(const struct video_options *o, bool batch)
+static int check_buckets(const struct video_options *o)
 {
     if (!o->buckets)
         return 0;
     if (!o->video_dir && !o->latent && !o->cache)
         return say_fail("--buckets needs clips: --video-dir, --cache, or --latent with a table "
                         "(.csv)");
-    if ((batch && o->train.batch != CKPT_AUTO) || o->size || o->frames || o->clips)
-        return say_fail("--%s: leave it out, the table of --buckets has it", batch       ? "batch"
-                                                                             : o->size   ? "size"
+    if (o->size || o->frames || o->clips)
+        return say_fail("--%s: leave it out, the table of --buckets has it", o->size     ? "size"
                                                                              : o->frames ? "frames"
                                                                                          : "clips");
     if (o->sample_steps > 0 || o->sample_every)
@@ -304,17 +289,9 @@ int stdit_options_check(void *options)
         return -1;
     bool out = o->out != NULL;
     o->out = out ? o->out : STDIT_OUT;
-    bool batch = o->train.batch != 0;
     default_data(o);
-    if ((o->train.batch == CKPT_AUTO || o->batch_seconds > 0) && !o->buckets)
-        return say_fail("--batch%s is for --buckets", o->batch_seconds > 0 ? "-seconds" : " auto");
-    if (o->balance && !o->buckets)
-        return say_fail("--balance is for --buckets: without, all clips take equally long");
-    enum balance kind;
-    if (balance_read(o->balance, &kind))
-        return -1;
-    if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
-        check_training(o) || check_sampling(o) ||
+    if (video_check_buckets(o) || check_buckets(o) || stdit_fill_preset(o) || check_data(o) ||
+        stdit_check_model(o) || check_training(o) || check_sampling(o) ||
         validation_check(&o->validation, o->train.ema_decay))
         return -1;
     return check_files(o, out);

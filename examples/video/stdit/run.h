@@ -37,8 +37,7 @@ int stdit_compile_training(struct video_run *r);
 int stdit_compile_sampling(struct video_run *r);
 
 /* See struct video_model. */
-int stdit_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
-                       const char *what);
+ckpt_tensor stdit_record(ckpt_tape *t, int64_t batch, void *recorded);
 
 /* ---- batches ------------------------------------------------------------------------------- */
 

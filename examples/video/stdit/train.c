@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../common/compiled.h"
 #include "../../common/dump.h"
 #include "../../common/training.h"
 #include "ckpt_dist.h"
@@ -30,14 +29,9 @@ static ckpt_tensor mix(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tenso
     return ckpt_where(t, ckpt_reshape(t, x_mask, 5, (int64_t[]){batch, 1, frames, 1, 1}), x, x0);
 }
 
-struct recorded {
-    const struct video_run *run;
-    const struct video_shape *shape;
-};
-
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+ckpt_tensor stdit_record(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct recorded *recorded = user;
+    const struct video_recorded *recorded = user;
     const struct video_run *r = recorded->run;
     const struct video_shape *s = recorded->shape;
     const struct video_geometry *g = &s->geometry;
@@ -59,112 +53,38 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
 }
 
-int stdit_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
-                       const char *what)
-{
-    struct recorded recorded = {r, s};
-
-    int rc = ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training);
-    return compiled(r->context, rc, s->training, what);
-}
-
-/* A run whose open batches are chosen. */
-struct forecast {
-    struct video_run *run;
-    const ckpt_optimizer *optimizer;
-};
-
-static int forecast(void *user, struct video_shape *s, int64_t batch, double limit,
-                    struct ckpt_forecast *f)
-{
-    const struct forecast *c = user;
-    struct recorded recorded = {c->run, s};
-
-    return ckpt_forecast(c->run->context, record, &recorded, c->optimizer, batch, limit, f);
-}
-
-static int choose_batches(struct video_run *r, const ckpt_optimizer *optimizer)
-{
-    struct forecast user = {r, optimizer};
-    const struct video_batches b = {.shapes = &r->data.shapes,
-                                    .context = r->context,
-                                    .state = &r->options.train.state,
-                                    .micro = r->options.library.micro_batch,
-                                    .seconds = r->options.batch_seconds,
-                                    .forecast = forecast,
-                                    .user = &user};
-
-    return video_choose_batches(&b);
-}
-
 int stdit_compile_training(struct video_run *r)
 {
-    const struct video_options *o = &r->options;
-    struct ckpt_adamw adamw = training_adamw(&o->train);
+    struct ckpt_adamw adamw = training_adamw(&r->options.train);
 
     adamw.eps = 1e-15f;
-    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &adamw);
-    if (r->data.shapes.buckets.n && choose_batches(r, optimizer))
-        return -1;
-    for (int i = 0; i < r->data.shapes.n; i++) {
-        struct video_shape *s = &r->data.shapes.shape[i];
-        char what[64] = "";
-        if (s->name[0])
-            snprintf(what, sizeof what, "bucket %s: ", s->name);
-        if (stdit_compile_loss(r, s, optimizer, what))
-            return -1;
-    }
-    return 0;
+    return video_compile_steps(r, &adamw);
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-enum { FLIGHT = 2 };
-
 /* The state of the training loop beside the run. */
 struct course {
-    struct video_run *run;
+    struct video_course clips;
     struct video_batch batch;
     struct stdit_ahead ahead;
-    struct video_selection
-        selection[FLIGHT]; /* of the steps in flight, by the remainder of their number */
-    char *place[FLIGHT];   /* before each of these selections, with buckets */
-    int64_t selected;      /* steps whose clips are selected */
 };
-
-static struct video_selection *selection_of(struct course *c, int64_t step)
-{
-    return &c->selection[step % FLIGHT];
-}
 
 static int select_clips(struct training *t, int64_t step)
 {
-    struct course *c = t->user;
-    struct video_run *r = c->run;
-    char **place = &c->place[step % FLIGHT];
-
-    if (r->data.shapes.buckets.n) {
-        const char *now = video_order_place(&r->order);
-        free(*place);
-        *place = now ? strdup(now) : NULL;
-        if (!*place)
-            return say_fail("no memory for the place in the buckets");
-    }
-    c->selected = step + 1;
-    return video_order_next(&r->order, step, selection_of(c, step));
+    return video_course_select(&((struct course *)t->user)->clips, step);
 }
 
 static ckpt_program *program(const struct training *t, int64_t step)
 {
-    return selection_of(t->user, step)->shape->training;
+    return video_course_of(&((const struct course *)t->user)->clips, step)->shape->training;
 }
 
 static int feed(struct training *t, int64_t step)
 {
     struct course *c = t->user;
-    struct video_run *r = c->run;
     struct video_batch *b = &c->batch;
-    const struct video_selection *selection = selection_of(c, step);
+    const struct video_selection *selection = video_course_of(&c->clips, step);
 
     if (stdit_batch_fill(b, selection) ||
         (c->ahead.loader && stdit_batch_encode(b, selection, c->ahead.loader)))
@@ -172,27 +92,20 @@ static int feed(struct training *t, int64_t step)
     if (c->ahead.loader)
         t->data_ms = loader_waited(c->ahead.loader) * 1e3;
     if (stdit_batch_feed_training(b, selection->shape->training))
-        return say_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(t->context));
     return 0;
 }
 
 static int end(struct training *t, int64_t step)
 {
-    struct course *c = t->user;
-    const struct video_shape *s = selection_of(c, step)->shape;
-
-    t->part = s->name[0] ? s->name : NULL;
-    return training_end(t, s->training, step, 0);
+    return video_course_end(&((struct course *)t->user)->clips, t, step);
 }
 
-/* The place before the first step that did not end: the data of one, whose clips were selected, may
- * have failed. */
 static int notes(struct training *t)
 {
     const struct course *c = t->user;
-    const char *place = c->selected > t->ended ? c->place[t->ended % FLIGHT] : NULL;
 
-    if (c->run->data.shapes.buckets.n && video_note_place(&c->run->order, c->run->context, place))
+    if (video_course_note(&c->clips, t))
         return -1;
     return c->ahead.loader ? loader_note_bad(c->ahead.loader, t->context) : 0;
 }
@@ -212,7 +125,7 @@ int stdit_open_steps(void *run, struct training *t)
 
     if (!c)
         return say_fail("no memory for a batch");
-    c->run = r;
+    c->clips.run = r;
     if (o->video_dir)
         t->ahead = 0; /* the device encodes videos */
     t->reads = o->video_dir != NULL;
@@ -237,7 +150,6 @@ void stdit_close_steps(void *user)
 
     stdit_ahead_close(&c->ahead);
     video_batch_close(&c->batch);
-    for (int i = 0; i < FLIGHT; i++)
-        free(c->place[i]);
+    video_course_close(&c->clips);
     free(c);
 }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shapes of a run in its steps: one program for each, and the place in their order. */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/compiled.h"
+#include "../common/say.h"
+#include "ckpt_dist.h"
+#include "run.h"
+
+/* ---- programs ------------------------------------------------------------------------------- */
+
+int video_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
+                       const char *what)
+{
+    struct video_recorded recorded = {r, s};
+    ckpt_recorder record = r->options.net.model->record;
+
+    int rc = ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training);
+    return compiled(r->context, rc, s->training, what);
+}
+
+/* A run whose open batches are chosen. */
+struct forecast {
+    struct video_run *run;
+    const ckpt_optimizer *optimizer;
+};
+
+static int forecast(void *user, struct video_shape *s, int64_t batch, double limit,
+                    struct ckpt_forecast *f)
+{
+    const struct forecast *c = user;
+    struct video_recorded recorded = {c->run, s};
+
+    return ckpt_forecast(c->run->context, c->run->options.net.model->record, &recorded,
+                         c->optimizer, batch, limit, f);
+}
+
+static int choose_batches(struct video_run *r, const ckpt_optimizer *optimizer)
+{
+    struct forecast user = {r, optimizer};
+    const struct video_batches b = {.shapes = &r->data.shapes,
+                                    .context = r->context,
+                                    .state = &r->options.train.state,
+                                    .micro = r->options.library.micro_batch,
+                                    .seconds = r->options.batch_seconds,
+                                    .forecast = forecast,
+                                    .user = &user};
+
+    return video_choose_batches(&b);
+}
+
+int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw)
+{
+    const ckpt_optimizer *optimizer = optimizer_make(r->context, r->options.train.optimizer, adamw);
+
+    if (r->data.shapes.buckets.n && choose_batches(r, optimizer))
+        return -1;
+    for (int i = 0; i < r->data.shapes.n; i++) {
+        struct video_shape *s = &r->data.shapes.shape[i];
+        char what[64] = "";
+        if (s->name[0])
+            snprintf(what, sizeof what, "bucket %s: ", s->name);
+        if (video_compile_loss(r, s, optimizer, what))
+            return -1;
+    }
+    r->training = r->data.shapes.shape->training;
+    return 0;
+}
+
+int video_open_order(struct video_run *r)
+{
+    const struct video_options *o = &r->options;
+    struct video_shapes *s = &r->data.shapes;
+
+    if (video_balance(s, r->context, video_balance_of(o), &o->train.state) ||
+        video_order_open(&r->order, s, o->stride, (uint64_t)o->library.seed, ckpt_rank(r->context),
+                         ckpt_ranks(r->context)))
+        return -1;
+    if (s->buckets.n)
+        video_print_buckets(&r->order, r->context);
+    else
+        ckpt_plan_print(s->shape->training, stdout);
+    return 0;
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+bool video_varies(const void *run)
+{
+    return ((const struct video_run *)run)->options.buckets != NULL;
+}
+
+int video_note(void *run, struct resume_place *place)
+{
+    struct video_run *r = run;
+    bool buckets = r->data.shapes.buckets.n > 0;
+
+    if (buckets && video_note_buckets(&r->data.shapes, r->context))
+        return -1;
+    place->name = buckets ? VIDEO_PLACE : NULL;
+    return buckets ? video_note_place(&r->order, r->context, NULL) : 0;
+}
+
+int video_resumed(void *run, struct resume_place *place)
+{
+    struct video_run *r = run;
+
+    r->bad = place->bad;
+    place->bad = NULL;
+    return place->was ? video_order_go(&r->order, place->was) : 0;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+const struct video_selection *video_course_of(const struct video_course *c, int64_t step)
+{
+    return &c->selection[step % VIDEO_FLIGHT];
+}
+
+int video_course_select(struct video_course *c, int64_t step)
+{
+    struct video_run *r = c->run;
+    char **place = &c->place[step % VIDEO_FLIGHT];
+
+    if (r->data.shapes.buckets.n) {
+        const char *now = video_order_place(&r->order);
+        free(*place);
+        *place = now ? strdup(now) : NULL;
+        if (!*place)
+            return say_fail("no memory for the place in the buckets");
+    }
+    c->selected = step + 1;
+    return video_order_next(&r->order, step, &c->selection[step % VIDEO_FLIGHT]);
+}
+
+int video_course_end(struct video_course *c, struct training *t, int64_t step)
+{
+    const struct video_shape *s = video_course_of(c, step)->shape;
+
+    t->part = s->name[0] ? s->name : NULL;
+    return training_end(t, s->training, step, 0);
+}
+
+/* The place before the first step that did not end: the data of one, whose clips were selected, may
+ * have failed. */
+int video_course_note(const struct video_course *c, const struct training *t)
+{
+    const char *place = c->selected > t->ended ? c->place[t->ended % VIDEO_FLIGHT] : NULL;
+
+    return c->run->data.shapes.buckets.n ? video_note_place(&c->run->order, c->run->context, place)
+                                         : 0;
+}
+
+void video_course_close(struct video_course *c)
+{
+    for (int i = 0; i < VIDEO_FLIGHT; i++)
+        free(c->place[i]);
+}
