@@ -13,7 +13,19 @@ while read -r call page header; do
     fi
 done <test_man.tmp
 [ "$(wc -l <test_man.tmp)" -gt 200 ] || exit 1
-[ "$(wc -l <test_man.tmp)" -gt 200 ] || exit 1
+# Every call, struct and enum of the headers stands on one page of the site's topics, with members.
+AWK=${AWK-awk} srcdir=$srcdir "$srcdir/build-aux/man-md" man test_man.md || exit 1
+labels=$(sed -n 's/^(\(ckpt[a-z0-9_]*\))=$/\1/p' test_man.md/api-*.md | sort)
+twice=$(printf '%s\n' "$labels" | uniq -d)
+lacking=$(grep -ohE '^(CKPT_API|struct|enum)[^(;{]* \*?ckpt_[a-z0-9_]+( \{|\()' "$srcdir"/runtime/ckpt*.h |
+    grep -oE 'ckpt_[a-z0-9_]+( \{|\()' | grep -oE '[a-z0-9_]+' | grep -vxF "$labels")
+lacking="$lacking$(grep -oE '^ *ckpt_[a-z0-9_]+;' "$srcdir/libckpt.map" | tr -d ' ;' | grep -vx ckpt_command |
+    grep -vxF "$labels")"
+[ -z "$twice$lacking" ] || { echo "pages of topics: twice: $twice; not there: $lacking"; exit 1; }
+for member in "int64_t micro_batch" "double step_seconds" CKPT_EBUDGET; do
+    grep -q "$member" test_man.md/api-*.md || { echo "no member $member on the pages of topics"; exit 1; }
+done
+rm -rf test_man.md
 # Every op that a model records is in the tables of the ops.
 while read -r call page header; do
     case $header in
