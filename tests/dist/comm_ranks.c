@@ -20,7 +20,7 @@
 #include "dist/comm_threads.h"
 #include "dist/exercise.h"
 
-enum { FAULTY_CALL = 14 };
+enum { FAULTY_CALL = 17 };
 
 struct job {
     const char *kind, *where, *fault;

@@ -192,8 +192,8 @@ static void test_late_rank(void **state)
         check_fault(size, 1, f, size - 1,
                     (const char *[]){
                         words[size], "did not reach", names[COMM_ALL_REDUCE],
-                        " s in call 15, all_reduce \"exercise\" of step 14 with 4084 bytes; its "
-                        "last complete call is 14, reduce_scatter \"exercise\" of step 13 with ",
+                        " s in call 18, all_reduce \"exercise\" of step 17 with 4084 bytes; its "
+                        "last complete call is 17, reduce_scatter \"exercise\" of step 16 with ",
                         NULL});
     }
 }
@@ -218,8 +218,8 @@ static void test_dead_rank(void **state)
         struct comm_fault f = {COMM_FAULT_KILL, call_of(COMM_REDUCE_SCATTER), 0, 0};
         check_fault(size, 10, f, 1,
                     (const char *[]){"rank 1 is gone", names[COMM_REDUCE_SCATTER],
-                                     "in call 14, reduce_scatter \"exercise\" of step 13 with ",
-                                     "; its last complete call is 13, all_gather", NULL});
+                                     "in call 17, reduce_scatter \"exercise\" of step 16 with ",
+                                     "; its last complete call is 16, all_gather", NULL});
     }
 }
 

@@ -33,7 +33,7 @@ for n in 1 2 3 4; do
     check_digest $n
 done
 # mpirun may end the last ranks before they speak
-here='of step 13'
+here='of step 16'
 check_fault drop 1 "a message of rank 1 to rank 0 in .*$here.* was lost"
 check_fault damage 1 "data from rank 1 to rank 0 in .*$here arrived damaged"
 check_fault late 1 "rank 1 did not reach .*$here within 3 s"

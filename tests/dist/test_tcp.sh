@@ -23,7 +23,7 @@ if grep -q '^#define HAVE_SODIUM 1' config.h; then
     check_digest 3
     unset CKPT_JOB_TOKEN
 fi
-here='of step 13'
+here='of step 16'
 check_fault drop 3 "a message of rank 1 to rank 0 in .*$here.* was lost"
 check_fault damage 3 "data from rank 1 to rank 0 in .*$here arrived damaged"
 check_fault late 3 "rank 1 did not reach .*$here within 3 s"
