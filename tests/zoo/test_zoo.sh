@@ -12,6 +12,7 @@ zoo=${ZOO:-./examples/zoo}
 compare=${COMPARE:-./tests/zoo/compare_dump}
 references=${srcdir:-.}/tests/zoo/references
 work=$(mktemp -d)
+mkdir "$work/logs"
 trap 'rm -rf "$work"' EXIT
 : "${OMP_WAIT_POLICY:=passive}" # two threads that spin starve each other on a busy machine
 export OMP_WAIT_POLICY
@@ -76,7 +77,16 @@ for name; do
     awk "BEGIN { exit !($(peak "$work/whole") <= $half / 1024 + 1) }" ||
         fail "$name: the plan is over its budget"
     lines whole
+    cp "$work/whole" "$work/logs/$name"
     echo "$name: $free KiB, the same in half and in $((least / 1024)) KiB;" \
         "$(tail -n 1 "$work/compared"); $(tail -n 1 "$work/whole.lines")"
+done
+# The gallery of doc/zoo.md shows them.
+sh "${srcdir:-.}/tests/zoo/gallery.sh" "$zoo" "$work/logs" "$@" >"$work/zoo.svg" ||
+    fail "no gallery"
+for name; do
+    for picture in "$work/zoo.svg" "${srcdir:-.}/doc/zoo.svg"; do
+        grep -q ">$name</text>" "$picture" || fail "$picture has no $name"
+    done
 done
 echo ok
