@@ -30,6 +30,11 @@ work=$out/work
 rm -rf "$work"
 mkdir -p "$work"
 
+say "the clip that the model learns"
+# shellcheck disable=SC2086
+"$programs/vae-train" $coder --vram "$budget" --steps 0 --output "$out/vae" >"$work/first"
+echo "$out/vae/clip.png"
+
 say "1 of 4: the autoencoder, $compared steps without a budget, with its operations timed"
 # shellcheck disable=SC2086
 "$programs/vae-train" $coder --vram none --steps "$compared" --log "$work/free.jsonl" \

@@ -48,6 +48,13 @@ configures() {
     cd "$OLDPWD" || exit 1
 }
 
+# The demo is quiet while it configures and compiles, and shows the end of what fails.
+BUILDDIR=$work/demo CC=false "$srcdir/bootstrap" demo >"$work/out" 2>"$work/err" &&
+    fail "a demo without a compiler"
+grep -q "the step that failed: configuring" "$work/err" ||
+    fail "bootstrap demo: $(tail -n 3 "$work/err")"
+[ "$(grep -c checking "$work/out")" = 0 ] || fail "not quiet: $(head -n 3 "$work/out")"
+
 cp "$work/pc/sentencepiece.pc" "$work/whole.pc" && rm "$work/pc/sentencepiece.pc"
 { cat "$work/whole.pc"; echo 'Requires.private: ckpt-no-such'; } >"$work/pc/sentencepiece.pc"
 says "going on without: libprotobuf-dev " "$srcdir/bootstrap" deps

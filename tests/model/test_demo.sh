@@ -16,6 +16,10 @@ DEMO_STEPS=30 DEMO_COMPARED=3 DEMO_DRAWING=30 PROGRAMS=$top sh examples/demo/dem
     >"$work/said" 2>"$work/err" ||
     fail "$(tail -n 5 "$work/said" "$work/err")"
 page=$(tail -n 1 "$work/said")
+# The first picture is there before anything trains.
+first=$(grep -n -m1 '/vae/clip.png$' "$work/said" | cut -d: -f1)
+[ -n "$first" ] && [ "$first" -lt "$(grep -n '== 1 of 4' "$work/said" | cut -d: -f1)" ] ||
+    fail "no picture before the training"
 [ -s "$page" ] || fail "the last line is no page: $page"
 grep -q "same bits: yes" "$work/said" || fail "no comparison: $(tail -n 5 "$work/said")"
 grep -q '<dt>same bits</dt><dd>yes' "$page" || fail "the page does not say that the bits are the same"
