@@ -185,4 +185,5 @@ def main():
         write(o.card, o.only)
 
 
-main()
+if __name__ == "__main__":
+    main()
