@@ -38,8 +38,6 @@ static int open_context(const struct trainer *t)
         return say_fail("--sequence %lld: this program has no sequences that ranks split; leave it "
                         "out",
                         (long long)t->library->sequence);
-    if (t->library->save_async && !t->train->state.save)
-        return say_fail("--save-async is for --save-state FILE");
     if (options_alone(t->library) || (alone && t->outputs(t->run)) ||
         (t->before && t->before(t->run)))
         return -1;

@@ -49,7 +49,7 @@ configures() {
 }
 
 # The demo is quiet while it configures and compiles, and shows the end of what fails.
-BUILDDIR=$work/demo CC=false "$srcdir/bootstrap" demo >"$work/out" 2>"$work/err" &&
+BUILDDIR=$work/failed CC=false "$srcdir/bootstrap" demo >"$work/out" 2>"$work/err" &&
     fail "a demo without a compiler"
 grep -q "the step that failed: configuring" "$work/err" ||
     fail "bootstrap demo: $(tail -n 3 "$work/err")"

@@ -14,6 +14,8 @@ machines=$(cd "${srcdir:-.}/machines" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+mkdir tmp # no directory of another run is in it
+export TMPDIR="$work/tmp"
 
 fail() {
     echo "FAIL: $*"
@@ -170,7 +172,7 @@ refuse 1 "wrote no graph" "$ckpt" advise -- true
 refuse 1 "wrote no graph.*it said" "$ckpt" advise -- ls
 sed 's/"memory": [0-9]*/"memory": 3000000/' card.json >tiny.json
 refuse 1 "no plan fits" "$ckpt" advise --graph mlp.graph --machine ./tiny.json
-[ -z "$(ls -d "${TMPDIR:-/tmp}"/ckpt-advise-* 2>/dev/null)" ] || fail "advise left a directory behind"
+[ -z "$(ls -d tmp/ckpt-advise-* 2>/dev/null)" ] || fail "advise left a directory behind"
 
 # ---- mistakes on the command line ---------------------------------------------------------------------
 refuse 2 "graph FILE is missing" "$ckpt" plan

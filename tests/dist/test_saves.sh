@@ -47,7 +47,7 @@ refuses 1 "save-async copies the state to host memory.* give --host at least" \
     $lm --batch 4 --steps 1 --save-state "$work/no" --save-async
 refuses 1 "of --host are left: give --host at least [0-9]*, or leave out" \
     $lm --batch 4 --steps 1 --save-state "$work/no" --save-async --host 64K
-refuses 1 "save-async is for --save-state FILE" $lm --batch 4 --steps 1 $async
+refuses 2 "save-async needs --save-state FILE" $lm --batch 4 --steps 1 $async
 # 8-bit state, adapters, state in host memory, a budget.
 for more in "--dtype bf16 --state 8bit" "--lora-rank 2" "--dtype bf16 --state bf16"; do
     runs "state:" $lm --batch 4 --steps 3 --save-state "$work/plain2" $more
