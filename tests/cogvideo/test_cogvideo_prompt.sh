@@ -170,9 +170,9 @@ cmp -s "$work/by-latents/latents-1.safetensors" "$work/by-picture/latents-1.safe
     fail "--image of a picture is another one than its latents"
 refuses 1 "needs at least" $i2v --image "$work/image.png" --vram 32K --out "$work/x"
 grep -q "model:" "$work/out" && fail "refused when a stage had begun"
-refuses 1 "no-such.png" $i2v --image "$work/no-such.png" --out "$work/x"
+refuses 2 "no-such.png" $i2v --image "$work/no-such.png" --out "$work/x"
 printf 'no picture' >"$work/bad.png"
-refuses 1 "bad.png" $i2v --image "$work/bad.png" --out "$work/x"
+refuses 2 "bad.png" $i2v --image "$work/bad.png" --out "$work/x"
 refuses 2 "is not encoded in training" $training --model "$dir" --height 64 --width 96 --sample-prompt a \
     --sample-image "$work/image.png"
 model 15
