@@ -26,6 +26,11 @@ COGVIDEO = {
     "temporal_compression_ratio": 4, "flip_sin_to_cos": True, "freq_shift": 0, "norm_elementwise_affine": True,
     "norm_eps": 1e-5, "activation_fn": "gelu-approximate", "timestep_activation_fn": "silu",
     "use_rotary_positional_embeddings": True}
+WAN = {
+    "_class_name": "WanTransformer3DModel", "num_attention_heads": 24, "attention_head_dim": 128, "in_channels": 48,
+    "out_channels": 48, "num_layers": 30, "ffn_dim": 14336, "freq_dim": 256, "text_dim": 4096, "patch_size": [1, 2, 2],
+    "added_kv_proj_dim": None, "cross_attn_norm": True, "eps": 1e-6, "image_dim": None, "pos_embed_seq_len": None,
+    "qk_norm": "rms_norm_across_heads", "rope_max_seq_len": 1024}
 HALF = "--dtype bf16 --grad-dtype bf16"
 STDIT = f"stdit-train --model XL/2 --ema-decay 0 --sample-steps 0 {HALF}"
 COGVIDEOX = f"cogvideo-train --model DIR --random --data random --lora-rank 128 {HALF}"
@@ -33,6 +38,8 @@ LM = f"lm-train --data random {HALF}"
 MODELS = {
     "CogVideoX 5B, 49 x 480 x 720, adapters": COGVIDEOX,
     "CogVideoX 5B, the same in NF4": f"{COGVIDEOX} --frozen nf4",
+    "Wan 2.2 5B, 121 x 480 x 832, adapters": "wan-train --model DIR/wan --random --data random --size 832x480 --frames 121 "
+                                             f"--first-frame 0.5 --lora-rank 32 {HALF}",
     "STDiT XL/2, 51 x 360 x 640, all weights": f"{STDIT} --latent 15x46x80",
     "STDiT XL/2, 51 x 720 x 1280, all weights": f"{STDIT} --latent 15x90x160",
     "Open-Sora's autoencoder, 17 x 256 x 256": "vae-train --model v1.2 --ema-decay 0 --random 17x256x256 --dtype bf16",
@@ -97,8 +104,10 @@ def rows_of(model, cards, directory):
 
 
 def write_config(directory):
-    with open(os.path.join(directory, "config.json"), "w") as f:
-        json.dump(COGVIDEO, f)
+    os.mkdir(os.path.join(directory, "wan"))
+    for path, config in (("config.json", COGVIDEO), ("wan/config.json", WAN)):
+        with open(os.path.join(directory, path), "w") as f:
+            json.dump(config, f)
 
 
 def write(cards, only):
