@@ -4,7 +4,7 @@
 . "${srcdir:-.}/tests/recipes/pages.sh"
 small="--device cpu --threads 1 --vram 2G --host 1G"
 program video-encode $small --size 32x16 --frames 9
-program cogvideo-train $small --batch 1 --steps 3 --warmup 1 --snr-shift 1
+program cogvideo-train $small --batch 1 --steps 3 --warmup 1 --snr-shift 1 --sample-steps 1
 program cogvideo-sample $small --steps 2 --snr-shift 1 --frames 9 --height 16 --width 32 --output rbbt.rgb
 
 # What the download brings.
@@ -19,7 +19,9 @@ cp "$root"/tests/text/tokenizer/* "$tiny/tokenizer"
 runs "memory:" ./cogvideo-train --model "$tiny" --random --data random --frames 9 --size 32x16 --device cpu \
     --threads 1 --steps 1 --save "$tiny/transformer/diffusion_pytorch_model.safetensors"
 stand_in hf <<SH
-[ "\$1" = download ] && [ "\$3" = --local-dir ] && cp -r "$tiny" "\$4"
+[ "\$1" = download ] || exit 1
+[ \$# = 4 ] || shift
+[ "\$3" = --local-dir ] && mkdir -p "\$4" && cp -r "$tiny/." "\$4"
 SH
 mkdir "$work/home/clips"
 for name in a b c; do

@@ -5,7 +5,7 @@
 small="--device cpu --threads 1 --vram 2G --host 1G"
 program video-encode $small --size 96x64 --frames 9
 program text-encode $small
-program wan-train $small --batch 1 --steps 3 --warmup 1
+program wan-train $small --batch 1 --steps 3 --warmup 1 --sample-steps 1
 program wan-sample $small --steps 2 --frames 9 --size 96x64 --output rbbt.rgb
 
 # What the download brings.
@@ -21,7 +21,9 @@ cp "$root/tests/tokenizer/umt5.json" "$tiny/tokenizer/tokenizer.json"
 runs "memory:" ./wan-train --model "$tiny" --random --data random --frames 9 --size 96x64 --device cpu --threads 1 --steps 1 \
     --save "$tiny/transformer/diffusion_pytorch_model.safetensors"
 stand_in hf <<SH
-[ "\$1" = download ] && [ "\$3" = --local-dir ] && cp -r "$tiny" "\$4"
+[ "\$1" = download ] || exit 1
+[ \$# = 4 ] || shift
+[ "\$3" = --local-dir ] && mkdir -p "\$4" && cp -r "$tiny/." "\$4"
 SH
 mkdir "$work/home/clips"
 for name in a b c; do
@@ -33,8 +35,8 @@ if ! ./text-encode --family wan --model "$tiny" --device cpu --threads 1 --promp
     grep -q "built without" "$work/out" && exit 77
     fail "$(cat "$work/out")"
 fi
-run_page doc/recipe-wan.md 6
-[ -s "$work/home/adapter/pytorch_lora_weights.safetensors" ] || fail "no adapter"
+run_page doc/recipe-wan.md 5
+[ -s "$work/home/adapter-wan/pytorch_lora_weights.safetensors" ] || fail "no adapter"
 [ -s "$work/home/rbbt.rgb" ] || fail "no sample"
-grep -aq '"diffusion_model.blocks.0.self_attn.q.lora_up.weight"' "$work/home/rbbt-comfyui.safetensors" || fail "no names of ComfyUI"
+grep -aq '"diffusion_model.blocks.0.self_attn.q.lora_up.weight"' "$work/home/adapter-wan/pytorch_lora_weights.safetensors" || fail "no names of ComfyUI"
 finish
