@@ -89,18 +89,17 @@ static const char *find_source(const struct resume_options *s, const char *given
     return s->save && !access(s->save, F_OK) ? s->save : given;
 }
 
+/* A state has the option that its run had; it is compared behind the model (adapters.c). */
 static int check_rank(const struct adapter_options *o)
 {
     const struct adapter_file *l = &o->file;
 
-    for (int i = 0; i < l->n && o->rank; i++) {
-        /* a state has the option that its run had */
-        const int64_t rank = l->is_state ? l->rank : l->layer[i].rank;
-        if (rank != o->rank)
+    for (int i = 0; i < l->n && o->rank && !l->is_state; i++)
+        if (l->layer[i].rank != o->rank)
             return say_fail("%s: its adapters have rank %lld (%s), and --lora-rank is %lld: leave "
                             "--lora-rank out",
-                            l->path, (long long)rank, l->layer[i].name, (long long)o->rank);
-    }
+                            l->path, (long long)l->layer[i].rank, l->layer[i].name,
+                            (long long)o->rank);
     return 0;
 }
 

@@ -152,6 +152,12 @@ static void set_targets(const struct adapter_run *r)
     r->options->targets = l->targets;
 }
 
+/* A state is named by --resume auto, too. */
+static const char *cure(const struct adapter_file *l)
+{
+    return l->is_state ? "; for a new run give another --save-state" : "";
+}
+
 /* Names of the model, and shapes that fit it. */
 static int match_layer(const struct adapter_run *r, struct adapter_layer *x)
 {
@@ -161,8 +167,8 @@ static int match_layer(const struct adapter_run *r, struct adapter_layer *x)
     ckpt_tensor w;
 
     if (!adapter_layer_find(r->context, r->names, x->name, x->model))
-        return say_fail("%s: '%s' is no layer of %s: these are adapters of another model", path,
-                        x->name, r->model);
+        return say_fail("%s: '%s' is no layer of %s: these are adapters of another model%s", path,
+                        x->name, r->model, cure(&r->options->file));
     snprintf(weight, sizeof weight, "%s.weight", x->model);
     if (ckpt_param_find(r->context, weight, &w) || ckpt_param_info(r->context, w, &info))
         return say_fail("%s", ckpt_error(r->context));
@@ -170,9 +176,10 @@ static int match_layer(const struct adapter_run *r, struct adapter_layer *x)
         return say_fail("%s: '%s': an adapter of this layer is not supported", path, x->name);
     if (info.desc.shape[0] != x->out || info.desc.shape[1] != x->in)
         return say_fail("%s: '%s' is for a layer from %lld to %lld values; the layer of this model "
-                        "has the shape %lld x %lld: these are adapters of another model",
+                        "has the shape %lld x %lld: these are adapters of another model%s",
                         path, x->name, (long long)x->in, (long long)x->out,
-                        (long long)info.desc.shape[1], (long long)info.desc.shape[0]);
+                        (long long)info.desc.shape[1], (long long)info.desc.shape[0],
+                        cure(&r->options->file));
     while (ckpt_param_at(r->context, x->order).id != w.id)
         x->order++;
     return 0;
@@ -196,6 +203,17 @@ static void sort_layers(const struct adapter_run *r)
     qsort(l->layer, (size_t)l->n, sizeof *l->layer, in_order);
 }
 
+static int check_state_rank(const struct adapter_run *r)
+{
+    const struct adapter_file *l = &r->options->file;
+
+    return !l->is_state || l->rank == r->options->rank
+               ? 0
+               : say_fail("%s: its adapters have rank %lld, and --lora-rank is %lld: leave it "
+                          "out to resume that run%s",
+                          l->path, (long long)l->rank, (long long)r->options->rank, cure(l));
+}
+
 /* Compares the file with the model and the options, which then have what they left open. */
 static int match(const struct adapter_run *r)
 {
@@ -205,7 +223,7 @@ static int match(const struct adapter_run *r)
     for (int i = 0; i < l->n; i++)
         if (match_layer(r, &l->layer[i]))
             return -1;
-    if (o->targets && check_targets(r))
+    if (check_state_rank(r) || (o->targets && check_targets(r)))
         return -1;
     if (!o->targets)
         set_targets(r);

@@ -100,7 +100,10 @@ rm "$work/state"
 runs "starting at step 0" "$train" $long --steps 4 --resume auto --load "$given/patterns" --save-state "$work/state" --save "$work/rest"
 cmp -s "$work/whole" "$work/rest" || fail "--resume auto does not begin with --load"
 refuses 1 "made with lora-alpha 4.24.*this run has 7" "$train" $long --steps 4 --resume "$work/state" --lora-alpha 7
-refuses 2 "have rank 2 .*and --lora-rank is 3" "$train" $long --steps 4 --resume "$work/state" --lora-rank 3 --resume-changed
+refuses 1 "have rank 2, and --lora-rank is 3: leave it out to resume that run; for a new run give another --save-state" \
+    "$train" $long --steps 4 --resume "$work/state" --lora-rank 3 --resume-changed
+refuses 1 "these are adapters of another model; for a new run give another --save-state" "$train" $device \
+    --model "$models/15" --random --frames 5 --height 32 --width 32 --data random --lora-rank 3 --resume "$work/state"
 refuses 2 "is a state of training: --resume it" "$train" $long --load "$work/state"
 runs "weights with adapters" "$train" $long --load "$given/patterns" --steps 0 --lora-merge "$work/merged"
 loss_is "$(sed -n 's/^patterns //p' "$given/losses.txt")" --load "$work/merged"

@@ -140,7 +140,7 @@ cat "$work/first.log" "$work/rest.log" >"$work/both.log"
 same both
 mkdir "$work/no-model"
 refuses 2 "no-model: has no config.json" "$train" $small --model "$work/no-model"
-refuses 2 "lora-rank" "$train" $small --lora-rank 4 --resume "$work/state"
+refuses 1 "lora-rank" "$train" $small --lora-rank 4 --resume "$work/state"
 refuses 1 "frozen" "$train" $small $lora --frozen int8 --resume "$work/state"
 runs "frozen" "$train" $small $lora --frozen int8 --resume "$work/state" --resume-changed
 rm -f "$work"/*.log
