@@ -239,6 +239,7 @@ static void list_remedies(const struct trainer *t, struct remedies *r)
     static const struct remedy micro = {{"--micro-batch", "1"}, 0};
     static const struct remedy host = {{"--host", "50%"}, 0};
     static const struct remedy nf4 = {{"--frozen", "nf4"}, 0};
+    static const struct remedy adapters = {{"--lora-rank", "64"}, 0}; /* all weights are trained */
     const struct ckpt_options *o = t->library;
     const bool full = is(value_of(t, "dtype"), "fp32");
 
@@ -253,6 +254,8 @@ static void list_remedies(const struct trainer *t, struct remedies *r)
     const char *frozen = value_of(t, "frozen");
     if (frozen && !is(frozen, "nf4") && !is(value_of(t, "lora-rank"), "0"))
         remedies_add(r, &nf4);
+    if (is(value_of(t, "lora-rank"), "0"))
+        remedies_add(r, &adapters);
 }
 
 /* argv without the words that the parsers take out of it. */

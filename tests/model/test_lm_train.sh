@@ -341,6 +341,9 @@ refuses 1 "needs at least" $help --micro-batch 1 --vram $((least - 1))
 ! grep -q "  --micro-batch" "$work/err" || fail "an option of the run is no remedy: $(cat "$work/err")"
 runs "with the other programs; budget none" $help --batch 1 --length 8 --sample-every 1 --sample-tokens 4 --samples 64
 
+refuses 1 "^  --lora-rank 64: needs" "$train" --device cpu --threads 1 --hidden 256 --heads 4 --layers 2 --mlp 1024 \
+    --length 16 --batch 1 --data random --steps 1 --vram 1K
+
 # Without options: the included text, if it is found.
 program=$(cd "${train%/*}" && pwd)/${train##*/}
 (cd "$work" && "$program" --plan-only >out 2>err) || grep -q "name a text with --data" "$work/err" ||
