@@ -102,8 +102,11 @@ static int fits(void *run, bool trains)
 static int note(void *run, struct resume_place *place)
 {
     const struct adapter_run adapters = video_adapters(run);
+    const struct video_run *r = run;
 
-    return adapters_note(&adapters) ? -1 : video_note(run, place);
+    return adapters_note(&adapters) || video_watch_check(r->watch, r->options.train.state.from)
+               ? -1
+               : video_note(run, place);
 }
 
 static void report(const void *run)

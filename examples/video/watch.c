@@ -13,6 +13,7 @@
 #include "../common/say.h"
 #include "../common/training.h"
 #include "ckpt_dist.h"
+#include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "movie.h"
 
@@ -70,6 +71,31 @@ static int open_decoder(struct video_watch *w)
     k->options.library = r->options.library;
     k->shown = true;
     return video_coder_join(k, r->context);
+}
+
+int video_watch_check(const struct video_watch *w, const char *from)
+{
+    ckpt *c = run_of(w)->context;
+    char name[PATH];
+    ckpt_file *f;
+    bool has = true;
+
+    if (!w->decodes || !from || ckpt_file_open(&f, from))
+        return 0; /* resume reports the error */
+    for (int i = 0; i < ckpt_param_count(c) && has; i++) {
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        if (ckpt_param_info(c, ckpt_param_at(c, i), &info) ||
+            !autoencoder_owns(w->decoder.kind, info.name))
+            continue;
+        snprintf(name, sizeof name, "value/%s", info.name);
+        has = ckpt_file_find(f, name) >= 0;
+    }
+    ckpt_file_close(f);
+    return has ? 0
+               : say_fail("%s: its run drew no videos, so it has no decoder: leave the prompts of "
+                          "samples out and draw from what --save wrote; for a new run with them "
+                          "give another --save-state",
+                          from);
 }
 
 int video_watch_open(struct video_watch *w)

@@ -21,6 +21,8 @@ struct video_watch {
 int video_watch_encode(struct video_watch *w, struct video_run *r);
 /* Call after the data and before the model: reads files, makes the decoder and loads it. */
 int video_watch_open(struct video_watch *w);
+/* Refuses a state to resume, NULL: none, that lacks the decoder. */
+int video_watch_check(const struct video_watch *w, const char *from);
 /* Call before and after compiling the training program: see video_coder_compile_again. */
 int video_watch_compile_first(struct video_watch *w);
 int video_watch_compile(struct video_watch *w);

@@ -118,6 +118,9 @@ runs "step 1: sampled" $training --sample-prompt "a rabbit in a meadow." --out "
 runs "latents: $work/alone/latents-1" $small --prompt "a rabbit in a meadow." --out "$work/alone"
 cmp -s "$work/trained1/step-00000001.safetensors" "$work/alone/latents-1.safetensors" ||
     fail "one prompt alone"
+runs "run.state" $training --lora-rank 2 --save-state "$work/run.state"
+refuses 1 "its run drew no videos.*give another --save-state" $training --lora-rank 2 --sample-prompts "$work/two" \
+    --resume "$work/run.state" --resume-changed
 runs "plan" $training --sample-prompts "$work/two" --plan-only
 refuses 1 "no-such" $training --sample-prompt a --text-encoder "$work/no-such"
 refuses 1 "spiece.model" $training --model "$root/tests/cogvideo/5b" --sample-prompt a
