@@ -206,7 +206,7 @@ static int make_shards(struct making *m)
     }
     if (m->n)
         caption_pass_report(m->pass);
-    if (own == 0 && cache_manifest_write(m->dir, m->setup, m->texts->rows, SHARD))
+    if (own == 0 && cache_manifest_write(m->dir, m->setup, m->texts->rows, SHARD, NULL, 0))
         return -1;
     return meet(m, "captions", &m->n, sizeof m->n);
 }

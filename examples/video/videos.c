@@ -32,6 +32,20 @@ static int append(struct videos *v, struct videos_file video)
     return 0;
 }
 
+/* Takes ownership of the name, NULL without memory. */
+static void leave_out(struct videos *v, char *name)
+{
+    char **left = name ? realloc(v->left, (size_t)(v->n_left + 1) * sizeof *left) : NULL;
+
+    say_note("%s is left out", name ? name : "a video");
+    v->left = left ? left : v->left;
+    v->lacked |= !left;
+    if (left)
+        left[v->n_left++] = name;
+    else
+        free(name);
+}
+
 /* Sets the number of clips in a video, at most `most` if that is not 0. */
 static int count_clips(const struct videos *v, struct videos_file *video, const char *path,
                        int64_t most)
@@ -122,8 +136,9 @@ static int add_shard(struct videos *v, const char *path, int64_t most)
         bool video = ends_in(m->name, videos) || (v->whole && ends_in(m->name, images));
         if (is_hidden(m->name) || !video)
             continue;
+        char *name = NULL;
         if (add(v, &file, most, captions_in_find(&captions, m->name)))
-            say_note("%s/%s is left out", path, m->name);
+            leave_out(v, asprintf(&name, "%s/%s", path, m->name) < 0 ? NULL : name);
     }
     captions_in_close(&captions);
     shard_close(&s);
@@ -170,7 +185,7 @@ static void take_frames(struct videos *v, const char *path, int64_t most)
         struct videos_file *video = &v->file[i];
         const char *name = video->file.member ? video->file.member : video->file.path;
         if (count_clips(v, video, name, most)) {
-            say_note("%s is left out", name);
+            leave_out(v, strdup(name));
             drop(video);
             continue;
         }
@@ -205,7 +220,7 @@ static int add_directory(struct videos *v, const char *directory, int64_t most)
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", directory, entry[i]->d_name);
         if (add_path(v, path, most))
-            say_note("%s is left out", path);
+            leave_out(v, strdup(path));
         free(entry[i]);
     }
     free(entry);
@@ -227,6 +242,9 @@ void videos_close(struct videos *v)
 {
     for (int64_t i = 0; i < v->n_files; i++)
         drop(&v->file[i]);
+    for (int64_t i = 0; i < v->n_left; i++)
+        free(v->left[i]);
+    free(v->left);
     free(v->file);
     *v = (struct videos){0};
 }
@@ -350,7 +368,7 @@ static int open_lines(struct videos *v, const char *directory)
         const struct video_file file = {.path = path};
         v->lacked |= !path;
         if (!path || add(v, &file, 0, strdup(l.prompt[i])))
-            say_note("%s is left out", l.video[i]);
+            leave_out(v, strdup(l.video[i]));
         free(path);
     }
     video_list_free(&l);

@@ -16,6 +16,8 @@ struct videos {
     int64_t rows;  /* clips in all */
     struct videos_file *file; /* of a directory: sorted by name */
     int64_t n_files;
+    char **left; /* names of files that are no video, or too short */
+    int64_t n_left;
     bool lacked; /* a file was left out for want of memory or descriptors */
 };
 

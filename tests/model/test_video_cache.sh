@@ -207,6 +207,14 @@ runs "written" "$encode" $one --clips 1 --data "$work/videos/1.rgb" --output "$w
 runs "1 of 1 clips" "$train" $data --cache "$work/single"
 
 # ---- buckets -----------------------------------------------------------------------------------------
+# A file that is no video is counted, too.
+mkdir "$work/junk"
+cp "$work/videos/1.rgb" "$work/junk"
+echo junk >"$work/junk/2.rgb"
+runs "1 clips could not be read" "$encode" $coder --data "$work/junk" --size 16x16 --frames 5 --output "$work/left"
+grep -q '"name": ".*junk/2.rgb"' "$work/left/manifest.json" || fail "2.rgb: $(cat "$work/left/manifest.json")"
+runs "all checksums match" "$encode" --check --output "$work/left"
+
 
 echo '{"144p": {"1": [1.0, 2], "17": [1.0, 1]}}' >"$work/table.json"
 mkdir "$work/sizes"

@@ -80,9 +80,11 @@ void cache_writer_abandon(struct cache_writer *w); /* also after cache_writer_fi
 int cache_shard_is_there(const char *path, uint64_t setup, int64_t first, int64_t n);
 
 /* Writes the manifest for that many rows, `each` per shard, if all shards exist: latents if setup
- * has "vae_model", text if it has "text".  The caller keeps setup.  Returns the number of missing
+ * has "vae_model", text if it has "text".  left: names of files that gave no row.  The caller keeps
+ * setup.  Returns the number of missing
  * shards, or -1 after an error message, also if no row has values. */
-int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each);
+int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each,
+                             char *const *left, int64_t n_left);
 
 /* The digest of the setup, computed from its text. */
 uint64_t cache_setup_sum(const json_t *setup);

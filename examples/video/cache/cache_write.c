@@ -242,11 +242,23 @@ static int write_manifest(const struct manifest *m, const char *dir, const json_
     return rc;
 }
 
-int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each)
+/* Adds files without a row. */
+static void add_left(struct manifest *m, char *const *left, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        json_make_append(
+            m->bad,
+            json_pack("{s:o,s:s}", "name", text_of(left[i]), "why", "is no video, or too short"),
+            &m->failed);
+}
+
+int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each,
+                             char *const *left, int64_t n_left)
 {
     struct manifest m = {.shards = json_array(), .bad = json_array()};
     int64_t texts = 0, latents = 0;
 
+    add_left(&m, left, n_left);
     if (json_object_get(setup, "text"))
         texts = add_part(&m, dir, CACHE_TEXT, setup, rows, each);
     if (json_object_get(setup, "vae_model")) {

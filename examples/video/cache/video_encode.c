@@ -221,14 +221,16 @@ static int check(struct encode *e)
 static int finish(const struct encode *e)
 {
     const char *output = e->options.output;
-    int64_t missing = cache_manifest_write(output, e->setup, e->data.shapes.rows, e->options.shard);
+    const struct videos *v = &e->data.videos;
+    int64_t missing = cache_manifest_write(output, e->setup, e->data.shapes.rows, e->options.shard,
+                                           v->left, v->n_left);
 
     if (missing < 0)
         return -1;
     say_print("%s: %lld shards of latents and %lld of text were made, %lld clips could not be "
               "read; %s\n",
               output, (long long)e->made[CACHE_LATENTS], (long long)e->made[CACHE_TEXT],
-              (long long)e->bad,
+              (long long)(e->bad + (e->rank ? 0 : v->n_left)),
               missing ? "other ranks have not finished their shards" : "the manifest is written");
     return 0;
 }
