@@ -95,7 +95,8 @@ cmp -s "$work/w" "$work/w2" || fail "killed and resumed: other weights"
 
 # ---- damage ------------------------------------------------------------------------------------------
 
-refuses 1 "other settings" "$encode" $one --output "$work/one" --seed 5
+refuses 1 "manifest.json: other than in this run: seed" "$encode" $one --output "$work/one" --seed 5
+grep -q "other settings.*; give another directory" "$work/err" || fail "no cure: $(cat "$work/err")"
 refuses 1 "other settings" "$encode" $one --output "$work/one" --vae "$work/vae2"
 refuses 1 "another autoencoder" "$train" $data --cache "$work/one" --vae "$work/vae2"
 cp -r "$work/one" "$work/bad"
@@ -114,7 +115,7 @@ runs "all checksums match" "$encode" --check --output "$work/one"
 # ---- sources and manifests -------------------------------------------------------------------------
 
 runs "12 clips are made from the frames" "$encode" $one --check --output "$work/one"
-refuses 1 "other settings" "$encode" $one --seed 5 --check --output "$work/one"
+refuses 1 "other settings.*: seed" "$encode" $one --seed 5 --check --output "$work/one"
 cp -r "$work/videos" "$work/was"
 clip "$work/videos/2.rgb" 20 18 20
 refuses 1 "clip 3 (2.rgb) was made from other frames" "$encode" $one --check --output "$work/one"
@@ -206,7 +207,6 @@ refuses 1 "more than --max-bad 0" "$encode" $list --max-bad 0 --output "$work/li
 runs "written" "$encode" $one --clips 1 --data "$work/videos/1.rgb" --output "$work/single"
 runs "1 of 1 clips" "$train" $data --cache "$work/single"
 
-# ---- buckets -----------------------------------------------------------------------------------------
 # A file that is no video is counted, too.
 mkdir "$work/junk"
 cp "$work/videos/1.rgb" "$work/junk"
@@ -215,6 +215,7 @@ runs "1 clips could not be read" "$encode" $coder --data "$work/junk" --size 16x
 grep -q '"name": ".*junk/2.rgb"' "$work/left/manifest.json" || fail "2.rgb: $(cat "$work/left/manifest.json")"
 runs "all checksums match" "$encode" --check --output "$work/left"
 
+# ---- buckets -----------------------------------------------------------------------------------------
 
 echo '{"144p": {"1": [1.0, 2], "17": [1.0, 1]}}' >"$work/table.json"
 mkdir "$work/sizes"

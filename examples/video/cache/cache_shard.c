@@ -272,8 +272,9 @@ static int read_header(struct cache_shard *s, const char *setup, const json_t *h
     if (!made || !json_is_array(s->clips))
         return say_fail("%s: is not a shard of a cache, or its header is damaged", s->path);
     if (setup && strcmp(made, setup))
-        return say_fail("%s: was made with other settings, another encoder or other data; they are "
-                        "in manifest.json",
+        return say_fail("%s: was made with other settings, another encoder, or other "
+                        "videos or captions; give another directory, or remove this one and encode "
+                        "again",
                         s->path);
     if (check_keys(s, header))
         return -1;

@@ -9,6 +9,7 @@
 #include "../../common/json_make.h"
 #include "../../common/lock.h"
 #include "../../common/memory.h"
+#include "../../common/names.h"
 #include "../../common/signals.h"
 #include "caption_pass.h"
 #include "ckpt_dist.h"
@@ -16,6 +17,39 @@
 #include "encode.h"
 
 const char say_program[] = "video-encode";
+
+/* ---- caches of another run ----------------------------------------------------------------- */
+
+/* What differs between the settings of a cache and those of this run. */
+static const char *differences(const json_t *was, const json_t *is, char dst[NAMES_TEXT])
+{
+    const json_t *of[] = {was, is};
+    struct names found = {.n = 0};
+    const char *key;
+    json_t *value;
+
+    for (int i = 0; i < 2; i++)
+        json_object_foreach((json_t *)(uintptr_t)of[i], key, value)
+        {
+            const json_t *other = json_object_get(of[!i], key);
+            if (!json_equal(value, other) && (!i || !other))
+                names_add(&found, strcmp(key, "data") ? key : "data (videos and captions)");
+        }
+    return names_text(&found, dst);
+}
+
+/* A cache that is unfinished has no manifest. */
+static void note_differences(const struct encode *e)
+{
+    char path[CACHE_PATH], text[NAMES_TEXT];
+
+    snprintf(path, sizeof path, "%s/manifest.json", e->options.output);
+    json_t *manifest = json_load_file(path, 0, NULL);
+    differences(json_object_get(manifest, "setup"), e->setup, text);
+    if (manifest && *text)
+        say_note("%s: other than in this run: %s", path, text);
+    json_decref(manifest);
+}
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
@@ -46,8 +80,10 @@ int encode_list_shards(struct encode *e, enum cache_part part)
         int64_t n = encode_shard_rows(e, shard, &first);
         cache_shard_path(path, e->options.output, part, shard);
         int rc = e->library.plan_only ? 0 : cache_shard_is_there(path, e->sum, first, n);
-        if (rc < 0)
+        if (rc < 0) {
+            note_differences(e);
             return -1;
+        }
         if (!rc)
             e->todo[e->n_todo++] = shard;
     }
@@ -188,13 +224,14 @@ static int prepare(struct encode *e)
 static int check_data(struct encode *e, const struct cache *c)
 {
     const char *output = e->options.output;
+    char text[NAMES_TEXT];
 
     if (prepare(e))
         return -1;
     if (cache_setup_sum(c->setup) != e->sum)
-        return say_fail("%s: was made with other settings, another encoder or other data; they are "
-                        "in manifest.json",
-                        output);
+        return say_fail("%s: was made with other settings, another encoder, or other videos or "
+                        "captions: %s",
+                        output, differences(c->setup, e->setup, text));
     int64_t n = encode_check_clips(e, c);
     if (n < 0)
         return -1;
