@@ -88,6 +88,10 @@ static int explain(const char *program, int status, const char *log)
     if (WIFSIGNALED(status))
         return cli_fail("%s ended by signal %d before it had written its graph", program,
                         WTERMSIG(status));
+    if (strstr(line, "No such file") || strstr(line, "no such directory"))
+        return cli_fail("%s wrote no graph; it said: %s; of a model, its config.json is "
+                        "enough here",
+                        program, line);
     return cli_fail("%s wrote no graph; give a program that takes --plan-only and --graph-out, as "
                     "stdit-train%s%s",
                     program, *line ? "; it said: " : "", line);

@@ -170,6 +170,7 @@ refuse 2 "give one of them" "$ckpt" advise --graph mlp.graph -- "$mlp"
 refuse 2 "cannot be run" "$ckpt" advise -- ./nobody
 refuse 1 "wrote no graph" "$ckpt" advise -- true
 refuse 1 "wrote no graph.*it said" "$ckpt" advise -- ls
+refuse 1 "No such file .*config.json is enough" "$ckpt" advise -- sh -c "echo ./model: No such file or directory; exit 1"
 sed 's/"memory": [0-9]*/"memory": 3000000/' card.json >tiny.json
 refuse 1 "no plan fits" "$ckpt" advise --graph mlp.graph --machine ./tiny.json
 [ -z "$(ls -d tmp/ckpt-advise-* 2>/dev/null)" ] || fail "advise left a directory behind"
