@@ -105,6 +105,9 @@ refuses 2 "has no config.json" "$encode" --model "$work/other" --data "$root/exa
 sed 's/AutoencoderKLWan/AutoencoderKL/' "$work/2.1/vae/config.json" >"$work/other/config.json"
 refuses 2 'is not "AutoencoderKLCogVideoX" or "AutoencoderKLWan"' "$encode" --model "$work/other" \
     --data "$root/examples/data/bunny.rgb" --output "$work/none"
+echo '{"_class_name": "WanModel", "model_type": "ti2v"}' >"$work/other/config.json"
+refuses 2 "original release.*ends in -Diffusers" "$encode" --model "$work/other" --data "$root/examples/data/bunny.rgb" --output "$work/none"
+refuses 1 "original release.*ends in -Diffusers" "$decode" --model "$work/other" --latents "$work/2.1/vae/clip" --output "$x"
 refuses 1 "No such file" "$decode" --model "$work/no" --latents "$work/2.1/vae/clip" --output "$x"
 
 finish

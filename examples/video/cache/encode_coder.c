@@ -6,6 +6,7 @@
 #include "../cogvideo/family.h"
 #include "../latents.h"
 #include "../wan/family.h"
+#include "../wan/vae.h"
 #include "../../common/clip.h"
 #include "../../common/memory.h"
 #include "../../common/settings.h"
@@ -212,7 +213,9 @@ const struct encode_family *encode_coder(const char *dir)
     for (int i = 0; i < FAMILIES; i++)
         if (is && !strcmp(is, families[i].model->autoencoder->class_name))
             found = &families[i];
-    if (!found)
+    if (!found && is && !strcmp(is, "WanModel"))
+        settings_refuse(&s, "_class_name", WANVAE_ORIGINAL);
+    else if (!found)
         settings_refuse(&s, "_class_name", "is not \"%s\" or \"%s\"",
                         cogvideo_model.autoencoder->class_name, wan_model.autoencoder->class_name);
     settings_close(&s);

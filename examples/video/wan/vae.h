@@ -18,6 +18,11 @@
 enum { WANVAE_LEVELS = 4, WANVAE_LAYERS = 8, WANVAE_LATENT = 64 }; /* the last two: at most */
 enum { WANVAE_CACHES = 2 * (WANVAE_LEVELS * (WANVAE_LAYERS + 1) + 2) + WANVAE_LEVELS + 2 };
 
+/* What is wrong with the "_class_name" of the original release. */
+#define WANVAE_ORIGINAL                                                                            \
+    "is \"WanModel\": this is the original release, whose autoencoder is a pickle; take the one "  \
+    "whose name ends in -Diffusers"
+
 /* The values of vae/config.json. */
 struct wanvae_config {
     bool shortcuts;             /* around levels, without parameters (2.2) */

@@ -87,7 +87,9 @@ static int read_root(struct settings *s, struct wanvae_config *c)
 {
     const char *name = json_string_value(settings_find(s, "_class_name"));
 
-    if (!name || strcmp(name, wan_autoencoder.class_name))
+    if (name && !strcmp(name, "WanModel"))
+        settings_refuse(s, "_class_name", WANVAE_ORIGINAL);
+    else if (!name || strcmp(name, wan_autoencoder.class_name))
         settings_refuse(s, "_class_name", "is not \"%s\"", wan_autoencoder.class_name);
     if (s->failed)
         return -1;
