@@ -169,6 +169,7 @@ static void note_unsaved(const struct trainer *t)
     if (!o->save && !o->save_ema && !o->save_int8 && !o->state.save && !o->dump && !o->directory)
         say_print("nothing is saved at the end: give --save FILE for the weights, or --save-state "
                   "FILE to continue later\n");
+    fflush(stdout); /* before the first step in a pipe, too */
 }
 
 static int train(const struct trainer *t)

@@ -58,6 +58,12 @@ refuses 1 "is of a later step" "$lm" $random --steps 3 --save "$work/kept" --sav
 # ---- outputs that could not be written ----------------------------------------------------------------
 
 runs "nothing is saved at the end" "$lm" $random --steps 1
+"$lm" $random --steps 100000000 --log "$work/unsaved-log" >"$work/out" 2>&1 &
+wait_steps "$work/unsaved-log" 1
+grep -q "nothing is saved at the end" "$work/out" || fail "not said before the first step: $(cat "$work/out")"
+kill -9 $!
+wait $! 2>/dev/null
+rm -f "$work/unsaved-log.lock"
 decode=${VAE_DECODE:-./vae-decode}
 for ending in xyz wav; do
     refuses 1 "of this ending\|has this ending" "$decode" --model tiny --load "$work/none" "$work/none" "$work/a.$ending"
