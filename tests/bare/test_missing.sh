@@ -49,10 +49,15 @@ configures() {
 }
 
 # The demo is quiet while it configures and compiles, and shows the end of what fails.
-BUILDDIR=$work/failed CC=false "$srcdir/bootstrap" demo >"$work/out" 2>"$work/err" &&
+BUILDDIR=$work/failed CONFIGURE_FLAGS='' CC=false \
+    "$srcdir/bootstrap" demo >"$work/out" 2>"$work/err" &&
     fail "a demo without a compiler"
 grep -q "the step that failed: configuring" "$work/err" ||
     fail "bootstrap demo: $(tail -n 3 "$work/err")"
+if command -v nvcc >/dev/null && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+    grep -q "no NVIDIA card: the demo is built without CUDA" "$work/out" ||
+        fail "kernels for no card"
+fi
 [ "$(grep -c checking "$work/out")" = 0 ] || fail "not quiet: $(head -n 3 "$work/out")"
 
 cp "$work/pc/sentencepiece.pc" "$work/whole.pc" && rm "$work/pc/sentencepiece.pc"
