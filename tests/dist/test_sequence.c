@@ -552,6 +552,7 @@ static void test_resume(void **state)
         release(ranks, to[i][0]);
     }
     release(alone, 1);
+    assert_int_equal(ckpt_file_remove(path), 0); /* with its parts */
 }
 
 int main(void)
