@@ -112,7 +112,7 @@ struct video_model {
     const char *programs, *out;    /* begin of their names; default directory for clips */
     int64_t frames, height, width; /* of a clip, where neither data nor options say them */
     enum text_family text;
-    const char *negative; /* prompt that guidance leads away from; NULL: features of zeros */
+    const char *negative; /* the other half of guidance, and dropped prompts; NULL: zeros */
     const struct autoencoder *autoencoder;
     const struct adapter_names *adapters;
     const char *targets; /* layers of a block with adapters, where no option names them */
@@ -160,7 +160,6 @@ struct video_model {
      * dropped; feeds it to a training program, and returns a code of the library. */
     int (*fill_row)(struct video_batch *b, int64_t row);
     int (*feed)(const struct video_batch *b, ckpt_program *p);
-    bool null_text;               /* a dropped prompt is an empty one, --null-text, not zeros */
     uint64_t noise_of_validation; /* its random stream */
     bool whole_times;             /* timesteps are whole numbers */
 };

@@ -212,7 +212,7 @@ static int check_noise(const struct video_options *o)
 
     if (o->net.noising.expert && c->first_frame && c->boundary <= 0)
         return say_fail("--expert is for a pair of models; %s: %s", o->model, c->name);
-    if (o->text_drop > 0 && o->net.model->null_text && !o->null_text)
+    if (o->text_drop > 0 && o->net.model->negative && !o->null_text)
         return say_fail("--text-drop: give --null-text FILE, the empty prompt from text-encode, "
                         "which this model sees in place of a prompt");
     return o->null_text && !(o->text_drop > 0) ? say_fail("--null-text is for --text-drop X") : 0;

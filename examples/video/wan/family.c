@@ -364,6 +364,5 @@ const struct video_model wan_model = {
     .record = video_record,
     .fill_row = video_batch_fill_row,
     .feed = video_batch_feed_training,
-    .null_text = true,
     .noise_of_validation = VIDEO_STREAM_VALID,
 };
