@@ -1,101 +1,96 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # LoRA adapters of a language model under small budgets on one GPU, beside PyTorch (peer_lora.py): 8,192 tokens free, in 24G, 16G,
-# 12G and 8G with host memory, 4-bit frozen weights in 10G, 8G and 6G, and 131,072 tokens in 80G.  Each run has a time limit; results
-# are appended to $OUT/lora.txt as they come.  Rows are followed by their ratio to the own 24G row of the same call.
+# 12G and 8G with host memory, 4-bit frozen weights in 10G, 8G and 6G, packed and padded conversations, and 131,072 tokens in 80G.
+# Results are added to $OUT/lora.txt as they come; rows of 8,192 tokens are followed by their ratio to the own 24G + host of the call.
 #
-# usage: bench-lora.sh [PART]...; parts: peers ours nf4 long.  TRAIN names lm-train, PYTHON the interpreter of the peer, MODEL the
-# preset, LENGTH and LONG the tokens, HOST the host memory, STEPS and LONG_STEPS the steps of a run, LIMIT the seconds of each, FLAGS
-# more options of lm-train, DEVICE the device.
+# usage: bench-lora.sh [PART]...; parts: ours nf4 peers peft packing long small.  TRAIN names lm-train, MODEL the preset, LENGTH, LONG
+# and ROW the tokens, HOST the host memory, LONG_STEPS the steps of the long samples; rows.sh has the other variables.
 set -u
 
+# shellcheck source=tests/bench/rows.sh
+. "$(dirname "$0")/rows.sh"
+rows_to lora 10
+
 train=${TRAIN:-build/lm-train}
-python=${PYTHON:-python3}
-limit=${LIMIT:-240}
-device=${DEVICE:-cuda}
 model=${MODEL:-llama3.1-8B}
 length=${LENGTH:-8192}
 long=${LONG:-131072}
+row=${ROW:-4096}
 host=${HOST:-64G}
-results=${OUT:-/tmp}/lora.txt
-here=$(dirname "$0")
-[ $# -gt 0 ] || set -- ours nf4 peers long
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-base=
+templates=$here/../model/chat
+[ $# -gt 0 ] || set -- ours nf4 peers peft packing long
 
-# note NAME TEXT
-note() {
-    printf '%-48s %s\n' "$1" "$2" | tee -a "$results"
+# lora NAME LENGTH OPTION...
+lora() {
+    local name=$1 tokens=$2
+    shift 2
+    ours "$name" "$train" --model "$model" --dtype bf16 --lora-rank 16 --length "$tokens" --data random --batch 1 "$@"
 }
 
-# ratio MS: beside the first row that set base
-ratio() {
-    [ -n "$base" ] && awk -v a="$1" -v b="$base" 'BEGIN { printf ", %.3f of 24G", a / b }'
+# torch NAME LENGTH OPTION...
+torch() {
+    local name=$1 tokens=$2
+    shift 2
+    peer "$name" peer_lora.py --model "$model" --length "$tokens" "$@"
 }
 
-# ours STEPS LENGTH NAME OPTION...: the median step, the prediction, and what the process takes
-ours() {
-    local steps=$1 tokens=$2 name=$3 log=$work/log text
-    shift 3
-    rm -f "$log"
-    # shellcheck disable=SC2086
-    if ! timeout "$limit" "$train" --model "$model" --dtype bf16 --lora-rank 16 --data random --batch 1 --length "$tokens" \
-        --device "$device" --steps "$steps" --log "$log" "$@" ${FLAGS-} >"$work/out" 2>&1; then
-        note "$name" "failed: $(grep -a 'lm-train:' "$work/out" | head -n 2 | tr '\n' ' ')"
-        return
-    fi
-    text=$("$python" - "$log" <<'PY'
-import json, statistics, sys
-rows = [json.loads(line) for line in open(sys.argv[1]) if '"step":' in line]
-last = rows[-1]
-print("%.2f ms, predicted %.2f, arena %.2f GiB, process %.2f GiB, loss %.3f" % (
-    statistics.median(r["ms"] for r in rows[min(3, len(rows) - 1):]), last["predicted_ms"],
-    last["arena_bytes"] / 2**30, last["process_bytes"] / 2**30, last["loss"]))
-PY
-    )
-    [ "$name" = "24G + $host" ] && base=${text%% ms*}
-    note "$name" "$text$(ratio "${text%% ms*}")"
+# Conversations of a mix, in rows of one and of several; a byte is a token, which changes no time.
+packing() {
+    [ -f "$work/talks.jsonl" ] || "$python" "$here/mix.py" "$row" 2000 "$work/talks.jsonl"
+    talks=(--data "$work/talks.jsonl" --tokenizer bytes --chat-template "$templates/ends.jinja" --batch 2)
+    lora "rows of $row, a conversation each" "$row" "${talks[@]}"
+    lora "rows of $row, packed" "$row" "${talks[@]}" --pack
+    lora "rows of $row, packed, 24G" "$row" "${talks[@]}" --pack --vram 24G
+    torch "PyTorch, compiled, 8 padded to the longest" "$row" --batch 8 --mix --checkpoints
 }
 
-# peer STEPS LENGTH NAME OPTION...
-peer() {
-    local steps=$1 tokens=$2 name=$3
-    shift 3
-    if timeout "$limit" "$python" "$here/peer_lora.py" --model "$model" --length "$tokens" --device "$device" --steps "$steps" "$@" \
-        >"$work/peer" 2>"$work/error"; then
-        note "$name" "$(tail -n 1 "$work/peer")"
-    else
-        note "$name" "failed: $(grep -a Error "$work/error" | tail -n 1)"
-    fi
-}
-
-n=${STEPS:-10}
-m=${LONG_STEPS:-4}
 for part; do
     case $part in
     ours)
-        ours "$n" "$length" "24G + $host" --vram 24G --host "$host"
-        ours "$n" "$length" "free"
-        ours "$n" "$length" "24G" --vram 24G
+        compare_with_next
+        lora "24G + $host" "$length" --vram 24G --host "$host"
+        lora "free" "$length"
+        lora "24G" "$length" --vram 24G
         for budget in 16G 12G 8G; do
-            ours "$n" "$length" "$budget + $host" --vram $budget --host "$host"
+            lora "$budget + $host" "$length" --vram $budget --host "$host"
         done
         ;;
     nf4)
-        ours "$n" "$length" "nf4 10G" --frozen nf4 --vram 10G
+        lora "nf4 10G" "$length" --frozen nf4 --vram 10G
         for budget in 10G 8G 6G; do
-            ours "$n" "$length" "nf4 $budget + $host" --frozen nf4 --vram $budget --host "$host"
+            lora "nf4 $budget + $host" "$length" --frozen nf4 --vram $budget --host "$host"
         done
         ;;
     peers)
-        peer "$n" "$length" "PyTorch, compiled"
-        peer "$n" "$length" "PyTorch, compiled, checkpoints" --checkpoints
+        torch "PyTorch, compiled" "$length"
+        torch "PyTorch, compiled, checkpoints" "$length" --checkpoints
+        torch "PyTorch, compiled, checkpoints, nf4" "$length" --checkpoints --frozen nf4
+        ;;
+    peft) # transformers and peft, and bitsandbytes where it is
+        torch "peft, compiled, checkpoints" "$length" --peft --checkpoints
+        torch "peft, compiled, checkpoints, nf4" "$length" --peft --checkpoints --frozen nf4
+        torch "peft, checkpoints, nf4 of bitsandbytes" "$length" --peft --checkpoints --frozen bnb --eager
+        ;;
+    packing)
+        compare_with_next
+        packing
         ;;
     long)
-        ours "$m" "$long" "$long tokens, 79G" --vram 79G
-        ours "$m" "$long" "$long tokens, 79G + $host" --vram 79G --host "$host"
-        peer "$m" "$long" "PyTorch, $long tokens, checkpoints" --checkpoints
+        compare_with_next
+        steps=${LONG_STEPS:-4}
+        lora "$long tokens, 79G" "$long" --vram 79G
+        lora "$long tokens, 79G + $host" "$long" --vram 79G --host "$host"
+        torch "PyTorch, $long tokens, checkpoints" "$long" --checkpoints
+        rows_to lora 10
+        ;;
+    small) # a check of this script
+        model=tiny-llama
+        lora "tiny, free" 128
+        lora "tiny, nf4" 128 --frozen nf4
+        row=256 && packing
+        torch "PyTorch tiny" 128 --eager --frozen nf4 --checkpoints
+        torch "PyTorch tiny, peft" 128 --eager --peft --frozen nf4
         ;;
     *)
         echo "bench-lora.sh: no part is called $part" >&2

@@ -7,32 +7,27 @@
 
 --head all is the class of transformers as it is, which computes the scores of all tokens; masked computes those of the tokens to
 predict, as lm-train does. --data FILE draws lengths from documents that [SEP] divides in a file of lm-train; else no sample is padded.
-Prints a JSON line: milliseconds of a step (the median without the first three) and the bytes of the process on the device.
+peer.py says what is printed.
 """
-
-import argparse
-import json
-import time
 
 import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
+
+import peer
 
 SEP, MASK, HEADER = 102, 103, 1024
 SIZES = {"bert-base": (768, 12, 12, 3072), "bert-large": (1024, 24, 16, 4096), "tiny": (64, 2, 2, 128)}
 
 
 def read_options():
-    p = argparse.ArgumentParser()
+    p = peer.options(__doc__.split("\n")[0])
     p.add_argument("--model", default="bert-base", choices=SIZES)
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--length", type=int, default=512)
-    p.add_argument("--steps", type=int, default=12)
     p.add_argument("--head", default="all", choices=["all", "masked"])
     p.add_argument("--next-sentence", action="store_true")
     p.add_argument("--data")
-    p.add_argument("--eager", action="store_true")
-    p.add_argument("--device", default="cuda")
     return p.parse_args()
 
 
@@ -93,37 +88,9 @@ def main():
                         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
     kind = BertForPreTraining if o.next_sentence else BertForMaskedLM
     model = Pretraining(kind(config).to(o.device, torch.bfloat16).train(), o.next_sentence)
-    weights = [w for w in model.parameters() if w.requires_grad]
-    masters = [torch.nn.Parameter(w.detach().float()) for w in weights]
-    optimizer = torch.optim.AdamW(masters, 1e-4, fused=o.device == "cuda")
-    step_of = model if o.eager else torch.compile(model)
     generator = np.random.default_rng(0)
     lengths = document_lengths(o.data, o.length - 2 - o.next_sentence) if o.data else None
-    wait = torch.cuda.synchronize if o.device == "cuda" else (lambda: None)
-    times, losses = [], []
-    for _ in range(o.steps):
-        batch = make_batch(o, lengths, generator)
-        wait()
-        begin = time.perf_counter()
-        loss = step_of(*batch)
-        loss.backward()
-        for w, m in zip(weights, masters):
-            m.grad, w.grad = None if w.grad is None else w.grad.float(), None
-        torch.nn.utils.clip_grad_norm_(masters, 1.0)
-        optimizer.step()
-        with torch.no_grad():
-            torch._foreach_copy_(weights, masters)
-        for m in masters:
-            m.grad = None
-        wait()
-        times.append(time.perf_counter() - begin)
-        losses.append(round(loss.item(), 3))
-    kept = sorted(times[3:] or times)
-    used = 0
-    if o.device == "cuda":
-        free, total = torch.cuda.mem_get_info()
-        used = total - free
-    print(json.dumps({"ms": round(1e3 * kept[len(kept) // 2], 2), "process_gib": round(used / 2**30, 2), "losses": losses}), flush=True)
+    peer.run(o, model, lambda: make_batch(o, lengths, generator), model if o.eager else torch.compile(model), 1e-4, 0.01)
 
 
 if __name__ == "__main__":

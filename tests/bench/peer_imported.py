@@ -4,18 +4,16 @@
 AdamW, clipping.  bench-imported.sh calls it.
 
     peer_imported.py MODEL --export FOLDER      FOLDER/MODEL.pt2 with random weights, and FOLDER/MODEL.safetensors with data
-    peer_imported.py MODEL --steps N            a JSON line: milliseconds of a step (the median without the first three) and
-                                                the bytes of the process on the device
+    peer_imported.py MODEL --steps N            steps; peer.py says what is printed
 
 --small is a size for a test without a GPU."""
-import argparse
-import json
 import os
 import sys
-import time
 
 os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
 import torch  # noqa: E402
+
+import peer  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pt2"))
 
@@ -121,40 +119,15 @@ def step(o):
     model = model.to(o.device)
     given = {k: v.to(o.device) for k, v in given.items()}
     target = target.to(o.device) if target is not None else None
-    weights = [w for w in model.parameters() if w.requires_grad]
-    masters = [torch.nn.Parameter(w.detach().float()) for w in weights]
-    optimizer = torch.optim.AdamW(masters, 1e-4, fused=o.device == "cuda")
     run = model if o.eager else torch.compile(model)
-    wait = torch.cuda.synchronize if o.device == "cuda" else (lambda: None)
-    times = []
-    for _ in range(o.steps):
-        wait()
-        begin = time.perf_counter()
-        loss = loss_of(o, run(**given, **fixed), target)
-        loss.backward()
-        for w, m in zip(weights, masters):
-            m.grad, w.grad = None if w.grad is None else w.grad.float(), None
-        torch.nn.utils.clip_grad_norm_(masters, 1.0)
-        optimizer.step()
-        with torch.no_grad():
-            torch._foreach_copy_(weights, masters)
-        optimizer.zero_grad()
-        wait()
-        times.append(time.perf_counter() - begin)
-    kept = sorted(times[3:] or times)
-    free, total = torch.cuda.mem_get_info() if o.device == "cuda" else (0, 0)
-    print(json.dumps({"ms": round(1e3 * kept[len(kept) // 2], 2), "process_gib": round((total - free) / 2**30, 2),
-                      "loss": round(loss.item(), 4)}))
+    peer.run(o, model, lambda: (), lambda: loss_of(o, run(**given, **fixed), target), 1e-4, 0.01)
 
 
 def main():
-    p = argparse.ArgumentParser()
+    p = peer.options(__doc__.split("\n")[0])
     p.add_argument("model", choices=MODELS)
     p.add_argument("--export")
-    p.add_argument("--steps", type=int, default=10)
     p.add_argument("--small", action="store_true")
-    p.add_argument("--eager", action="store_true")
-    p.add_argument("--device", default="cuda")
     o = p.parse_args()
     export(o) if o.export else step(o)
 

@@ -9,18 +9,15 @@ blocks (or all weights) in bf16 with fp32 masters, fused AdamW, clipping, compil
 
 --grid: latent frames, rows and columns. --swap N: the weights of N blocks stay in pinned host memory; two buffers on the device take
 them in turn, each copied while the block before it computes, as the programs do that people use. The model is written out, with one
-row of modulation a sample, so diffusers is not needed. Prints a JSON line: milliseconds of a step (the median without the first
-three), bytes at the peak of the allocator and of the process on the device.
+row of modulation a sample, so diffusers is not needed. peer.py says what is printed.
 """
-
-import argparse
-import json
-import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+import peer
 
 # width, heads, layers, MLP, channels of the latents
 SIZES = {"1.3B": (1536, 12, 30, 8960, 16), "5B": (3072, 24, 30, 14336, 48), "A14B": (5120, 40, 40, 13824, 16),
@@ -29,16 +26,13 @@ TEXT_ROWS, TEXT_WIDTH, HEAD = 512, 4096, 128
 
 
 def read_options():
-    p = argparse.ArgumentParser()
+    p = peer.options(__doc__.split("\n")[0])
     p.add_argument("--size", default="5B", choices=SIZES)
     p.add_argument("--grid", default="31x44x80", type=lambda text: [int(n) for n in text.split("x")])
     p.add_argument("--batch", type=int, default=1)
     p.add_argument("--lora-rank", type=int, default=32, help="0: all weights are trained")
     p.add_argument("--checkpoints", action="store_true")
     p.add_argument("--swap", type=int, default=0)
-    p.add_argument("--steps", type=int, default=10)
-    p.add_argument("--eager", action="store_true")
-    p.add_argument("--device", default="cuda")
     o = p.parse_args()
     if o.swap and not (o.checkpoints and o.lora_rank):
         p.error("--swap: needs --checkpoints and frozen weights")
@@ -175,7 +169,7 @@ class Model(nn.Module):
         return self.head(modulated(x, scale, shift))
 
 
-def step(model, weights, masters, optimizer, o):
+def loss_of(model, o):
     places = model.grid[0] * model.grid[1] * model.grid[2]
     clean = torch.randn(o.batch, places, 4 * model.channels, dtype=torch.float32)
     noise, t = torch.randn_like(clean), torch.rand(o.batch, dtype=torch.float32)
@@ -186,13 +180,6 @@ def step(model, weights, masters, optimizer, o):
     loss = F.mse_loss(model(noisy.to(text.dtype), t, text, o).float(), noise - clean)
     if model.swap:
         model.swap.backward = True
-    loss.backward()
-    for w, m in zip(weights, masters):
-        m.grad, w.grad = w.grad.float(), None
-    torch.nn.utils.clip_grad_norm_(masters, 1.0)
-    optimizer.step()
-    with torch.no_grad():
-        torch._foreach_copy_(weights, masters)
     return loss
 
 
@@ -207,25 +194,7 @@ def main():
     if not o.eager:
         for block in model.blocks:
             block.compile()
-    weights = [w for w in model.parameters() if w.requires_grad]
-    masters = [nn.Parameter(w.detach().float()) for w in weights]
-    optimizer = torch.optim.AdamW(masters, 1e-4, weight_decay=0.01, fused=o.device == "cuda")
-    wait = torch.cuda.synchronize if o.device == "cuda" else (lambda: None)
-    times, losses = [], []
-    result = {"parameters": sum(p.numel() for p in model.parameters()), "trained": sum(w.numel() for w in weights)}
-    for _ in range(o.steps):
-        wait()
-        begin = time.perf_counter()
-        loss = step(model, weights, masters, optimizer, o)
-        wait()
-        times.append(time.perf_counter() - begin)
-        losses.append(round(loss.item(), 3))
-    kept = sorted(times[3:] or times)
-    result.update(ms=round(1e3 * kept[len(kept) // 2], 2), losses=losses)
-    if o.device == "cuda":
-        free, total = torch.cuda.mem_get_info()
-        result.update(peak_gib=round(torch.cuda.max_memory_allocated() / 2**30, 2), process_gib=round((total - free) / 2**30, 2))
-    print(json.dumps(result), flush=True)
+    peer.run(o, model, lambda: (model, o), loss_of, 1e-4, 0.01)
 
 
 if __name__ == "__main__":
