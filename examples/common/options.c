@@ -122,15 +122,16 @@ static const struct ckpt_option *options_of_library(bool trains)
 }
 
 /* Where an option is given twice, its first value would be lost without a word. */
-static int check_once(const char *option, int argc, char **argv)
+static int check_once(const char *const once[2], int argc, char **argv)
 {
+    const char *option = once[0];
     const size_t n = strlen(option);
     int found = 0;
 
     for (int i = 1; i < argc; i++)
         found += !strncmp(argv[i], "--", 2) && !strncmp(argv[i] + 2, option, n) &&
                  (!argv[i][2 + n] || argv[i][2 + n] == '=');
-    return found > 1 ? say_fail("--%s is given twice: give one file", option) : 0;
+    return found > 1 ? say_fail("--%s is given twice: %s", option, once[1]) : 0;
 }
 
 int options_take(const struct option_reading *r, int *argc, char **argv)

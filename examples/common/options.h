@@ -101,7 +101,7 @@ struct option_reading {
     bool trains; /* it has all of the library's options */
     const bool *help, *version;
     struct option_part own[OPTION_PARTS]; /* the second may be missing */
-    const char *once;                     /* an option that is refused if given twice; NULL: none */
+    const char *const *once; /* an option that is refused if given twice, and what to do, or NULL */
 };
 
 /* That of a program with one table, whose values o have members of these names. */

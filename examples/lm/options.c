@@ -274,8 +274,8 @@ static bool divides(int64_t tokens, int64_t chunk)
     return false;
 }
 
-/* A chunk must fit every micro-batch that may be chosen, and plans record its size. */
-static int check_chunk(const struct lm_options *o)
+/* A chunk divides the tokens of every micro-batch that may be chosen, and plans record its size. */
+static int check_chunk(struct lm_options *o)
 {
     int64_t chunk = o->loss_chunk, largest = lm_options_tokens(o, true),
             smallest = lm_options_tokens(o, false);
@@ -284,8 +284,7 @@ static int check_chunk(const struct lm_options *o)
         return say_fail("--loss-chunk auto with --plan-in: the plan is for one size; give that "
                         "size");
     if (chunk > largest)
-        return say_fail("--loss-chunk %lld: a micro-step has %lld tokens", (long long)chunk,
-                        (long long)largest);
+        o->loss_chunk = largest;
     if (chunk > 0 && !divides(smallest, chunk))
         return say_fail("--loss-chunk %lld: %lld tokens of a micro-step do not divide into %d or "
                         "fewer equal chunks of at most that size",
@@ -496,10 +495,18 @@ struct training_files lm_files(const struct lm_options *o)
         .library = &o->library, .train = &o->train, .out = o->to_hf, .out_option = "--save-hf"};
 }
 
+struct option_reading lm_reading(struct option_reading r)
+{
+    static const char *const once[] = {"adapter", "several are one value, NAME=FILE,NAME=FILE"};
+
+    r.once = once;
+    return r;
+}
+
 struct option_reading lm_options_reading(struct lm_options *o)
 {
     *o = (struct lm_options)LM_OPTIONS_INIT;
-    return (struct option_reading)OPTION_READING(o, table, usage, true);
+    return lm_reading((struct option_reading)OPTION_READING(o, table, usage, true));
 }
 
 int lm_options_check(void *options)

@@ -138,6 +138,8 @@ struct lm_options {
 /* lm-train: sets the defaults and names what replaces them; then checks it and fills in the model.
  */
 struct option_reading lm_options_reading(struct lm_options *o);
+/* What is true of the command lines of both programs. */
+struct option_reading lm_reading(struct option_reading r);
 int lm_options_check(void *options);
 /* lm-sample: both, and what is between them.  Returns 0 to continue, 1 when nothing is left to do
  * (--help), and -1 after an error message. */

@@ -66,7 +66,8 @@ static int check(struct lm_options *o)
 
 int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
 {
-    const struct option_reading reading = OPTION_READING(o, table, usage, false);
+    const struct option_reading reading =
+        lm_reading((struct option_reading)OPTION_READING(o, table, usage, false));
 
     *o = (struct lm_options)LM_OPTIONS_INIT;
     o->model = NULL;

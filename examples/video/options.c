@@ -303,12 +303,14 @@ struct training_files video_training_files(const struct video_options *o)
                                    .out = o->library.plan_only || !o->sample_steps ? NULL : o->out};
 }
 
+const char *const video_once[2] = {"load", "give one file"};
+
 struct option_reading video_options_reading(struct video_options *o, const struct video_model *m)
 {
     struct option_reading reading = OPTION_READING(o, table, m->train_usage, true);
 
     reading.own[1] = (struct option_part){"Noise", m->train_rows, o};
-    reading.once = "load";
+    reading.once = video_once;
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;
     return reading;

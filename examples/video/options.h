@@ -160,6 +160,7 @@ enum balance video_balance_of(const struct video_options *o);
 
 /* Of training: sets the defaults and names what replaces them; then checks it and reads the
  * config.json of the model. */
+extern const char *const video_once[2]; /* option_reading.once */
 struct option_reading video_options_reading(struct video_options *o, const struct video_model *m);
 int video_options_check(void *options);
 /* Of sampling: both, and what is between them.  Returns 0 to go on, 1 to exit (--help) and -1 after

@@ -124,7 +124,7 @@ int video_sample_options_parse(struct video_options *o, const struct video_model
     struct option_reading reading = OPTION_READING(o, table, m->sample_usage, false);
 
     reading.own[1] = (struct option_part){"Model pairs", m->sample_rows, o};
-    reading.once = "load";
+    reading.once = video_once;
     *o = (struct video_options)VIDEO_OPTIONS_INIT;
     o->net.model = m;
     o->frames = m->frames;

@@ -217,6 +217,7 @@ wrong 2 "train-adapter NAME is missing: .* has one, two" --adapter "$list"
 wrong 2 "train-adapter three: no adapter is called so; --adapter has one, two" --adapter "$list" --train-adapter three
 wrong 2 "'two' is trained, and has no weight" --adapter "$list" --train-adapter two
 wrong 2 "is for adapters with names" --adapter "$work/one" --train-adapter one
+wrong 2 "adapter is given twice: several are one value, NAME=FILE,NAME=FILE" --adapter "$work/one" --adapter "two=$work/two"
 wrong 2 "two are called 'one'" --adapter "one=$work/one,one=$work/two" --train-adapter one
 wrong 2 "give NAME=FILE" --adapter "one=$work/one,$work/two" --train-adapter one
 wrong 2 "a weight of 0 adds nothing" --adapter "one=$work/one,two=$work/two:0" --train-adapter one
@@ -226,6 +227,7 @@ wrong 2 "adapter two: .*modules_to_save" --adapter "one=$work/one,two=$lm/llama/
 wrong 1 "save .*adapter_config.json: is the same file as --log" --lora-rank 2 --save "$work/two/adapter_model.safetensors" \
     --log "$work/two/adapter_config.json"
 refuses 2 "use three: no adapter is called so; --adapter has one, two" "$sample" --load "$base" --adapter "$list" --use three
+refuses 2 "adapter is given twice" "$sample" --load "$base" --adapter "$work/one" "--adapter=$work/two"
 refuses 2 "is for adapters with names" "$sample" --load "$base" --adapter "$work/one" --use one
 # A head that is the embedding cannot be trained as one of the two.
 # shellcheck disable=SC2086

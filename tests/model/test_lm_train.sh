@@ -64,8 +64,12 @@ on_text $several --vram "$all" --save "$work/all" || fail "training and samples:
 
 rm -f "$work"/*.log
 on_text --log "$work/free.log" --save "$work/free" || fail "no chunk: $(cat "$work/err")"
-on_text --loss-chunk 64 --log "$work/all.log" --save "$work/all" || fail "--loss-chunk 64: $(cat "$work/err")"
-same all # 64 tokens are the whole step
+for chunk in 64 128; do
+    rm -f "$work/all.log"
+    on_text --loss-chunk $chunk --log "$work/all.log" --save "$work/all" || fail "--loss-chunk $chunk: $(cat "$work/err")"
+    same all # 64 tokens are the whole step
+    grep -q '"loss_chunk": 64,' "$work/all.log" || fail "a chunk above the step's tokens"
+done
 refuses 1 "needs at least" "$train" $small --data "$book" --vram 16K
 whole=$(needed)
 on_text --loss-chunk 8 --log "$work/eight.log" --save "$work/eight" --save-state "$work/eight.state" ||
@@ -91,8 +95,6 @@ refuses 1 "there are record, counts, .*fuse" "$train" $small --data "$book" --pl
 for wrong in 0 -1 1.5 many; do
     refuses 2 "loss-chunk" "$train" $small --loss-chunk $wrong
 done
-refuses 2 "a micro-step has 64 tokens" "$train" $small --loss-chunk 65
-refuses 2 "a micro-step has 32 tokens" "$train" $small --loss-chunk 64 --micro-batch 2
 refuses 2 "127 tokens .* 64 or fewer equal chunks" "$train" --length 127 --batch 1 --loss-chunk 64
 refuses 2 "the plan is for one size" "$train" $small --loss-chunk auto --plan-in "$work/plan"
 
