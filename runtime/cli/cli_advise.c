@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/advise.h"
+#include "cli/hold_signals.h"
 #include "memory/device/device.h"
 #include "memory/tier/host_limits.h"
 #include "memory/tier/tier.h"
@@ -164,31 +165,18 @@ static void print_advice(const struct advise_options *o, char **command, const s
                human_bytes(c->fastest));
 }
 
-static int advise(const struct advise_options *o, char **command, const char *graph)
+/* Reads the graph of the job. */
+static int read_job(const struct advise_options *o, struct plan_job *job)
 {
-    struct plan_options p = {.graph = graph,
-                             .machine = o->machine,
-                             .nvme = o->nvme,
-                             .host = o->host,
-                             .vram = CKPT_VRAM_AUTO};
-    struct plan_job job = {.o = &p};
-    struct budget_curve c = {0};
-    int rc = cli_read_job(&job);
-    if (!rc && !o->machine && !use_gpu(&job))
-        use_host(&job);
-    if (!rc)
-        rc = cli_search(&job);
-    if (!rc)
-        rc = budget_curve_fill(&job, POINTS, &c);
-    if (!rc)
-        print_advice(o, command, &job, &c);
-    budget_curve_free(&c);
-    cli_free_job(&job);
+    int rc = cli_read_job(job);
+    if (!rc && !o->machine && !use_gpu(job))
+        use_host(job);
     return rc;
 }
 
-/* Plans for a command line: its graph is written to a temporary directory. */
-static int advise_command(const struct advise_options *o, char **command)
+/* The graph of a command line, by way of a temporary directory. */
+static int read_command(const struct advise_options *o, char **command, struct plan_job *job,
+                        struct plan_options *p)
 {
     const char *parent = getenv("TMPDIR");
     char directory[ADVISE_PATH / 2], graph[ADVISE_PATH];
@@ -198,11 +186,41 @@ static int advise_command(const struct advise_options *o, char **command)
         return cli_fail("no directory for a graph can be made in %s; set TMPDIR",
                         parent && *parent ? parent : "/tmp");
     snprintf(graph, sizeof graph, "%s/graph", directory);
+    p->graph = graph;
     int rc = advise_run(command, o->machine, directory, graph);
     if (!rc)
-        rc = advise(o, command, graph);
+        rc = read_job(o, job);
+    p->graph = NULL;
     unlink(graph);
     rmdir(directory);
+    return rc;
+}
+
+static int advise(const struct advise_options *o, char **command)
+{
+    struct plan_options p = {.graph = o->graph,
+                             .machine = o->machine,
+                             .nvme = o->nvme,
+                             .host = o->host,
+                             .vram = CKPT_VRAM_AUTO};
+    struct plan_job job = {.o = &p};
+    struct budget_curve c = {0};
+    int rc;
+    if (command) {
+        hold_signals();
+        rc = read_command(o, command, &job, &p);
+        release_signals();
+    } else {
+        rc = read_job(o, &job);
+    }
+    if (!rc)
+        rc = cli_search(&job);
+    if (!rc)
+        rc = budget_curve_fill(&job, POINTS, &c);
+    if (!rc)
+        print_advice(o, command, &job, &c);
+    budget_curve_free(&c);
+    cli_free_job(&job);
     return rc;
 }
 
@@ -249,5 +267,5 @@ int cli_advise(int argc, char **argv)
     rc = check_options(&o, command);
     if (rc)
         return rc;
-    return command ? advise_command(&o, command) : advise(&o, NULL, o.graph);
+    return advise(&o, command);
 }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cli/advise.h"
+#include "cli/hold_signals.h"
 
 enum { ADDED = 7 };
 
@@ -57,10 +58,12 @@ static int run(char **arguments, int output, int *status)
         return cli_fail("%s cannot be started: %s", arguments[0], strerror(errno));
     if (!child)
         exec_program(arguments, output);
-    while (waitpid(child, status, 0) < 0)
-        if (errno != EINTR)
-            return cli_fail("%s cannot be waited for: %s", arguments[0], strerror(errno));
-    return 0;
+    hold_signals_for(child);
+    int failed = 0;
+    while (waitpid(child, status, 0) < 0 && !failed)
+        failed = errno == EINTR ? 0 : errno;
+    hold_signals_for(0);
+    return failed ? cli_fail("%s cannot be waited for: %s", arguments[0], strerror(failed)) : 0;
 }
 
 /* The last non-empty line of its output, without the newline. */

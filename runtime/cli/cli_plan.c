@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "cli/cli.h"
+#include "cli/hold_signals.h"
 #include "cli/import_graph.h"
 #include "plan/graph/graph_file.h"
 #include "memory/tier/tier.h"
@@ -161,6 +162,7 @@ static int read_import(struct plan_job *job)
     char path[4096];
 
     snprintf(path, sizeof path, "%s/ckpt-graph-XXXXXX", folder && *folder ? folder : "/tmp");
+    hold_signals();
     int fd = mkstemp(path), rc = fd < 0 ? cli_fail("%s: cannot be made", path) : 0;
     if (!rc && import_report_make(&r, job->o->pt2))
         rc = cli_fail("%s", ckpt_error(NULL));
@@ -175,6 +177,7 @@ static int read_import(struct plan_job *job)
         close(fd);
         unlink(path);
     }
+    release_signals();
     return rc;
 }
 

@@ -174,6 +174,14 @@ refuse 1 "No such file .*config.json is enough" "$ckpt" advise -- sh -c "echo ./
 sed 's/"memory": [0-9]*/"memory": 3000000/' card.json >tiny.json
 refuse 1 "no plan fits" "$ckpt" advise --graph mlp.graph --machine ./tiny.json
 [ -z "$(ls -d tmp/ckpt-advise-* 2>/dev/null)" ] || fail "advise left a directory behind"
+"$ckpt" advise -- sh -c 'touch started && exec sleep 60' >/dev/null 2>&1 &
+advising=$!
+for _ in $(seq 600); do [ -e started ] || sleep .1; done
+kill $advising 2>/dev/null
+status=0
+wait $advising || status=$?
+[ $status = 143 ] || fail "advise, stopped by a signal: status $status"
+[ -z "$(ls -d tmp/ckpt-advise-* 2>/dev/null)" ] || fail "advise, stopped, left a directory behind"
 
 # ---- mistakes on the command line ---------------------------------------------------------------------
 refuse 2 "graph FILE is missing" "$ckpt" plan
