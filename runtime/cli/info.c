@@ -3,11 +3,15 @@
  * name. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "cli/cli.h"
 #include "core/cores.h"
+#include "core/control_groups.h"
 #include "memory/device/device.h"
+#include "memory/tier/host_limits.h"
 
 struct info_options {
     bool help;
@@ -46,6 +50,30 @@ static void print_cores(void)
     putchar('\n');
 }
 
+/* What the system leaves a --host tier, and the limits that stop a program later if they are low.
+ */
+static void print_memory(void)
+{
+    char text[TEXT_BELOW];
+    struct rlimit locked;
+    struct statvfs shared;
+    struct host_limit l = host_limits_check("", INT64_MAX / 2);
+
+    if (*l.name)
+        printf("  host        %s left: %s\n", human_bytes(l.left), l.name);
+    if (text_below("", "/proc/version", text) && strstr(text, "icrosoft"))
+        printf("  wsl2        about half of the memory can be pinned\n");
+    if (!getrlimit(RLIMIT_MEMLOCK, &locked) && locked.rlim_cur != RLIM_INFINITY)
+        printf("  locked      %s at most (ulimit -l): InfiniBand needs more\n",
+               human_bytes((int64_t)locked.rlim_cur));
+    if (!statvfs("/dev/shm", &shared))
+        printf("  /dev/shm    %s free; NCCL takes 10 to 100 MiB of it for each GPU\n",
+               human_bytes((int64_t)(shared.f_bavail * shared.f_frsize)));
+    if (text_below("", "/sys/kernel/mm/transparent_hugepage/enabled", text) &&
+        strstr(text, "[never]"))
+        printf("  huge pages  never: the host tier has small ones\n");
+}
+
 static void print_gpu(void)
 {
     struct device *d;
@@ -69,6 +97,7 @@ int cli_info(int argc, char **argv)
         return rc < 0 ? 0 : rc;
     printf("libckpt %s\n", ckpt_version());
     print_cores();
+    print_memory();
     print_gpu();
     printf("built with\n");
     printf("  compiler    %s\n", COMPILER);

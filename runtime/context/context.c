@@ -247,8 +247,10 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
         rc = ranks_open_device(&c->ranks);
     if (!rc)
         poll_collectives(c);
-    if (!rc)
+    if (!rc) {
+        memory_set_host(&c->memory);
         rc = memory_open(&c->memory);
+    }
     if (!rc)
         rc = memory_set_budget(&c->memory, &c->programs.machine, c->programs.backend,
                                !c->ranks.comm);

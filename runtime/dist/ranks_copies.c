@@ -27,7 +27,7 @@ struct copying {
 static void copying_open(const struct ranks *job, struct copying *x)
 {
     struct device *d = job->memory->device;
-    int64_t available = min_i64(job->memory->budget - d->ops->overhead(d), job->options->host);
+    int64_t available = min_i64(job->memory->budget - d->ops->overhead(d), job->memory->host);
     *x = (struct copying){.bytes = min_i64(BYTES, available / 2 / CKPT_ALIGN * CKPT_ALIGN)};
     if (x->bytes <= 0)
         return;

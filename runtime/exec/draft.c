@@ -281,7 +281,7 @@ static int check_tiers(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     const struct plan *plan = p->plan;
-    int64_t has[] = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes};
+    int64_t has[] = {[TIER_HOST] = ps->memory->host, [TIER_NVME] = ps->memory->directories.bytes};
     int64_t host = has[TIER_HOST], slots = plan_stages(plan) && host ? plan_staging(host) : 0;
     int64_t own[] = {[TIER_HOST] = plan->host_bytes + slots, [TIER_NVME] = plan->nvme_bytes};
     for (int i = 0; i < TIER_COUNT; i++) {

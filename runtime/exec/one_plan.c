@@ -24,7 +24,7 @@ static struct capacity capacity_of(const struct ckpt_program *p)
     struct capacity r = {
         .budget = ps->budget,
         .left = ps->budget == INT64_MAX ? INT64_MAX : ps->budget - p->reserved,
-        .tier = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes}};
+        .tier = {[TIER_HOST] = ps->memory->host, [TIER_NVME] = ps->memory->directories.bytes}};
     for (int i = 0; i < TIER_COUNT; i++)
         r.base[i] = program_tier_base(p, i);
     return r;
@@ -103,7 +103,7 @@ static void mark_planned(const struct ckpt_program *p, bool *planned)
 
 static int refuse_saves(const struct programs *ps, int64_t bytes, int64_t base)
 {
-    if (!ps->options->host)
+    if (!ps->memory->host)
         return error_set(CKPT_EINVAL,
                          "--save-async copies the state to host memory, %s (%lld bytes) on this "
                          "rank: give --host at least that, or leave out --save-async",
@@ -112,7 +112,7 @@ static int refuse_saves(const struct programs *ps, int64_t bytes, int64_t base)
                      "--save-async copies the state to host memory, %s (%lld bytes) on this rank, "
                      "and %s of --host are left: give --host at least %lld, or leave out "
                      "--save-async",
-                     human_bytes(bytes), (long long)bytes, human_bytes(ps->options->host - base),
+                     human_bytes(bytes), (long long)bytes, human_bytes(ps->memory->host - base),
                      (long long)(base + bytes));
 }
 
@@ -135,7 +135,7 @@ static int reserve_saves(struct ckpt_program *p)
     const int64_t base = ps->first ? programs_tier_bytes(ps, TIER_HOST) : 0;
     if (ps->first && bytes <= m->saves)
         return 0;
-    if (bytes > ps->options->host - base)
+    if (bytes > ps->memory->host - base)
         return refuse_saves(ps, bytes, base);
     m->saves_at = base;
     m->saves = bytes;

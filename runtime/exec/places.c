@@ -52,13 +52,27 @@ void program_place(struct ckpt_program *p)
     }
 }
 
+/* Sets the times of all plans to what they are where part of the host tier is not pinned. */
+static int price_pageable(struct programs *ps)
+{
+    const struct tier *t = ps->memory->tiers[TIER_HOST];
+    int rc = 0;
+    if (!t || !t->pageable)
+        return 0;
+    struct machine m = machine_pageable(&ps->machine, (double)t->pageable / (double)t->bytes);
+    for (struct ckpt_program *p = ps->first; p && !rc; p = p->next)
+        rc = plan_reprice(p->graph, &m, p->plan);
+    return rc ? error_set(rc, "no memory for the times of a plan") : 0;
+}
+
 /* Makes the tiers long enough for all plans. */
 static int reserve(struct programs *ps)
 {
     int64_t bytes[TIER_COUNT];
     for (int i = 0; i < TIER_COUNT; i++)
         bytes[i] = programs_tier_bytes(ps, i);
-    return memory_reserve(ps->memory, bytes);
+    int rc = memory_reserve(ps->memory, bytes);
+    return rc ? rc : price_pageable(ps);
 }
 
 /* Records segments again that contain events recorded when no thread could wait for them: those

@@ -26,7 +26,7 @@ static int64_t bytes_of(const struct programs *ps)
 {
     struct memory *m = ps->memory;
     int64_t left = ps->budget - m->device->ops->overhead(m->device) - m->persistent;
-    int64_t bytes = min_i64(left / LINK_ARENA, m->options->host / LINK_HOST);
+    int64_t bytes = min_i64(left / LINK_ARENA, m->host / LINK_HOST);
 
     return min_i64(COPY_BYTES, bytes / CKPT_ALIGN * CKPT_ALIGN);
 }

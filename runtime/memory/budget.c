@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device budget, set once when the context opens: memory that another process frees later does
- * not change any plan of this context.
+ * The budgets of the device and of the host tier, set once when the context opens: memory that
+ * another process frees later does not change any plan of this context.
  */
 #include "memory/memory.h"
 #include "memory/tier/host_limits.h"
+
+#define PAGE INT64_C(4096)
+
+void memory_set_host(struct memory *m)
+{
+    struct host_limit l = host_limits_check("", INT64_MAX / 2);
+    m->host = m->options->host;
+    if (!m->host || m->options->plan_only || l.left >= m->host)
+        return;
+    m->host = max_i64(PAGE, l.left / PAGE * PAGE);
+    snprintf(m->host_limit, sizeof m->host_limit, "%s", l.name);
+}
 
 /* --vram auto on the CPU: the free host memory minus the host tier; refused for several ranks, of
  * which each would use all of it. */
@@ -14,7 +26,7 @@ static int use_host_memory(struct memory *m, bool alone)
         return error_set(CKPT_EINVAL, "--vram auto: ranks on the CPU share the memory of their "
                                       "host; give each a part, as --vram 8G");
     struct host_limit l = host_limits_check("", INT64_MAX / 2);
-    m->budget = l.left == INT64_MAX ? INT64_MAX : max_i64(1, l.left - m->options->host);
+    m->budget = l.left == INT64_MAX ? INT64_MAX : max_i64(1, l.left - m->host);
     return 0;
 }
 

@@ -32,7 +32,7 @@ static int open_host(struct memory *m)
 {
     struct device *d = m->device;
     m->pin = (struct tier_pin){.pin = pin, .unpin = unpin, .user = d};
-    struct tier_host_options o = {.budget = m->options->host,
+    struct tier_host_options o = {.budget = m->host,
                                   .node = d->ops->numa_node ? d->ops->numa_node(d) : -1,
                                   .pin = d->ops->pin ? &m->pin : NULL};
     return tier_open_host(&m->tiers[TIER_HOST], &o);
@@ -48,7 +48,7 @@ static int64_t staging_bytes(const struct memory *m)
 static int open_staging(struct memory *m)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    m->slot = plan_staging(m->options->host) / (2 * PLAN_STAGING_SLOTS);
+    m->slot = plan_staging(m->host) / (2 * PLAN_STAGING_SLOTS);
     void *p = mmap(NULL, (size_t)staging_bytes(m), PROT_READ | PROT_WRITE, flags, -1, 0);
     if (p == MAP_FAILED)
         return error_set(CKPT_ENOMEM, "no %s of host memory to stage transfers of --nvme",
@@ -136,7 +136,7 @@ int memory_open(struct memory *m)
     /* The tier detects most hangs and describes them in more detail, so its deadline is shorter. */
     if (m->options->io_deadline > 0)
         m->device->ops->deadline(m->device, 2 * m->options->io_deadline);
-    if (m->options->host)
+    if (m->host)
         rc = open_host(m);
     if (!rc && m->directories.bytes)
         rc = open_nvme(m);

@@ -38,18 +38,20 @@ struct memory {
     struct tier *tiers[TIER_COUNT];      /* NULL: not requested, or only planned */
     struct tier_directories directories; /* of options.nvme */
     struct tier_pin pin;
-    bool host_steps;  /* QUEUE_HOST is open */
-    char *staging;    /* slots between device and files: those out, then those in; its addresses
-                         are reserved at first, and it takes memory once a plan uses NVMe */
-    int64_t slot;     /* bytes of each */
-    bool staged;      /* it takes memory */
-    void *rounding;   /* ROUNDING bytes to round bf16 values in; NULL until needed */
-    int64_t budget;   /* bytes of the device; INT64_MAX: none.  Set once, when it opens */
-    int64_t overhead; /* bytes of the process outside the arena, inside the budget */
-    int64_t asked;    /* the requested budget, if the device has less; else 0 */
-    int64_t margin;   /* --vram auto: bytes that were free and are left to others; else 0 */
-    bool free_first;  /* --vram auto and none: use the plan of no budget if the device holds it */
-    char least[96]; /* "--vram of rank 2": the smallest budgets, if those of ranks differ; or "" */
+    bool host_steps;      /* QUEUE_HOST is open */
+    char *staging;        /* slots between device and files: those out, then those in; its addresses
+                             are reserved at first, and it takes memory once a plan uses NVMe */
+    int64_t slot;         /* bytes of each */
+    bool staged;          /* it takes memory */
+    void *rounding;       /* ROUNDING bytes to round bf16 values in; NULL until needed */
+    int64_t budget;       /* bytes of the device; INT64_MAX: none.  Set once, when it opens */
+    int64_t overhead;     /* bytes of the process outside the arena, inside the budget */
+    int64_t asked;        /* the requested budget, if the device has less; else 0 */
+    int64_t host;         /* bytes of the host tier: options.host, or what a system limit leaves */
+    int64_t margin;       /* --vram auto: bytes that were free and are left to others; else 0 */
+    char host_limit[160]; /* the name of the limit of host; "": options.host */
+    bool free_first; /* --vram auto and none: use the plan of no budget if the device holds it */
+    char least[96];  /* "--vram of rank 2": the smallest budgets, if those of ranks differ; or "" */
     int64_t saves, saves_at;   /* --save-async: bytes of the host tier that hold a state while it is
                                   written, and their offset */
     int64_t persistent;        /* bytes at the bottom of the arena that hold parameters */
@@ -60,6 +62,9 @@ struct memory {
     void *user;
 };
 
+/* Sets host and host_limit: options.host, or what available memory and control groups leave.  Ranks
+ * of one host each see all that is left; what they reserve together is checked when they do. */
+void memory_set_host(struct memory *m);
 /* Opens the tiers that the options ask for.  Returns 0 or a code, with the sentence. */
 int memory_open(struct memory *m);
 /* untouched: a file operation hangs, so the memory it may still access is not freed. */

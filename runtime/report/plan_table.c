@@ -212,6 +212,11 @@ static void print_budget(const struct memory *m, const struct ckpt_program_info 
         row(f, "", m->margin, "also free, left for another process");
     if (m->asked)
         row(f, "", m->asked, "requested; the device has less");
+    if (*m->host_limit) {
+        char note[NOTE];
+        snprintf(note, sizeof note, "of --host are used: %s leaves no more", m->host_limit);
+        row(f, "host tier", m->host, note);
+    }
 }
 
 /* Linear layers whose operands are rounded to 8 bits. */

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include "core/thread_team.h"
 #include "dist/comm/comm.h"
@@ -226,6 +227,17 @@ static int fail_as_control(struct nccl_comm *n)
     return CKPT_ECOMM;
 }
 
+#define LITTLE_SHARED (64 << 20) /* bytes; NCCL takes about 10 MiB for each pair of GPUs */
+
+/* NCCL's sentence does not say what helps where /dev/shm is too small, as Docker's 64 MB are. */
+static const char *shared_memory_hint(void)
+{
+    struct statvfs s;
+    const bool little = !statvfs("/dev/shm", &s) && s.f_bavail * s.f_frsize < LITTLE_SHARED;
+    return little ? "; /dev/shm has little left: in a container give --ipc=host or --shm-size=1g"
+                  : "";
+}
+
 /* Waits while NCCL processes a call in the background. */
 static int wait_for_call(struct nccl_comm *n, nccl_result result, const char *what)
 {
@@ -244,8 +256,8 @@ static int wait_for_call(struct nccl_comm *n, nccl_result result, const char *wh
     }
     if (result == NCCL_OK)
         return 0;
-    return fail(n, "%s: NCCL: %s (%s)", what, n->api.error(result),
-                n->nccl ? n->api.last_error(n->nccl) : "no communicator");
+    return fail(n, "%s: NCCL: %s (%s)%s", what, n->api.error(result),
+                n->nccl ? n->api.last_error(n->nccl) : "no communicator", shared_memory_hint());
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
 /*
  * The host tier: one range of anonymous memory.  Its addresses are reserved at open; reserve maps
  * pages there, on the device's NUMA node, as huge pages if possible, touches them with several
- * threads and pins them for the device.
+ * threads and pins them for the device.  Systems limit pinned memory, as WSL2 does: what is left
+ * stays pageable, which is slower but correct.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -32,6 +33,8 @@ struct host_tier {
     char *base;
     int64_t mapped; /* bytes that have pages */
     int64_t pinned; /* bytes that are pinned */
+    bool huge;      /* the system accepted huge pages */
+    int bound;      /* not 0: it refused the node */
 };
 
 static struct host_tier *host(struct tier *t)
@@ -77,34 +80,29 @@ static void unpin_from(struct host_tier *h, int64_t from)
     h->pinned = min_i64(h->pinned, from);
 }
 
-/* Pins from `from`, a multiple of the chunk, to end.  On failure the chunks it pinned are unpinned,
- * and *reached is where it stopped. */
-static int pin_from(struct host_tier *h, int64_t from, int64_t end, int64_t *reached)
+/* Pins from h->pinned, a multiple of the chunk, to end, or as far as the device can. */
+static int pin_on(struct host_tier *h, int64_t end)
 {
-    for (int64_t c = from; c < end; c += TIER_PIN_CHUNK) {
+    for (int64_t c = h->pinned; c < end; c += TIER_PIN_CHUNK) {
         int64_t bytes = min_i64(TIER_PIN_CHUNK, end - c);
         int rc = h->pin.pin(h->pin.user, h->base + c, bytes);
-        if (rc) {
-            *reached = c;
-            unpin_from(h, from);
+        if (rc)
             return rc;
-        }
         h->pinned = c + bytes;
     }
     return 0;
 }
 
-/* Pins up to end.  A chunk that was pinned in part is pinned again with what was added to it. */
-static int pin_to(struct host_tier *h, int64_t end, int64_t *reached)
+/* Pins up to end.  A chunk that was pinned in part is pinned again with what was added to it. After
+ * a refusal the pinned bytes stay a prefix, and later growth is not pinned. */
+static void pin_to(struct host_tier *h, int64_t end)
 {
-    if (!h->pin.pin)
-        return 0;
-    int64_t again, before = h->pinned, from = before / TIER_PIN_CHUNK * TIER_PIN_CHUNK;
-    unpin_from(h, from);
-    int rc = pin_from(h, from, end, reached);
-    if (rc)
-        pin_from(h, from, before, &again);
-    return rc;
+    if (!h->pin.pin || h->tier.pageable)
+        return;
+    int64_t before = h->pinned;
+    unpin_from(h, before / TIER_PIN_CHUNK * TIER_PIN_CHUNK);
+    if (pin_on(h, end) && h->pinned < before)
+        pin_on(h, before);
 }
 
 /* ---- the arena ------------------------------------------------------------------------------- */
@@ -121,26 +119,27 @@ static int check_limits(const struct host_tier *h, int64_t bytes)
                      human_bytes(limit.short_by), (long long)limit.short_by);
 }
 
-/* Describes page size and node in `how`. */
-static void describe(struct host_tier *h, bool huge, int bound)
+/* Describes page size, node and pins in `how`. */
+static void describe(struct host_tier *h)
 {
-    char where[64] = "any node";
+    char where[64] = "any node", pins[64] = "";
     if (h->options.node >= 0)
         snprintf(where, sizeof where, "near node %d%s", h->options.node,
-                 bound ? " was refused" : "");
-    snprintf(h->tier.how, sizeof h->tier.how, "%s, %s%s", huge ? "huge pages" : "small pages",
-             where, h->pin.pin ? ", pinned" : "");
+                 h->bound ? " was refused" : "");
+    if (h->tier.pageable)
+        snprintf(pins, sizeof pins, ", only %s pinned", human_bytes(h->pinned));
+    else if (h->pin.pin)
+        snprintf(pins, sizeof pins, ", pinned");
+    snprintf(h->tier.how, sizeof h->tier.how, "%s, %s%s", h->huge ? "huge pages" : "small pages",
+             where, pins);
 }
 
 /* Placement is advice: without libnuma, or if a container forbids it, the arena works as well, and
  * `how` says so. */
 static void advise(struct host_tier *h, char *at, int64_t bytes)
 {
-    int bound = 0;
-    if (h->options.node >= 0)
-        bound = h->sys->bind(at, (size_t)bytes, h->options.node);
-    bool huge = !h->sys->madvise(at, (size_t)bytes, MADV_HUGEPAGE);
-    describe(h, huge, bound);
+    h->bound = h->options.node >= 0 ? h->sys->bind(at, (size_t)bytes, h->options.node) : 0;
+    h->huge = !h->sys->madvise(at, (size_t)bytes, MADV_HUGEPAGE);
 }
 
 static void *map(struct host_tier *h, char *at, int64_t bytes, int protection)
@@ -160,7 +159,7 @@ static int out_of_memory(int64_t bytes, const char *what)
 static int grow(struct host_tier *h, int64_t end)
 {
     char *at = h->base + h->mapped;
-    int64_t bytes = end - h->mapped, reached = 0;
+    int64_t bytes = end - h->mapped;
     int rc = bytes ? check_limits(h, bytes) : 0;
     if (rc || !bytes)
         return rc;
@@ -168,15 +167,10 @@ static int grow(struct host_tier *h, int64_t end)
         return out_of_memory(bytes, "the system refused a mapping");
     advise(h, at, bytes);
     touch(h, at, bytes);
-    rc = pin_to(h, end, &reached);
-    if (rc) {
-        map(h, at, bytes, PROT_NONE);
-        return error_set(CKPT_ENOMEM,
-                         "host tier: the device could not pin %s (%lld bytes), only %s of it: the "
-                         "system limits pinned memory, as WSL2 does; lower --host to that",
-                         human_bytes(end), (long long)end, human_bytes(reached));
-    }
+    pin_to(h, end);
     h->mapped = end;
+    h->tier.pageable = h->pin.pin ? end - h->pinned : 0;
+    describe(h);
     return 0;
 }
 

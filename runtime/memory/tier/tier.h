@@ -43,6 +43,7 @@ struct tier_ops {
 struct tier {
     const struct tier_ops *ops;
     int64_t bytes;     /* of the arena */
+    int64_t pageable;  /* bytes at its end that the device could not pin: it copies them slower */
     char how[256];     /* description: "io_uring, O_DIRECT, 2 directories" */
     bool cached;       /* its files go through the page cache: O_DIRECT was refused */
     char reason[1024]; /* the first failure of read or write; later ones do not change it */
@@ -57,7 +58,7 @@ struct tier {
  * device should not cross from one piece into the next.
  */
 struct tier_pin {
-    int (*pin)(void *user, void *base, int64_t bytes); /* 0 or a code; reserve then fails */
+    int (*pin)(void *user, void *base, int64_t bytes); /* 0 or a code: no more is pinned then */
     void (*unpin)(void *user, void *base, int64_t bytes);
     void *user;
 };

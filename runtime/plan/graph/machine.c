@@ -521,6 +521,21 @@ struct machine machine_for_rank(const struct machine *m, int64_t ranks)
     return own;
 }
 
+/* Drivers copy pageable memory through a pinned buffer of their own, with one thread: an estimate
+ * of the rate as a share of the pinned one. */
+#define PAGEABLE_RATE .4
+
+struct machine machine_pageable(const struct machine *m, double share)
+{
+    struct machine own = *m;
+    double rate = 1 / (1 - share + share / PAGEABLE_RATE);
+    own.d2h *= rate;
+    own.h2d *= rate;
+    own.d2h_both *= rate;
+    own.h2d_both *= rate;
+    return own;
+}
+
 bool machine_cost(const struct machine *m, uint64_t key, double *seconds)
 {
     int32_t low = 0, high = m->n_costs;

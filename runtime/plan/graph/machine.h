@@ -112,6 +112,9 @@ void machine_free(struct machine *m);
  */
 struct machine machine_for_rank(const struct machine *m, int64_t ranks);
 
+/* The machine where this share of the host tier is not pinned; the costs are borrowed, too. */
+struct machine machine_pageable(const struct machine *m, double share);
+
 /* Sorts by key, and equal keys by seconds. */
 void machine_sort_costs(struct machine_cost *costs, int32_t n);
 
