@@ -236,6 +236,12 @@ CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv
  * ckpt_error(NULL).
  */
 CKPT_API int ckpt_open(ckpt **c, const struct ckpt_options *opt);
+/*
+ * Why the context computes on the CPU although options.device, "auto", would prefer a GPU: a
+ * sentence, valid until the context is closed; "" if it does not, or where neither a card is there
+ * nor CUDA in the library.  NULL: "".
+ */
+CKPT_API const char *ckpt_no_gpu(const ckpt *c);
 /* Frees the context, its parameters and every program compiled in it.  NULL is allowed. */
 CKPT_API void ckpt_close(ckpt *c);
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
+#include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "say.h"
 
@@ -89,6 +90,16 @@ void say_note(const char *fmt, ...)
     va_start(ap, fmt);
     complain(fmt, ap);
     va_end(ap);
+}
+
+int say_open(ckpt **c, const struct ckpt_options *o)
+{
+    if (ckpt_open(c, o))
+        return say_fail("%s", ckpt_error(NULL));
+    if (*ckpt_no_gpu(*c) && !o->plan_only && !ckpt_rank(*c))
+        say_note("no GPU is used, everything runs on the CPU: %s (--device cpu: without this line)",
+                 ckpt_no_gpu(*c));
+    return 0;
 }
 
 void say_print(const char *fmt, ...)

@@ -28,6 +28,10 @@ void say_print(const char *fmt, ...) CKPT_PRINTF(1, 2);
  * NULL: they are printed again. */
 void say_keep(char *dst, size_t size);
 
+/* Opens a context.  Returns 0, or -1 after an error message.  Says where it computes on the CPU
+ * although nobody asked for that. */
+int say_open(ckpt **c, const struct ckpt_options *o);
+
 /* Must be the first call of a program. */
 void say_begin(void);
 

@@ -41,8 +41,8 @@ static int open_context(const struct trainer *t)
     if (options_alone(t->library) || (alone && t->outputs(t->run)) ||
         (t->before && t->before(t->run)))
         return -1;
-    if (ckpt_open(t->context, t->library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(t->context, t->library))
+        return -1;
     ckpt *c = *t->context;
     say_as_rank(ckpt_rank(c), ckpt_ranks(c));
     if (options_agree(c, t->reading.own) || resume_find(&t->train->state, c) ||

@@ -12,8 +12,8 @@ static int go(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
 
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&r->context, &o->library))
+        return -1;
     if (ckpt_ranks(r->context) > 1)
         return say_fail("--ranks: this program does not divide its texts among ranks");
     if (tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) ||

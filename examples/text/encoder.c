@@ -72,8 +72,8 @@ static int make(struct text_encoder *e, const struct ckpt_options *library, cons
     if (t5_config_read(&config, path))
         return -1;
     e->width = config.width;
-    if (ckpt_open(&e->context, library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&e->context, library))
+        return -1;
     if (ckpt_ranks(e->context) > 1)
         return say_fail("--ranks: prompts are not divided among ranks");
     if (t5_create(&e->model, e->context, &config, e->dtype))

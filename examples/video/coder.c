@@ -76,8 +76,8 @@ static int make_model(struct video_coder *k)
 
 int video_coder_open(struct video_coder *k)
 {
-    if (ckpt_open(&k->context, &k->options.library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&k->context, &k->options.library))
+        return -1;
     if (ckpt_ranks(k->context) > 1)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     return make_model(k);

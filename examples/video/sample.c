@@ -389,8 +389,8 @@ int video_sampler_open(struct video_sampler *s, bool show)
     const struct video_options *o = &r->options;
     char tokens[32];
 
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&r->context, &o->library))
+        return -1;
     if (ckpt_ranks(r->context) > 1)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     if (video_make_model(r))

@@ -425,8 +425,8 @@ static int go(struct infer *o)
     if (check_outputs(o) || (o->data && volume_set_open(&o->data_set, o->data, o->unpack)) ||
         check_names(o) || reserve(o))
         return -1;
-    if (ckpt_open(&o->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&o->context, &o->library))
+        return -1;
     rc = make_program(o);
     for (int64_t i = 0; i < o->data_set.n && !rc && !o->library.plan_only; i++)
         rc = do_case(o, &o->data_set.cases[i]);

@@ -215,6 +215,11 @@ static void poll_collectives(ckpt *c)
     c->memory.device->poll_user = &c->programs;
 }
 
+const char *ckpt_no_gpu(const ckpt *c)
+{
+    return c && device_expected() ? c->memory.no_gpu : "";
+}
+
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
 {
     NOT_NULL(out);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "context/context.h"
 #include "plan/graph/machine.h"
 #include "plan/one_search.h"
 #include "tiny.h"
@@ -116,11 +117,30 @@ static void test_same_bits(void **state)
         tiny_result_free(&r[i]);
 }
 
+/* Only --device auto falls back to the CPU, and says why. */
+static void test_no_gpu(void **state)
+{
+    (void)state;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    ckpt *c;
+    assert_string_equal(ckpt_no_gpu(NULL), "");
+    o.device = "cpu";
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    assert_string_equal(ckpt_no_gpu(c), "");
+    ckpt_close(c);
+    o.device = "auto";
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    const bool gpu = c->memory.device->ops->backend == CKPT_ON_CUDA;
+    assert_int_equal(*ckpt_no_gpu(c) != '\0', device_expected() && !gpu);
+    ckpt_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_card),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_no_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

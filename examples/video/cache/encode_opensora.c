@@ -24,8 +24,8 @@ static int open_coder(struct encode *e)
     struct video_data *d = &e->data;
     int rc = 0;
 
-    if (ckpt_open(&e->context, &e->library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&e->context, &e->library))
+        return -1;
     if (stdit_vae_open(&d->vae, e->context, &e->options.video))
         return -1;
     for (int i = 0; i < d->shapes.n && !rc; i++)

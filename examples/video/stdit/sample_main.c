@@ -65,8 +65,8 @@ static int open_model(struct job *j)
 {
     struct video_run *r = j->run;
 
-    if (ckpt_open(&r->context, &r->options.library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&r->context, &r->options.library))
+        return -1;
     if (ckpt_ranks(r->context) > 1)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     return stdit_make_model(r);

@@ -132,8 +132,8 @@ int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width)
     if (vae_model_configure(&o->model, &config))
         return -1;
     vae_coder_size(k, &config, height, width);
-    if (ckpt_open(&k->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
+    if (say_open(&k->context, &o->library))
+        return -1;
     if (ckpt_ranks(k->context) > 1)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     if (vae_create(&k->model, k->context, &config))
