@@ -31,4 +31,8 @@ done
 MAKE=true release https://example.org/libckpt # with the tarball of before
 grep -q "^repository-code: https://example.org/libckpt$" release/CITATION.cff || fail "no place in CITATION.cff"
 grep -q "git clone -b v$version https://example.org/libckpt" release/NOTES.md || fail "no place in the notes"
+cp "$srcdir/README.md" release/README.md
+PLACE=https://example.org/libckpt srcdir=$srcdir sh "$srcdir/build-aux/release" readme release/README.md
+grep -q "git clone https://example.org/libckpt" release/README.md && ! grep -q "ADDRESS" release/README.md ||
+    fail "README.md without the place"
 echo ok
