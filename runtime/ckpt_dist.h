@@ -45,6 +45,43 @@
 extern "C" {
 #endif
 
+/*
+ * Elastic jobs: a rank that is lost does not end the job.  options.ranks is "elastic:N:WHERE", with
+ * WHERE "tcp:HOST:PORT" or "file:PATH", and N a number that ranks divide, such as the samples of a
+ * step.  The launcher's number of a process is then its seat.  At first all seats form the job.
+ * When a rank is lost, the others get CKPT_ECOMM and call ckpt_restart: the program begins again,
+ * ckpt_open forms a job of the processes that are there, as many as divide N, and
+ * ckpt_load_state(c, CKPT_PEERS) continues from the state that ckpt_save_state(c, CKPT_PEERS) kept
+ * in memory.  Processes that come later, in place of lost ones, wait in ckpt_open; rank 0 learns of
+ * them by ckpt_job_grows, and if it restarts, the job forms again with them.  The host of
+ * "tcp:" must not be lost.
+ *
+ * As a path of a state: host memory of this rank and of the next one, so that no loss of one rank
+ * loses it.  Two states are kept, of which one is whole at any time.  ckpt_compile takes the memory
+ * from options.host, or returns CKPT_EINVAL with the bytes if that is too small.
+ */
+#define CKPT_PEERS "memory of the ranks"
+
+/* Whether this context failed because a rank is lost. */
+CKPT_API bool ckpt_rank_is_lost(const ckpt *c);
+
+/* Whether an elastic job would have more ranks if it formed again; on other ranks than 0 false. */
+CKPT_API bool ckpt_job_grows(ckpt *c);
+
+/*
+ * What an elastic job has of the job before it.  again: a rank was in it.  saved: it wrote a state
+ * to the disk.  updates: those of the newest state in memory that is complete; -1: there is none.
+ * Collective.  Returns 0, CKPT_EINVAL: a NULL argument, CKPT_ENOMEM, CKPT_ECOMM.
+ */
+CKPT_API int ckpt_job_history(ckpt *c, bool *again, bool *saved, int64_t *updates);
+
+/*
+ * Executes the program of this process again with these arguments; argv ends with NULL.  States in
+ * memory stay, and nothing else: no other context may be open.  Returns only if it fails:
+ * CKPT_EINVAL: the job is not elastic, or a NULL argument; CKPT_EIO, CKPT_ENOMEM.
+ */
+CKPT_API int ckpt_restart(ckpt *c, char *const *argv);
+
 /* The number of this rank, from 0, and the number of ranks.  A single rank is 0 of 1. */
 CKPT_API int ckpt_rank(const ckpt *c);
 CKPT_API int ckpt_ranks(const ckpt *c);

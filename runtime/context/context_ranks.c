@@ -2,6 +2,7 @@
 /* Public calls about the ranks of a context and their requests. */
 #include "ckpt_dist.h"
 #include "context/context.h"
+#include "dist/peers.h"
 
 int ckpt_rank(const ckpt *c)
 {
@@ -36,6 +37,45 @@ int ckpt_launched(int *rank, int *ranks)
     if (!rank || !ranks)
         return error_set(CKPT_EINVAL, "ckpt_launched: rank or ranks is NULL");
     return comm_launched_as(rank, ranks);
+}
+
+bool ckpt_rank_is_lost(const ckpt *c)
+{
+    struct comm *hosts = c && c->ranks.comm ? comm_of_hosts(c->ranks.comm) : NULL;
+    return hosts && c->error.code == CKPT_ECOMM && hosts->ops->check(hosts) == CKPT_ECOMM;
+}
+
+bool ckpt_job_grows(ckpt *c)
+{
+    return c && comm_lobby_grows(c->ranks.lobby, c->ranks.sharing.ranks);
+}
+
+int ckpt_job_history(ckpt *c, bool *again, bool *saved, int64_t *updates)
+{
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(again);
+    NOT_NULL(saved);
+    NOT_NULL(updates);
+    struct peers_state s;
+    int rc = peers_history(c->ranks.peers, ranks_all(&c->ranks), again, saved);
+    if (!rc)
+        rc = peers_find(c->ranks.peers, ranks_all(&c->ranks), &s);
+    if (rc)
+        return rc;
+    *updates = s.parts ? s.updates : -1;
+    peers_state_free(&s);
+    return 0;
+}
+
+int ckpt_restart(ckpt *c, char *const *argv)
+{
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(argv);
+    if (!c->ranks.peers)
+        return error_set(CKPT_EINVAL, "ckpt_restart: the job is not elastic: see options.ranks");
+    return peers_restart(c->ranks.peers, argv);
 }
 
 void ckpt_request_stop(ckpt *c)

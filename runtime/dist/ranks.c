@@ -2,6 +2,7 @@
 /* Joining ranks; buckets as hidden parameters; values of parameters stored in shares. */
 #include <stdlib.h>
 #include <string.h>
+#include "dist/peers.h"
 #include "dist/ranks.h"
 
 void ranks_join(struct ranks *job, struct comm *comm, int zero)
@@ -54,6 +55,30 @@ static int plan_for_ranks(struct ranks *job, const char *where)
     return 0;
 }
 
+/* "elastic:N:WHERE". */
+static int open_elastic(struct ranks *job, struct comm_rendezvous *m)
+{
+    char *end = "";
+    if (strncmp(m->where, "elastic:", 8))
+        return 0;
+    m->divides = strtoll(m->where + 8, &end, 10);
+    if (*end != ':' || m->divides < 1)
+        return error_set(CKPT_EINVAL,
+                         "--ranks %.200s: give elastic:N:WHERE, with the number N that "
+                         "ranks divide",
+                         m->where);
+    m->where = end + 1;
+    m->lobby = &job->lobby;
+    if (strncmp(m->where, "tcp:", 4) && strncmp(m->where, "file:", 5))
+        return error_set(CKPT_EINVAL,
+                         "--elastic: ranks that are lost are replaced by a rendezvous of our own: "
+                         "give --ranks tcp:HOST:PORT or file:PATH, not %.200s",
+                         m->where);
+    return peers_open(&job->peers, &m->former_rank, &m->former_size);
+}
+
+enum { FORM_TRIES = 3 };
+
 static int open_ranks(struct ranks *job)
 {
     const char *where = job->options->ranks;
@@ -67,6 +92,9 @@ static int open_ranks(struct ranks *job)
         return 0;
     if (*where >= '0' && *where <= '9')
         return plan_for_ranks(job, where);
+    rc = open_elastic(job, &m);
+    if (rc)
+        return rc;
     if (!strcmp(where, "mpi"))
         rc = comm_open_mpi(&comm, deadline);
     else
@@ -80,13 +108,16 @@ static int open_ranks(struct ranks *job)
             where);
     if (!rc && !comm)
         rc = comm_open_tcp(&comm, &m, deadline);
+    /* Another rank was lost while the job formed again. */
+    for (int i = 0; i < FORM_TRIES && rc == CKPT_ECOMM && m.former_size; i++)
+        rc = comm_open_tcp(&comm, &m, deadline);
     if (rc)
         return rc;
     if (comm->size == 1)
         comm_close(comm); /* a single rank runs as without --ranks */
     else
         ranks_join(job, comm, job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero);
-    return 0;
+    return job->peers ? peers_join(job->peers, ranks_all(job)) : 0;
 }
 
 int ranks_open(struct ranks *job)
@@ -102,8 +133,12 @@ void ranks_close(struct ranks *job, int code)
     ranks_close_groups(job);
     comm_close(job->sequence);
     comm_close(job->comm);
+    comm_lobby_close(job->lobby);
+    peers_close(job->peers);
     pace_close(&job->pace);
     job->comm = job->sequence = NULL;
+    job->lobby = NULL;
+    job->peers = NULL;
     free(job->placements);
     free(job->places);
     free(job->groups);
@@ -226,6 +261,11 @@ struct comm *ranks_hosts(struct ranks *job)
     struct comm *hosts = comm_of_hosts(job->comm);
     job->comm->step = hosts->step = job->params->updates;
     return hosts;
+}
+
+struct comm *ranks_all(struct ranks *job)
+{
+    return job->comm ? ranks_hosts(job) : NULL;
 }
 
 int ranks_give_up(struct ranks *job, int code)

@@ -39,6 +39,7 @@
 #include "dist/shard/sharing.h"
 
 struct rank_place;
+struct peers;
 
 struct ranks {
     int32_t *groups;              /* optimizer group of each parameter; see ranks_lay_out */
@@ -68,9 +69,11 @@ struct ranks {
     atomic_int request[CKPT_REQUESTS]; /* by this rank; 0: none.  Requests to stop are counted:
                                           each ends the search for a plan under way */
     bool requested[CKPT_REQUESTS];     /* requested by any rank, in a step that has ended */
-    bool values_agreed; /* all ranks have compared the values that were set, and they are equal */
-    uint64_t rates;     /* digest of all learning rates so far */
-    struct pace pace;   /* open after ranks_lay_out */
+    bool values_agreed;  /* all ranks have compared the values that were set, and they are equal */
+    uint64_t rates;      /* digest of all learning rates so far */
+    struct pace pace;    /* open after ranks_lay_out */
+    struct peers *peers; /* of an elastic job (peers.h); else NULL */
+    struct comm_lobby *lobby; /* of its rank 0 */
 };
 
 /* Makes this process a rank of comm and takes ownership of comm. zero: see struct sharing.  Call it
@@ -95,10 +98,10 @@ struct rank_place {
     int32_t wants_copies; /* it needs the rate of host copies (ranks_want_copies) */
     int32_t sequence;     /* its --sequence, compared between ranks as the next two */
     int32_t save_async;   /* its --save-async */
-    char over[8];    /* its --shard-over */
-    char gpu[32];    /* PCI bus address, or "" */
-    char routes[64]; /* link kinds to other GPUs of its host, or "" */
-    char text[192];  /* the placement as a sentence */
+    char over[8];         /* its --shard-over */
+    char gpu[32];         /* PCI bus address, or "" */
+    char routes[64];      /* link kinds to other GPUs of its host, or "" */
+    char text[192];       /* the placement as a sentence */
 };
 
 /* Number of ranks, this one included, whose threads compete with this rank's: same host, same NUMA
@@ -149,6 +152,8 @@ int ranks_owner(const struct ranks *job, int place);
 /* The communicator for host memory, with its step set to the last update that all ranks reached.
  * The step of a device that a rank polled last differs between ranks. */
 struct comm *ranks_hosts(struct ranks *job);
+/* The same, or NULL with one rank. */
+struct comm *ranks_all(struct ranks *job);
 
 /* Compares what all ranks recorded (ranks_agree.c): batch is the samples of a step on one rank,
  * program the signature of the graph, optimizer the signature of its settings or 0. The graph does

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dist/parts.h"
+#include "dist/peers.h"
 #include "exec/program.h"
 
 /* The memory that one rank has for a plan, in bytes. */
@@ -116,20 +117,52 @@ static int refuse_saves(const struct programs *ps, int64_t bytes, int64_t base)
                      (long long)(base + bytes));
 }
 
-/* --save-async: keeps the bytes of this rank's part of a state at the bottom of the host tier, and
- * above everything there if a later program adds state. */
-static int reserve_saves(struct ckpt_program *p)
+/* The bytes of this rank's part of a state; or a code. */
+static int64_t bytes_of_part(const struct ckpt_program *p)
 {
-    struct programs *ps = p->programs;
-    struct memory *m = ps->memory;
-    if (!ps->options->save_async || !p->trains)
-        return 0;
+    const struct programs *ps = p->programs;
     bool *planned = calloc((size_t)ps->params->n * SLOT_COUNT + 1, sizeof *planned);
     if (!planned)
         return error_set(CKPT_ENOMEM, "no memory to plan saves");
     mark_planned(p, planned);
     const int64_t bytes = part_bytes(ps->ranks, planned);
     free(planned);
+    return bytes;
+}
+
+/* The names of a part take less than this of each of its tensors. */
+enum { HEADER_OF_TENSOR = 1024 };
+
+/* Elastic jobs: takes the memory for states out of --host. */
+static int reserve_peers(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    int64_t more, bytes = bytes_of_part(p);
+    if (bytes < 0)
+        return (int)bytes;
+    bytes += (int64_t)HEADER_OF_TENSOR * (ps->params->n + 8);
+    int rc = peers_plan(ps->ranks->peers, ranks_all(ps->ranks), bytes, &more);
+    if (rc)
+        return rc;
+    if (more > ps->options->host)
+        return error_set(CKPT_EINVAL,
+                         "--elastic keeps the last states of this rank and of the one before it in "
+                         "host memory, %s (%lld bytes): give --host at least %lld more, or leave "
+                         "out --elastic",
+                         human_bytes(peers_planned(ps->ranks->peers)),
+                         (long long)peers_planned(ps->ranks->peers),
+                         (long long)(more - ps->options->host));
+    ps->options->host -= more;
+    return 0;
+}
+
+/* --save-async: keeps the bytes of this rank's part of a state at the bottom of the host tier, and
+ * above everything there if a later program adds state. */
+static int reserve_saves(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    struct memory *m = ps->memory;
+    const int64_t bytes = bytes_of_part(p);
     if (bytes < 0)
         return (int)bytes;
     const int64_t base = ps->first ? programs_tier_bytes(ps, TIER_HOST) : 0;
@@ -145,7 +178,9 @@ static int reserve_saves(struct ckpt_program *p)
 int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 {
     struct programs *ps = p->programs;
-    int rc = reserve_saves(p);
+    int rc = p->trains && ps->ranks->peers ? reserve_peers(p) : 0;
+    if (!rc && p->trains && ps->options->save_async)
+        rc = reserve_saves(p);
     if (rc)
         return ranks_give_up(ps->ranks, rc);
     struct capacity own = capacity_of(p);

@@ -2,6 +2,7 @@
 /* The plan table: memory by purpose, the budget, and the time that recompute and copies cost. */
 #include <string.h>
 #include "dist/comm/comm.h"
+#include "dist/peers.h"
 #include "exec/program.h"
 #include "ops.h"
 #include "report/saved.h"
@@ -329,6 +330,8 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     tier_row(f, p->programs, TIER_HOST, i.host_bytes);
     tier_row(f, p->programs, TIER_NVME, i.nvme_bytes);
     row(f, "copy of the state", p->programs->memory->saves, "of --host, while a thread writes it");
+    row(f, "states in memory", peers_planned(p->programs->ranks->peers),
+        "of --host, for ranks that are lost");
     char endurance[ENDURANCE_TEXT];
     row(f, "written to NVMe", s.nvme_written,
         endurance_text(endurance, &p->programs->machine, s.nvme_written, plan->seconds));

@@ -79,6 +79,10 @@ struct file_part {
     int count;
     bool summed;               /* it has checksums, and the header's checksum matched */
     struct file_piece *pieces; /* of its tensors that are pieces */
+    /* Reads n bytes at an offset, where there is no file; NULL: from fd.  0 or a code. */
+    int (*fetch)(const struct file_part *p, void *dst, int64_t n, int64_t offset);
+    void *source; /* for fetch */
+    int number;
 };
 
 struct ckpt_file {
@@ -100,6 +104,12 @@ struct file_note {
 int file_bad(const char *path, const char *fmt, ...) CKPT_PRINTF(2, 3);
 /* Reads n bytes at an offset.  Returns 0 or CKPT_EIO. */
 int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset);
+
+/* The same of a part. */
+int file_read_part(const struct file_part *p, void *dst, int64_t n, int64_t offset);
+/* Appends to f a part of `size` bytes that has path, fetch, source and number of `from`.  Returns 0
+ * or a code. */
+int file_add_fetched(ckpt_file *f, const struct file_part *from, int64_t size);
 
 /* Whether a tensor has integers of 8 bits, which are codes of a weight if it has scales.  The entry
  * of the scales of an 8-bit weight, or -1; whether their shape is known; multiplies the

@@ -42,6 +42,11 @@ int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset)
     return 0;
 }
 
+int file_read_part(const struct file_part *p, void *dst, int64_t n, int64_t offset)
+{
+    return p->fetch ? p->fetch(p, dst, n, offset) : file_read_at(p->path, p->fd, dst, n, offset);
+}
+
 /* Opens a regular file and returns its size. */
 static int open_tensors(const char *path, int *fd, int64_t *size)
 {
@@ -80,7 +85,7 @@ static int read_header(struct file_part *p, int64_t length, int64_t size)
                          (long long)length);
     p->data_start = 8 + length;
     p->data_size = size - p->data_start;
-    int rc = file_read_at(p->path, p->fd, text, 8 + length, 0);
+    int rc = file_read_part(p, text, 8 + length, 0);
     if (!rc)
         rc = file_check_seal(p->path, text, 8 + length);
     if (!rc)
@@ -89,25 +94,53 @@ static int read_header(struct file_part *p, int64_t length, int64_t size)
     return rc;
 }
 
+/* A new part of f like `from`, with a copy of its path; NULL: no memory. */
+static struct file_part *append_part(ckpt_file *f, const struct file_part *from)
+{
+    struct file_part *parts = realloc(f->parts, (size_t)(f->n_parts + 1) * sizeof *parts);
+    char *path = strdup(from->path);
+
+    f->parts = parts ? parts : f->parts;
+    if (!parts || !path) {
+        error_set(CKPT_ENOMEM, "%s: no memory to open it", from->path);
+        free(path);
+        return NULL;
+    }
+    struct file_part *p = &parts[f->n_parts++];
+    *p = *from;
+    p->path = path;
+    return p;
+}
+
 /* Takes ownership of the descriptor.  head: the first 16 bytes, as far as there are any. */
 static int add_part(ckpt_file *f, const char *path, int fd, const char *head, int64_t size)
 {
-    struct file_part *parts = realloc(f->parts, (size_t)(f->n_parts + 1) * sizeof *parts);
+    const struct file_part from = {.path = (char *)(uintptr_t)path, .fd = fd};
+    struct file_part *p = append_part(f, &from);
     uint64_t length;
 
-    if (!parts) {
+    if (!p) {
         close(fd);
-        return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
+        return CKPT_ENOMEM;
     }
-    f->parts = parts;
-    struct file_part *p = &parts[f->n_parts++];
-    *p = (struct file_part){.path = strdup(path), .fd = fd};
-    if (!p->path)
-        return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
     if (file_is_npy(head, size))
         return file_read_npy(p, size);
     memcpy(&length, head, sizeof length);
     int rc = check_length(p, length, size);
+    return rc ? rc : read_header(p, (int64_t)length, size);
+}
+
+int file_add_fetched(ckpt_file *f, const struct file_part *from, int64_t size)
+{
+    struct file_part *p = append_part(f, from);
+    uint64_t length = 0;
+
+    if (!p)
+        return CKPT_ENOMEM;
+    p->fd = -1;
+    int rc = file_read_part(p, &length, min_i64(size, sizeof length), 0);
+    if (!rc)
+        rc = check_length(p, length, size);
     return rc ? rc : read_header(p, (int64_t)length, size);
 }
 

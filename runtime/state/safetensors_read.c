@@ -97,8 +97,8 @@ static int reader_next(struct reader *r, int64_t at, int64_t part)
 {
     const struct file_part *p = r->e->part;
     int64_t bytes = part * r->e->dtype->size;
-    int rc = file_read_at(p->path, p->fd, r->chunk, bytes,
-                          p->data_start + r->e->begin + at * r->e->dtype->size);
+    int rc =
+        file_read_part(p, r->chunk, bytes, p->data_start + r->e->begin + at * r->e->dtype->size);
 
     if (!rc && p->summed)
         checksum_add(&r->sum, r->chunk, bytes);

@@ -299,7 +299,7 @@ static int join_gather(ckpt *c, const struct save_item *s)
 int save_items(ckpt *c, const char *path, struct save_item *items, int n,
                const struct file_note *notes, int n_notes)
 {
-    struct comm *hosts = c->ranks.comm ? ranks_hosts(&c->ranks) : NULL;
+    struct comm *hosts = ranks_all(&c->ranks);
     struct save_wholes wholes = {.next = 0};
     int rc = 0;
 

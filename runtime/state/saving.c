@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "core/json.h"
+#include "dist/peers.h"
 #include "state/saving.h"
 
 struct saving {
@@ -275,7 +276,7 @@ static void saving_free(struct saving *s, int rc)
 /* Ranks agree on the name of a save. */
 static int draw_id(ckpt *c, struct saving *s)
 {
-    struct comm *hosts = c->ranks.comm ? ranks_hosts(&c->ranks) : NULL;
+    struct comm *hosts = ranks_all(&c->ranks);
 
     if (getrandom(&s->id, sizeof s->id, 0) != sizeof s->id)
         s->id = (uint64_t)time(NULL) << 32 ^ (uint64_t)getpid();
@@ -349,12 +350,112 @@ static int open_writer(ckpt *c, struct saving *s, struct save_item *items, int n
     return save_open(&s->writer, s->part, items, n, &s->piece_note, 1);
 }
 
+/* ---- in memory ----------------------------------------------------------------------------- */
+
+/* Bytes of the file that w will be; or a code. */
+static int64_t size_of(const ckpt_file_writer *w)
+{
+    char *text = NULL;
+    int64_t size = 0;
+    int rc = file_make_header(w, true, &text, &size);
+
+    free(text);
+    for (int64_t i = 0; i < w->count && !rc; i++)
+        size += w->tensors.data[i].bytes;
+    return rc ? rc : size;
+}
+
+/* Each part has the notes of the state, which files have in the index. */
+static int open_kept(ckpt_file_writer **w, struct save_item *items, int n,
+                     const struct note_list *notes, struct file_note *note)
+{
+    for (int32_t i = 0; i < notes->n; i++)
+        note[i + 1] = (struct file_note){notes->data[i].name, notes->data[i].text};
+    return save_open(w, CKPT_PEERS, items, n, note, (int)notes->n + 1);
+}
+
+/* Writes the part of this rank to its place in memory. */
+static int write_kept(ckpt *c, ckpt_file_writer *w, int64_t bytes)
+{
+    int64_t offset = 0;
+    int fd = -1, rc = peers_begin(c->ranks.peers, ranks_all(&c->ranks), bytes, &fd, &offset);
+
+    if (!rc && lseek(fd, offset, SEEK_SET) != offset)
+        rc = file_io_error(CKPT_PEERS, "cannot be written");
+    if (!rc)
+        rc = file_write_to(w, fd);
+    return rc ? rc : peers_end(c->ranks.peers, ranks_all(&c->ranks), bytes, c->params.updates);
+}
+
+int saving_keep(ckpt *c, struct save_item *items, int n, const struct note_list *notes)
+{
+    struct values_cache cache = {.next = 0};
+    struct file_note *note = calloc((size_t)notes->n + 1, sizeof *note);
+    ckpt_file_writer *w = NULL;
+    int rc = note ? 0 : error_set(CKPT_ENOMEM, CKPT_PEERS ": none for a state");
+
+    if (!c->ranks.peers)
+        rc = error_set(CKPT_EINVAL, CKPT_PEERS ": the job is not elastic: see options.ranks");
+    n = rc ? 0 : take_own(c, items, n, &cache);
+    char *pieces = n < 0 ? NULL : describe_pieces(items, n);
+    if (!rc && !pieces)
+        rc = error_set(CKPT_ENOMEM, CKPT_PEERS ": none for a state");
+    if (!rc)
+        note[0] = (struct file_note){NOTE_PIECES, pieces};
+    if (!rc)
+        rc = open_kept(&w, items, n, notes, note);
+    const int64_t bytes = rc ? 0 : size_of(w);
+    if (!rc)
+        rc = bytes < 0 ? (int)bytes : write_kept(c, w, bytes);
+    ckpt_file_abandon(w);
+    values_cache_free(&cache);
+    free(pieces);
+    free(note);
+    return rc;
+}
+
+static int fetch(const struct file_part *p, void *dst, int64_t n, int64_t offset)
+{
+    const struct kept_state *k = p->source;
+
+    return peers_read(k->c->ranks.peers, ranks_all(&k->c->ranks), &k->peers, p->number, dst, n,
+                      offset);
+}
+
+int saving_open_kept(ckpt *c, struct kept_state *k, ckpt_file **out)
+{
+    int rc = 0;
+
+    k->c = c;
+    ckpt_file *f = calloc(1, sizeof *f);
+    if (!f || !(f->path = strdup(CKPT_PEERS)))
+        rc = error_set(CKPT_ENOMEM, CKPT_PEERS ": none to open a state");
+    if (!rc)
+        rc = peers_find(c->ranks.peers, ranks_all(&c->ranks), &k->peers);
+    if (!rc && !k->peers.parts)
+        rc = error_set(CKPT_EINVAL, CKPT_PEERS ": has no complete state");
+    for (int i = 0; i < k->peers.parts && !rc; i++) {
+        char name[64];
+        snprintf(name, sizeof name, CKPT_PEERS ", part %d of %d", i + 1, k->peers.parts);
+        const struct file_part part = {
+            .path = name, .fd = -1, .fetch = fetch, .source = k, .number = i};
+        rc = file_add_fetched(f, &part, k->peers.bytes[i]);
+    }
+    if (!rc)
+        rc = file_join_parts(f);
+    if (rc)
+        ckpt_file_close(f);
+    else
+        *out = f;
+    return rc;
+}
+
 /* ---- all ranks ----------------------------------------------------------------------------- */
 
 /* Waits for all ranks, unless this one failed, which the others then learn. */
 static int meet(ckpt *c, int rc, const char *where)
 {
-    struct comm *hosts = c->ranks.comm ? ranks_hosts(&c->ranks) : NULL;
+    struct comm *hosts = ranks_all(&c->ranks);
 
     if (!rc && hosts && comm_barrier(hosts, where))
         rc = error_set(CKPT_ECOMM, "%s", hosts->reason);
@@ -476,6 +577,8 @@ int saving_begin(ckpt *c, const char *path, struct save_item *items, int n, stru
     else if (!rc)
         rc = write_now(c, s);
     values_cache_free(&cache);
+    if (!rc)
+        peers_note_saved(c->ranks.peers);
     if (!rc && c->options.save_async) {
         c->saving = s;
         c->close_saving = close_saving;

@@ -11,6 +11,7 @@
 #ifndef CKPT_STATE_SAVING_H
 #define CKPT_STATE_SAVING_H
 
+#include "dist/peers.h"
 #include "state/save.h"
 
 /* The notes become the caller's no more.  items: all of the state, on all ranks; taken as well.
@@ -21,5 +22,15 @@ int saving_begin(ckpt *c, const char *path, struct save_item *items, int n,
 /* Waits for the state that is being written, if there is one.  Collective.  Returns 0 or the code
  * of that save, once. */
 int saving_wait(ckpt *c);
+
+/* States in the memory of the ranks (CKPT_PEERS).  saving_keep writes one; notes stay the caller's.
+ * saving_open_kept opens the newest as a file, which is read by all ranks together; k outlives it.
+ * Collective; return 0 or a code. */
+struct kept_state {
+    ckpt *c;
+    struct peers_state peers;
+};
+int saving_keep(ckpt *c, struct save_item *items, int n, const struct note_list *notes);
+int saving_open_kept(ckpt *c, struct kept_state *k, ckpt_file **out);
 
 #endif

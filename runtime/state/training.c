@@ -132,6 +132,11 @@ static int fill_notes(const struct state *s, const struct note_list *run, struct
     return rc;
 }
 
+static bool is_kept(const char *path)
+{
+    return !strcmp(path, CKPT_PEERS);
+}
+
 static int save(struct state *s)
 {
     struct note_list run = {0}, all = {0};
@@ -140,8 +145,12 @@ static int save(struct state *s)
     if (!rc)
         rc = fill_notes(s, &run, &all);
     note_list_free(&run);
-    rc = rc ? ranks_give_up(&s->c->ranks, error_set(rc, "%s: no memory to write it", s->path))
-            : saving_begin(s->c, s->path, s->items, s->n_items, &all);
+    if (rc)
+        rc = ranks_give_up(&s->c->ranks, error_set(rc, "%s: no memory to write it", s->path));
+    else if (is_kept(s->path))
+        rc = saving_keep(s->c, s->items, s->n_items, &all);
+    else
+        rc = saving_begin(s->c, s->path, s->items, s->n_items, &all);
     note_list_free(&all);
     return rc;
 }
@@ -165,7 +174,7 @@ int ckpt_save_state(ckpt *c, const char *path)
     NOT_NULL(c);
     NOT_NULL(path);
     struct state s;
-    int rc = saving_wait(c);
+    int rc = is_kept(path) ? 0 : saving_wait(c);
 
     if (rc)
         return rc;
@@ -407,6 +416,7 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
     NOT_NULL(path);
     struct state s;
     struct differences d = {.allow = allow, .user = user};
+    struct kept_state kept = {.c = c};
     ckpt_file *f = NULL;
     int rc = saving_wait(c);
 
@@ -414,10 +424,11 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
         return rc;
     rc = state_open(&s, c, path);
     if (!rc) {
-        rc = ckpt_file_open(&f, path);
+        rc = is_kept(path) ? saving_open_kept(c, &kept, &f) : ckpt_file_open(&f, path);
         if (!rc)
             rc = load(&s, f, &d);
         ckpt_file_close(f);
+        peers_state_free(&kept.peers);
     }
     if (!rc) /* each rank has read the file by itself */
         rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));

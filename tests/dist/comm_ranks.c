@@ -146,8 +146,11 @@ static int run_threads(const struct job *job)
 static int run_process(const struct job *job, int rank)
 {
     struct comm *c = NULL;
-    struct comm_rendezvous m = {job->where, "comm_ranks", getenv("CKPT_JOB_TOKEN"), rank,
-                                job->size};
+    struct comm_rendezvous m = {.where = job->where,
+                                .job = "comm_ranks",
+                                .token = getenv("CKPT_JOB_TOKEN"),
+                                .rank = rank,
+                                .size = job->size};
     bool faulty = rank == job->faulty;
     if (faulty && !strcmp(job->fault, "absent"))
         return 0;

@@ -66,6 +66,9 @@ static void expect(const struct comm *c, const struct one *o)
         case COMM_BROADCAST:
             v = given(o, o->call.root, i, n_call);
             break;
+        case COMM_SHIFT:
+            v = given(o, (c->rank + c->size - 1) % c->size, i, n_call);
+            break;
         default:
             for (int r = 0; r < c->size; r++) {
                 int64_t at = o->call.kind == COMM_REDUCE_SCATTER ? c->rank * count + i : i;
@@ -103,8 +106,8 @@ static bool allocate(const struct comm *c, struct one *o)
 static int compare(const struct comm *c, const struct one *o, uint64_t *digest, char *wrong,
                    size_t size)
 {
-    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
-                                        "all_to_all"};
+    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce",
+                                        "broadcast",  "all_to_all",     "shift"};
     int64_t bytes = o->get * ckpt_dtype_size(o->call.dtype);
     const char *got =
         o->call.kind == COMM_BROADCAST && c->rank == o->call.root ? o->call.src : o->call.dst;
@@ -142,7 +145,7 @@ static int run_one(struct comm *c, struct one *o, uint64_t *digest, char *wrong,
     return rc;
 }
 
-enum { KINDS = COMM_ALL_TO_ALL + 1 };
+enum { KINDS = COMM_SHIFT + 1 };
 
 /* The kind, the count, the dtype and whether it is in place are the digits of n. */
 static struct one nth(int64_t n, int size)
@@ -153,7 +156,7 @@ static struct one nth(int64_t n, int size)
     o.call.count = counts[n % N_COUNTS];
     n /= N_COUNTS;
     o.call.dtype = n % 2 ? CKPT_BF16 : CKPT_F32;
-    o.in_place = n / 2 && o.call.kind != COMM_ALL_TO_ALL;
+    o.in_place = n / 2 && o.call.kind != COMM_ALL_TO_ALL && o.call.kind != COMM_SHIFT;
     o.call.root = (int)(o.call.count % size);
     o.call.name = "exercise";
     return o;

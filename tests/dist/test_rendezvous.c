@@ -635,7 +635,7 @@ static void check_prefix(int64_t prefix)
     int fds[2];
     where_free(where);
     start(&rank, where, NULL, 0, 2, 25);
-    struct comm_rendezvous m = {where, "test", NULL, 1, 2};
+    struct comm_rendezvous m = {.where = where, .job = "test", .rank = 1, .size = 2};
     assert_int_equal(rendezvous_connect(&m, 25, fds, how), 0);
     assert_true(socket_write(fds[0], &prefix, sizeof prefix, clock_seconds() + 5));
     join(&rank);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* States that a thread writes (options.save_async). */
+/* States that a thread writes (options.save_async), and in the memory of an elastic job. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "small.h"
 #include "unit/test_directory.h"
@@ -67,9 +68,54 @@ static void test_async(void **state)
     assert_memory_equal(bytes, again, n);
 }
 
+/* An elastic job of one rank: a state in memory is that of a file, and the newest is read. */
+static void test_in_memory(void **state)
+{
+    (void)state;
+    static char bytes[1 << 20], again[1 << 20];
+    struct small r = small_make(CKPT_BF16, WIDTH, 1, true);
+    char where[128], lock[128];
+    bool formed = true, saved = true;
+    int64_t updates = 0;
+    ckpt *c;
+    ckpt_program *p;
+    snprintf(where, sizeof where, "elastic:4:file:%s.meet", path);
+    snprintf(lock, sizeof lock, "%s.meet.lock", path);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    r.options.ranks = where;
+    r.options.host = 8 << 20;
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_job_history(c, &formed, &saved, &updates), 0);
+    assert_true(!formed && !saved && updates == -1);
+    assert_int_equal(ckpt_load_state(c, CKPT_PEERS), CKPT_EINVAL);
+    small_train(&r, c, p, 0, 1);
+    assert_int_equal(ckpt_save_state(c, CKPT_PEERS), 0);
+    small_train(&r, c, p, 1, FIRST);
+    assert_int_equal(ckpt_save_state(c, CKPT_PEERS), 0);
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    size_t n = read_bytes(bytes, sizeof bytes);
+    small_train(&r, c, p, FIRST, FIRST + 1);
+    assert_int_equal(ckpt_load_state(c, CKPT_PEERS), 0);
+    assert_int_equal(ckpt_updates(c), FIRST);
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    assert_int_equal(read_bytes(again, sizeof again), n);
+    assert_memory_equal(bytes, again, n);
+    assert_int_equal(ckpt_job_history(c, &formed, &saved, &updates), 0);
+    assert_true(!formed && saved && updates == FIRST);
+    assert_true(!ckpt_job_grows(c) && !ckpt_rank_is_lost(c));
+    ckpt_close(c);
+    r.options.ranks = NULL;
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_save_state(c, CKPT_PEERS), CKPT_EINVAL);
+    ckpt_close(c);
+    unlink(lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_async, make_fresh_dir, remove_dir)};
+        cmocka_unit_test_setup_teardown(test_async, make_fresh_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_in_memory, make_fresh_dir, remove_dir)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,6 +263,8 @@ static void other_cases(void)
     FAILS(ckpt_agree(context, NULL, 1));
     FAILS(ckpt_launched(NULL, NULL));
     FAILS(ckpt_gather_ranks(context, NULL, 4, values));
+    FAILS(ckpt_job_history(context, NULL, NULL, NULL));
+    FAILS(ckpt_restart(context, NULL));
     FAILS(ckpt_rank_seconds(context, NULL));
     FAILS(ckpt_lora_merge(NULL));
     FAILS(ckpt_lora_magnitudes(NULL));

@@ -160,6 +160,37 @@ static void receive_root(const struct exchange *f, int64_t p, const char *const 
         memcpy(to.data, from[f->call->root], (size_t)to.bytes);
 }
 
+/* ---- shift ----------------------------------------------------------------------------------- */
+
+static int next_rank(const struct exchange *f, int rank)
+{
+    return (rank + 1) % f->ranks->size;
+}
+
+/* In the first piece every rank sends a message to every other, as in a broadcast. */
+static struct span outgoing_next(const struct exchange *f, int64_t p, int to)
+{
+    if (to == next_rank(f, f->ranks->rank))
+        return span_at(f, f->call->src, p * piece_elements(f), piece_length(f, p, f->total));
+    return (struct span){NULL, p ? -1 : 0};
+}
+
+static int64_t expect_previous(const struct exchange *f, int64_t p, int from)
+{
+    if (next_rank(f, from) == f->ranks->rank)
+        return piece_length(f, p, f->total) * f->unit;
+    return p ? -1 : 0;
+}
+
+static void receive_previous(const struct exchange *f, int64_t p, const char *const *from)
+{
+    const int n = f->ranks->size, previous = (f->ranks->rank + n - 1) % n;
+    struct span to = span_at(f, f->call->dst, p * piece_elements(f), piece_length(f, p, f->total));
+    const char *src = from[previous] ? from[previous] : outgoing_next(f, p, 0).data; /* one rank */
+    if (to.bytes)
+        memcpy(to.data, src, (size_t)to.bytes);
+}
+
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static struct exchange exchange_of(const struct rank_group *c, const struct comm_call *call,
@@ -233,6 +264,15 @@ static int broadcast(const struct rank_group *c, const struct comm_call *call)
     return linked_exchange(&f);
 }
 
+static int shift(const struct rank_group *c, const struct comm_call *call)
+{
+    struct exchange f = exchange_of(c, call, call->count, call->count);
+    f.outgoing = outgoing_next;
+    f.expect = expect_previous;
+    f.receive = receive_previous;
+    return linked_exchange(&f);
+}
+
 int linked_collective(const struct rank_group *c, const struct comm_call *call)
 {
     int64_t total = call->count * c->size;
@@ -247,6 +287,8 @@ int linked_collective(const struct rank_group *c, const struct comm_call *call)
         return broadcast(c, call);
     case COMM_ALL_TO_ALL:
         return all_to_all(exchange_of(c, call, call->count, total));
+    case COMM_SHIFT:
+        return shift(c, call);
     default:
         return gather(exchange_of(c, call, 0, 0));
     }

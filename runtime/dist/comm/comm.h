@@ -19,6 +19,7 @@ enum comm_kind {
     COMM_ALL_REDUCE,
     COMM_BROADCAST,
     COMM_ALL_TO_ALL,
+    COMM_SHIFT,
     COMM_BARRIER
 };
 
@@ -29,8 +30,9 @@ enum comm_kind {
  * One collective. count is in elements: a rank's contribution for all_gather, its result for
  * reduce_scatter, what one rank sends to another for all_to_all, else the whole buffer; the other
  * buffer of all_gather and reduce_scatter, and both of all_to_all, have comm->size times as many.
- * Part p of an all_to_all goes to rank p, where it becomes the part of this rank.  In place: src of
- * an all_gather is dst + rank * count, dst of a reduce_scatter is src + rank * count, src of an
+ * Part p of an all_to_all goes to rank p, where it becomes the part of this rank.  A shift sends
+ * src to the next rank and fills dst from the rank before, in a circle; not on NCCL.  In place: src
+ * of an all_gather is dst + rank * count, dst of a reduce_scatter is src + rank * count, src of an
  * all_reduce is dst; other overlaps are not allowed.  A broadcast reads src at the root and writes
  * dst elsewhere.
  */
@@ -45,6 +47,7 @@ struct comm_call {
 };
 
 struct comm;
+struct comm_lobby;
 
 struct comm_ops {
     bool takes_stream; /* buffers are device memory; run() only queues the call */
@@ -120,8 +123,23 @@ struct comm_rendezvous {
     const char *job;   /* job name, up to 63 bytes, which separates jobs; NULL: "" */
     const char *token; /* the secret, JOB_TOKEN_MIN bytes or more; NULL: the secret of the file */
     int rank, size;
+    /*
+     * Not NULL: an elastic job.  rank is the seat of this process among `size`.  Whoever is there
+     * forms the job: at first all seats; again, once each process that was in it before has come
+     * but one, or the deadline passes.  The number of ranks is the largest that divides `divides`,
+     * so some may have to wait for the next time.  *lobby, of the new rank 0, keeps the place for
+     * this job.
+     */
+    struct comm_lobby **lobby;
+    int64_t divides;
+    int former_rank, former_size; /* in the job before; size 0: this process is new */
 };
 int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadline);
+
+/* Whether a job of `ranks` would have more if it formed again: processes wait at the place.  Does
+ * not block.  Both accept NULL. */
+bool comm_lobby_grows(struct comm_lobby *l, int ranks);
+void comm_lobby_close(struct comm_lobby *l);
 
 /*
  * A communicator of n >= 2 ranks of c, this one among them, in ascending order; their numbers in

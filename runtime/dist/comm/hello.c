@@ -4,9 +4,9 @@
 #include "dist/comm/hello.h"
 
 _Static_assert(sizeof(struct challenge) == 16 + JOB_NONCE, "no padding travels");
-_Static_assert(sizeof(struct hello) == 48 + 2 * HELLO_TEXT + JOB_NONCE + JOB_MAC,
+_Static_assert(sizeof(struct hello) == 56 + 2 * HELLO_TEXT + JOB_NONCE + JOB_MAC,
                "no padding travels");
-_Static_assert(sizeof(struct answer) == 16 + CKPT_MESSAGE + JOB_MAC, "no padding travels");
+_Static_assert(sizeof(struct answer) == 24 + CKPT_MESSAGE + JOB_MAC, "no padding travels");
 _Static_assert(sizeof(struct address) == SOCKET_HOST + 4, "no padding travels");
 
 static const char *const endless = "text without an end or with strange characters";
@@ -71,7 +71,8 @@ const char *hello_read(const void *bytes, size_t n, struct hello *out)
         return endless;
     if (out->secured < 0 || out->secured > 1 || out->pid < 1 || !is_port(out->port) ||
         out->size < 2 || out->size > HELLO_MAX_RANKS || out->rank < 1 || out->rank >= out->size ||
-        out->to < 0 || out->to >= out->rank)
+        out->to < 0 || out->to >= out->rank || out->former_size < 0 || out->former_rank < 0 ||
+        out->former_size > HELLO_MAX_RANKS || out->former_rank > out->former_size)
         return "numbers out of range";
     return NULL;
 }
@@ -86,7 +87,8 @@ const char *answer_read(const void *bytes, size_t n, struct answer *out)
         return wrong;
     if (!memchr(out->sentence, '\0', sizeof out->sentence))
         return endless;
-    if (out->verdict < ANSWER_WELCOME || out->verdict > ANSWER_UNPROVEN || out->n_addresses < 0 ||
+    if (out->verdict < ANSWER_WELCOME || out->verdict > ANSWER_WAIT || out->rank < 0 ||
+        out->rank >= HELLO_MAX_RANKS || out->n_addresses < 0 ||
         out->n_addresses > (out->verdict == ANSWER_WELCOME ? HELLO_MAX_RANKS : 0) ||
         (out->verdict == ANSWER_REFUSED && !*out->sentence))
         return "numbers out of range";

@@ -20,9 +20,9 @@
 enum { HELLO_TEXT = 64, HELLO_MAX_RANKS = 1 << 20 };
 
 /* The last byte is the version of these messages. */
-#define CHALLENGE_MAGIC UINT64_C(0x636b70742d636801)
-#define HELLO_MAGIC     UINT64_C(0x636b70742d686901)
-#define ANSWER_MAGIC    UINT64_C(0x636b70742d616e01)
+#define CHALLENGE_MAGIC UINT64_C(0x636b70742d636802)
+#define HELLO_MAGIC     UINT64_C(0x636b70742d686902)
+#define ANSWER_MAGIC    UINT64_C(0x636b70742d616e02)
 
 struct challenge {
     uint64_t magic;
@@ -37,6 +37,7 @@ struct hello {
     int32_t rank, to; /* rank of the sender, rank it wants to reach */
     int32_t size;     /* ranks of the job */
     int32_t port;     /* port it listens on, at the address it connects from */
+    int32_t former_rank, former_size; /* see struct comm_rendezvous; an elastic job alone */
     char version[16];
     char job[HELLO_TEXT];  /* job name, often "" */
     char host[HELLO_TEXT]; /* host name, for error messages */
@@ -49,12 +50,14 @@ enum answer_verdict {
     ANSWER_REFUSED,   /* final; the sentence gives the reason */
     ANSWER_OTHER_JOB, /* try again: the listener belongs to another job */
     ANSWER_UNPROVEN,  /* the token was not proven; this answer has no hash */
+    ANSWER_WAIT,      /* try again: the job has formed without this process */
 };
 
 struct answer {
     uint64_t magic;
     int32_t verdict;
     int32_t n_addresses; /* number of addresses that follow: ranks 1 to n */
+    int32_t rank, zero;  /* of the receiver, which an elastic job numbers */
     char sentence[CKPT_MESSAGE];
     uint8_t mac[JOB_MAC]; /* last member */
 };

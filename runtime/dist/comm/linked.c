@@ -42,6 +42,7 @@ static const char *kind_name(int32_t kind)
                                         [COMM_ALL_REDUCE] = "all_reduce",
                                         [COMM_BROADCAST] = "broadcast",
                                         [COMM_ALL_TO_ALL] = "all_to_all",
+                                        [COMM_SHIFT] = "shift",
                                         [COMM_BARRIER] = "barrier"};
     return kind >= 0 && kind <= COMM_BARRIER ? names[kind] : "an unknown call";
 }

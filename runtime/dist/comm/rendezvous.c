@@ -97,7 +97,9 @@ static void fill_hello(const struct rendezvous *v, int to, struct hello *h)
                         .rank = v->m->rank,
                         .to = to,
                         .size = v->m->size,
-                        .port = v->own_port};
+                        .port = v->own_port,
+                        .former_rank = v->m->former_rank,
+                        .former_size = v->m->former_size};
     memcpy(h->version, v->version, sizeof h->version);
     memcpy(h->host, v->node, sizeof h->host);
     snprintf(h->job, sizeof h->job, "%s", v->m->job);
@@ -120,9 +122,20 @@ static const char *read_challenge(const struct rendezvous *v, int fd, int to, do
     return NULL;
 }
 
-/* Reads the answer to a hello, with n addresses on success.  NULL, or why it is invalid. */
+/* Whether an answer has the addresses of all others.  An elastic job may have fewer ranks. */
+static bool has_addresses(const struct rendezvous *v, const struct answer *a, int to)
+{
+    const int all = to ? 0 : v->m->size - 1;
+    if (a->verdict != ANSWER_WELCOME)
+        return a->n_addresses == 0;
+    if (!v->m->lobby || to)
+        return a->n_addresses == all;
+    return a->n_addresses < all && a->rank >= 1 && a->rank <= a->n_addresses;
+}
+
+/* Reads the answer to a hello, with addresses on success.  NULL, or why it is invalid. */
 static const char *read_answer(struct rendezvous *v, int fd, const struct challenge *c,
-                               const struct hello *h, int n, double until, struct answer *a)
+                               const struct hello *h, double until, struct answer *a)
 {
     char bytes[sizeof *a];
     if (!socket_read(fd, bytes, sizeof bytes, until))
@@ -132,7 +145,7 @@ static const char *read_answer(struct rendezvous *v, int fd, const struct challe
         return wrong;
     if (a->verdict == ANSWER_UNPROVEN)
         return "another CKPT_JOB_TOKEN is set there";
-    if (a->n_addresses != (a->verdict == ANSWER_WELCOME ? n : 0))
+    if (!has_addresses(v, a, h->to))
         return "numbers out of range";
     size_t size = (size_t)a->n_addresses * sizeof *v->addresses;
     if (!socket_read(fd, v->addresses, size, until))
@@ -161,16 +174,22 @@ static int handshake(struct rendezvous *v, int fd, int to, double challenge_unti
         *why = strerror(errno);
         return 1;
     }
-    if ((*why = read_answer(v, fd, &c, &h, to ? 0 : v->m->size - 1, until, &a)))
+    if ((*why = read_answer(v, fd, &c, &h, until, &a)))
         return 1;
     if (a.verdict == ANSWER_REFUSED)
         return error_set(CKPT_ECOMM, "%s", a.sentence);
+    v->waits = a.verdict == ANSWER_WAIT;
     *why = "another job listens there";
-    return a.verdict == ANSWER_WELCOME ? 0 : 1;
+    if (a.verdict != ANSWER_WELCOME)
+        return 1;
+    if (v->m->lobby && !to) {
+        v->acceptor.rank = v->m->rank = a.rank;
+        v->m->size = a.n_addresses + 1;
+    }
+    return 0;
 }
 
-/* One attempt to reach rank 0: 0, a code, or 1 with *why. */
-static int try_to_join(struct rendezvous *v, const char **why)
+int rendezvous_join(struct rendezvous *v, const char **why)
 {
     char own[SOCKET_HOST];
     *why = v->path ? read_file(v) : NULL;
@@ -186,7 +205,8 @@ static int try_to_join(struct rendezvous *v, const char **why)
     if (rc == 1)
         *why = strerror(errno);
     else if (!rc) /* rank 0 may have started to wait later than this rank */
-        rc = handshake(v, fd, 0, now + CHALLENGE_TIMEOUT, now + v->deadline + 1, why);
+        rc = handshake(v, fd, 0, now + (v->m->lobby ? v->deadline : CHALLENGE_TIMEOUT),
+                       now + v->deadline + 1, why);
     if (rc == 0) {
         v->fds[0] = fd;
         return 0;
@@ -202,7 +222,7 @@ static int join_rendezvous(struct rendezvous *v)
     double pause = 0.02;
     for (;;) {
         const char *why = NULL;
-        int rc = try_to_join(v, &why);
+        int rc = rendezvous_join(v, &why);
         if (rc <= 0)
             return rc;
         if (clock_seconds() + pause > v->until)
@@ -274,11 +294,11 @@ static int meet_peers(struct rendezvous *v)
 static int run_rendezvous(struct rendezvous *v)
 {
     int rc = v->m->token ? job_key_from_token(&v->key, v->m->token) : 0;
-    if (!rc && v->m->rank == 0)
-        return rendezvous_host(v);
-    if (!rc)
-        rc = join_rendezvous(v);
-    return rc ? rc : meet_peers(v);
+    if (!rc && v->m->lobby)
+        rc = rendezvous_form(v);
+    else if (!rc)
+        rc = v->m->rank ? join_rendezvous(v) : rendezvous_host(v);
+    return rc || !v->m->rank ? rc : meet_peers(v);
 }
 
 static int check(struct rendezvous *v)
@@ -309,33 +329,33 @@ static void describe(const struct rendezvous *v, char how[RENDEZVOUS_HOW])
              v->key.secured ? "authenticated" : "no job token", rejected);
 }
 
-int rendezvous_connect(const struct comm_rendezvous *given, double deadline, int *fds,
+int rendezvous_connect(struct comm_rendezvous *m, double deadline, int *fds,
                        char how[RENDEZVOUS_HOW])
 {
-    struct comm_rendezvous m = *given;
-    struct rendezvous v = {.m = &m, .deadline = deadline, .fds = fds};
-    m.job = m.job ? m.job : "";
+    struct rendezvous v = {.m = m, .deadline = deadline, .fds = fds};
+    const int all = m->lobby ? m->size + 1 : m->size;
+    m->job = m->job ? m->job : "";
     int rc = check(&v);
     if (rc)
         return rc;
-    for (int r = 0; r < m.size; r++)
+    for (int r = 0; r < all; r++)
         fds[r] = -1;
     v.until = clock_seconds() + deadline;
     snprintf(v.version, sizeof v.version, "%s", ckpt_version());
     gethostname(v.node, sizeof v.node - 1);
     if (!hello_text_is_good(v.node, sizeof v.node, true))
         *v.node = '\0';
-    v.arrivals = calloc((size_t)m.size, sizeof *v.arrivals);
-    v.addresses = calloc((size_t)m.size, sizeof *v.addresses);
-    v.acceptor = (struct acceptor){.key = &v.key, .job = m.job, .rank = m.rank};
-    rc = v.arrivals && v.addresses ? acceptor_open(&v.acceptor, m.size)
-                                   : error_set(CKPT_ENOMEM, "no memory for %d ranks", m.size);
+    v.arrivals = calloc((size_t)all, sizeof *v.arrivals);
+    v.addresses = calloc((size_t)all, sizeof *v.addresses);
+    v.acceptor = (struct acceptor){.key = &v.key, .job = m->job, .rank = m->rank};
+    rc = v.arrivals && v.addresses ? acceptor_open(&v.acceptor, all)
+                                   : error_set(CKPT_ENOMEM, "no memory for %d ranks", m->size);
     if (!rc)
         rc = run_rendezvous(&v);
     stop_listening(&v);
     acceptor_close(&v.acceptor);
     describe(&v, how); /* by now all others are counted */
-    for (int r = 0; r < m.size && rc; r++)
+    for (int r = 0; r < all && rc; r++)
         if (fds[r] >= 0)
             close(fds[r]);
     explicit_bzero(&v.key, sizeof v.key);

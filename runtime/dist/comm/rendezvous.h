@@ -11,10 +11,11 @@ enum { RENDEZVOUS_HOW = 128 };
  * Fills fds[r] with a connected socket to every other rank (-1 for this one).  Rank 0 waits for all
  * ranks, then answers all of them: success with the addresses of all, or failure with one sentence.
  * how receives a short text: the address, whether a token was proven, the number of rejected
- * connections.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_ECOMM, with the sentence.
+ * connections.  An elastic job sets m->rank and m->size, and needs room for one socket more than
+ * m->size.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_ECOMM, with the sentence.
  * It takes at most twice the deadline plus name look-ups.
  */
-int rendezvous_connect(const struct comm_rendezvous *m, double deadline, int *fds,
+int rendezvous_connect(struct comm_rendezvous *m, double deadline, int *fds,
                        char how[RENDEZVOUS_HOW]);
 
 #endif

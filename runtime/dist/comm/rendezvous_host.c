@@ -14,8 +14,10 @@ static bool answer(struct rendezvous *v, int rank, bool all, const char *sentenc
 {
     const struct arrival *to = &v->arrivals[rank];
     int n = all ? v->m->size - 1 : 0;
-    struct answer a = {
-        .magic = ANSWER_MAGIC, .verdict = all ? ANSWER_WELCOME : ANSWER_REFUSED, .n_addresses = n};
+    struct answer a = {.magic = ANSWER_MAGIC,
+                       .verdict = all ? ANSWER_WELCOME : ANSWER_REFUSED,
+                       .n_addresses = n,
+                       .rank = rank};
     snprintf(a.sentence, sizeof a.sentence, "%s", sentence);
     answer_sign(&v->key, &to->challenge, &to->hello, v->addresses, &a);
     return socket_write(to->fd, &a, sizeof a, until) &&
@@ -106,7 +108,7 @@ static void drop_rank(struct rendezvous *v, int rank)
     v->fds[rank] = -1;
 }
 
-static int welcome_all(struct rendezvous *v)
+int rendezvous_welcome(struct rendezvous *v)
 {
     double until = clock_seconds() + v->deadline;
     for (int r = 1; r < v->m->size; r++) {
@@ -138,13 +140,13 @@ static int host_rendezvous(struct rendezvous *v)
             break;
         }
     }
-    return rc ? rc : welcome_all(v);
+    return rc ? rc : rendezvous_welcome(v);
 }
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
 /* Rank 0 writes its address and the secret, which lets readers of the file authenticate. */
-static int write_file(struct rendezvous *v)
+int rendezvous_publish(struct rendezvous *v)
 {
     int rc = 0;
     snprintf(v->file.job, sizeof v->file.job, "%s", v->m->job);
@@ -165,7 +167,7 @@ int rendezvous_host(struct rendezvous *v)
     }
     int rc = rendezvous_listen(v, v->host, v->path ? 0 : v->port);
     if (!rc && v->path)
-        rc = write_file(v);
+        rc = rendezvous_publish(v);
     if (!rc)
         rc = host_rendezvous(v);
     if (v->path && v->file.port)

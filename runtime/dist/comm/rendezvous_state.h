@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State shared by both sides of a rendezvous: rank 0 (rendezvous_host.c), and the others. */
+/* State shared by the sides of a rendezvous: rank 0 (rendezvous_host.c), the others, and
+ * elastic jobs (lobby.c). */
 #ifndef CKPT_RENDEZVOUS_STATE_H
 #define CKPT_RENDEZVOUS_STATE_H
 
@@ -8,7 +9,8 @@
 #include "dist/comm/rendezvous_file.h"
 
 struct rendezvous {
-    const struct comm_rendezvous *m;
+    struct comm_rendezvous *m; /* a copy; an elastic job changes rank and size */
+    bool waits;                /* an elastic job has told this process to wait */
     double until, deadline;
     char host[256]; /* address of rank 0 */
     int port;
@@ -29,6 +31,18 @@ int rendezvous_listen(struct rendezvous *v, const char *host, int port);
 
 /* Closes the connection of an authenticated rank that cannot be used, and counts it. */
 void rendezvous_reject(struct rendezvous *v, const struct arrival *from, const char *why);
+
+/* One attempt to reach rank 0: 0, a code, or 1 with *why. */
+int rendezvous_join(struct rendezvous *v, const char **why);
+
+/* Parts of rank 0's: writes the file, once it listens; answers all ranks with the addresses.
+ * Return 0 or a code. */
+int rendezvous_publish(struct rendezvous *v);
+int rendezvous_welcome(struct rendezvous *v);
+
+/* Forms an elastic job: sets rank and size, and connects this process with rank 0.  Returns 0 or a
+ * code, with the sentence. */
+int rendezvous_form(struct rendezvous *v);
 
 /* Runs rank 0's part, starting with listening; if the user gave a token, the key is already set.
  * Returns 0 or a code, with the sentence. */

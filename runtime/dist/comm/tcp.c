@@ -246,28 +246,29 @@ static const struct link_ops tcp_ops = {.start = tcp_start,
                                         .abort = tcp_abort,
                                         .close = tcp_close};
 
-int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadline)
+int comm_open_tcp(struct comm **c, const struct comm_rendezvous *given, double deadline)
 {
+    struct comm_rendezvous m = *given;
     struct tcp_link *t = calloc(1, sizeof *t);
-    size_t n = (size_t)max_i64(1, m->size);
+    size_t n = (size_t)max_i64(1, m.size) + 1;
     int *fds = calloc(n, sizeof *fds);
     if (t) {
-        t->link = (struct link){.ops = &tcp_ops, .rank = m->rank, .size = m->size, .lost = -1};
+        t->link = (struct link){.ops = &tcp_ops, .lost = -1};
         t->peers = calloc(n, sizeof *t->peers);
         t->polled = calloc(n, sizeof *t->polled);
     }
     int rc = t && fds && t->peers && t->polled
-                 ? rendezvous_connect(m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
-                 : error_set(CKPT_ENOMEM, "no memory for %d ranks", m->size);
+                 ? rendezvous_connect(&m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
+                 : error_set(CKPT_ENOMEM, "no memory for %d ranks", m.size);
     if (rc) {
         free(fds);
-        if (t) {
-            t->link.size = 0;
+        if (t)
             tcp_close(&t->link, true);
-        }
         return rc;
     }
-    for (size_t r = 0; r < n; r++)
+    t->link.rank = m.rank;
+    t->link.size = m.size;
+    for (int r = 0; r < m.size; r++)
         t->peers[r].fd = fds[r];
     free(fds);
     return comm_open_linked(c, "tcp", &t->link, deadline);
