@@ -198,6 +198,7 @@ static const char *const tunes[] = {
 static const char *const is_free[] = {"adapter",
                                       "batch",
                                       "dump",
+                                      "elastic",
                                       "eval",
                                       "frames-2d",
                                       "guidance",

@@ -10,6 +10,8 @@
 #include "saves.h"
 #include "say.h"
 
+#define LIBRARY "ckpt." /* prefix of the library's notes */
+
 /* A bare number is a number of steps. */
 static int read_when(struct resume_options *o)
 {
@@ -84,10 +86,44 @@ static int agree_on_found(const struct resume_options *o, ckpt *c, const char *p
     return ckpt_agree(c, &fact, 1) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
-int resume_find(struct resume_options *o, ckpt *c)
+/* The steps of a state, or -1. */
+static int64_t steps_in(const char *path)
+{
+    ckpt_file *f = NULL;
+    const char *text = ckpt_file_open(&f, path) ? NULL : ckpt_file_note(f, LIBRARY "updates");
+    int64_t steps = text ? strtoll(text, NULL, 10) : -1;
+
+    ckpt_file_close(f);
+    return steps;
+}
+
+/* A job that has formed again.  What is at the path of --save-state may be of another run, unless
+ * this job wrote it. */
+static int find_last(struct resume_options *o, ckpt *c, bool saved, int64_t kept)
 {
     static char path[SAVES_PATH];
 
+    *path = 0;
+    if (saved && o->save &&
+        (saves_newest(o->save, !ckpt_rank(c), path) || agree_on_found(o, c, path)))
+        return -1;
+    if (*path && steps_in(path) > kept)
+        o->from = path;
+    else if (kept >= 0)
+        o->from = CKPT_PEERS;
+    return 0;
+}
+
+int resume_find(struct resume_options *o, ckpt *c)
+{
+    static char path[SAVES_PATH];
+    bool again = false, saved = false;
+    int64_t kept = -1;
+
+    if (o->elastic && ckpt_job_history(c, &again, &saved, &kept))
+        return say_fail("%s", ckpt_error(c));
+    if (again && (kept >= 0 || saved))
+        return find_last(o, c, saved, kept);
     if (!o->automatic)
         return 0;
     if (saves_newest(o->save, !ckpt_rank(c), path) || agree_on_found(o, c, path))
@@ -100,7 +136,6 @@ int resume_find(struct resume_options *o, ckpt *c)
 
 /* ---- options stored in a state --------------------------------------------------------------- */
 
-#define LIBRARY  "ckpt." /* prefix of the library's notes */
 #define CHECKSUM LIBRARY "checksum"
 
 int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner)
@@ -228,6 +263,11 @@ bool resume_due(const struct resume_options *o, int64_t step)
 int resume_save(const struct resume_options *o, ckpt *c)
 {
     return ckpt_save_state(c, o->save) ? say_fail("%s", ckpt_error(c)) : 0;
+}
+
+int resume_keep_in_memory(const struct resume_options *o, ckpt *c)
+{
+    return o->elastic && ckpt_save_state(c, CKPT_PEERS) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
 int resume_keep(const struct resume_options *o, ckpt *c, int64_t step)

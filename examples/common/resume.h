@@ -15,6 +15,8 @@ struct resume_options {
     int64_t keep_every;      /* keep one save of every so many steps; 0: off */
     bool changed;            /* resume a state of different options */
     bool automatic;          /* from was RESUME_AUTO */
+    int64_t elastic;         /* steps between two states in the memory of the ranks; 0: none */
+    bool grows;              /* the job is to begin again with more ranks */
 };
 
 #define RESUME_AUTO "auto"
@@ -37,7 +39,12 @@ struct resume_options {
         RANGE("keep-every", INT, field.keep_every, "N",                                            \
               "keep also the first save of every N steps (default: none)", 1, 1000000000),         \
         ROW("resume-changed", FLAG, field.changed, NULL,                                           \
-            "let --resume continue with other options than those of the saved run")
+            "let --resume continue with other options than those of the saved run"),               \
+        RANGE("elastic", INT, field.elastic, "N",                                                  \
+              "when a rank is lost, continue with the others; every N steps each rank keeps its "  \
+              "part of the state in its memory and in that of the next one, which takes a part "   \
+              "of --host (default: the job ends)",                                                 \
+              1, 1000000)
 
 /* Checks the options, before anything is loaded.  load, weights: the arguments of --load, and
  * of --save, --save-ema and --save-int8; directory: where the weights are written in another
@@ -45,7 +52,9 @@ struct resume_options {
 int resume_check(struct resume_options *o, const char *load, const char *const weights[3],
                  const char *directory);
 
-/* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  All ranks must call
+/* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  An elastic job that
+ * has formed again continues from the memory of its ranks (CKPT_PEERS), or from the last save if
+ * that is later or the memory is lost.  All ranks must call
  * it, after the rendezvous.  Returns 0, or -1 after an error message. */
 int resume_find(struct resume_options *o, ckpt *c);
 
@@ -81,6 +90,9 @@ bool resume_due(const struct resume_options *o, int64_t step);
  * resume_keep: waits until it is written, and keeps it as --keep says; it is of `step` steps.
  * Return 0, or -1 after an error message. */
 int resume_save(const struct resume_options *o, ckpt *c);
+/* Keeps the state in the memory of the ranks of an elastic job.  Returns 0, or -1 after an error
+ * message. */
+int resume_keep_in_memory(const struct resume_options *o, ckpt *c);
 int resume_keep(const struct resume_options *o, ckpt *c, int64_t step);
 /* Keeps copies of the weights, which were written after `step` steps, as --keep says.  Returns 0,
  * or -1 after an error message. */

@@ -5,6 +5,7 @@
 #include "ckpt_dist.h"
 #include "compiled.h"
 #include "dump.h"
+#include "elastic.h"
 #include "remedies.h"
 #include "say.h"
 #include "signals.h"
@@ -45,7 +46,7 @@ static int open_context(const struct trainer *t)
         return -1;
     ckpt *c = *t->context;
     say_as_rank(ckpt_rank(c), ckpt_ranks(c));
-    if (options_agree(c, t->reading.own) || resume_find(&t->train->state, c) ||
+    if (options_agree(c, t->reading.own) || elastic_formed(t) || resume_find(&t->train->state, c) ||
         (!alone && !ckpt_rank(c) && t->outputs(t->run)))
         return -1;
     if (t->train->dump && ckpt_ranks(c) > 1)
@@ -172,6 +173,14 @@ static void note_unsaved(const struct trainer *t)
     fflush(stdout); /* before the first step in a pipe, too */
 }
 
+/* The job is elastic and begins again. */
+static bool is_lost(const struct trainer *t)
+{
+    const struct resume_options *o = &t->train->state;
+
+    return o->elastic && (o->grows || ckpt_rank_is_lost(*t->context));
+}
+
 static int train(const struct trainer *t)
 {
     if (resume(t) || open_log(t))
@@ -180,6 +189,7 @@ static int train(const struct trainer *t)
     struct training s = {.context = *t->context,
                          .run = t->run,
                          .options = t->train,
+                         .grows = &t->train->state,
                          .first = *t->first,
                          .submitted = *t->first,
                          .ended = *t->first,
@@ -187,6 +197,8 @@ static int train(const struct trainer *t)
                          .only = *t->program,
                          .ahead = t->train->dump ? 0 : 1}; /* a dump reads the first step alone */
     int rc = run_steps(t, &s);
+    if (rc && is_lost(t))
+        return -1;
     training_report(&s, t->measure ? t->measure : "loss", *t->program);
     if (t->report)
         t->report(t->run);
@@ -279,7 +291,9 @@ static int run(const struct trainer *t, struct remedies *r)
 {
     if (remedies_planning())
         t->library->plan_only = true;
-    int rc = go(t);
+    int rc = elastic_begin(t, r->command) ? -1 : go(t);
+    if (rc)
+        elastic_end(t, r->command);
     if (is_refused(t, r))
         list_remedies(t, r);
     if (log_close(t->log))

@@ -266,6 +266,25 @@ static int save_all(struct training *t, bool weights)
     return rc;
 }
 
+/* Keeps the state in the memory of an elastic job.  Rank 0 alone knows whether more ranks wait: it
+ * leaves, and the others follow. */
+static int keep_in_memory(struct training *t)
+{
+    struct resume_options *state = t->grows;
+    int rc = end_all(t);
+    double from = run_clock_now();
+
+    if (!rc && t->notes)
+        rc = t->notes(t);
+    if (!rc)
+        rc = resume_keep_in_memory(state, t->context);
+    t->last = run_clock_now();
+    run_clock_look(&t->clock, from, t->last);
+    state->grows = !rc && ckpt_job_grows(t->context);
+    t->broken |= rc || state->grows;
+    return state->grows ? -1 : rc;
+}
+
 /* All ranks stop after the same step, whichever rank received the request. */
 static bool goes_on(const struct training *t)
 {
@@ -360,6 +379,8 @@ static int run_step(struct training *t)
     run_clock_step(&t->clock, from, run_clock_now());
     if (!rc && resume_due(&t->options->state, t->submitted))
         rc = save_all(t, true);
+    if (!rc && is_due(t->options->state.elastic, t->submitted))
+        rc = keep_in_memory(t);
     return rc;
 }
 
@@ -473,6 +494,8 @@ int training_run(struct training *t)
         t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
     signals_watch(t->context);
     start_clock(t);
+    if (t->options->state.elastic)
+        rc = keep_in_memory(t);
     while (goes_on(t) && !rc) {
         rc = run_step(t);
         watch_clock(t);

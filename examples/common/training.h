@@ -44,6 +44,7 @@ enum { TRAINING_LOOKS = 2 };
 struct training {
     ckpt *context;
     const struct training_options *options; /* its steps: of all resumed runs together */
+    struct resume_options *grows;           /* theirs, where an elastic job that grows says so */
     int64_t first;                          /* steps done by the runs that this one resumes */
     int64_t ahead;                          /* steps submitted before the oldest is waited for */
     struct run_log *log;
