@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/base.h"
+#include "core/clones.h"
 #include "core/bits.h"
 #include "core/fp8.h"
 
@@ -202,44 +203,46 @@ double median_of(double *values, int32_t n)
     return values[n / 2];
 }
 
-/* A value is not finite if all bits of its exponent are set.  The loop is split into blocks, so
- * that compilers vectorize the inner loop. */
-#define FINITE_BLOCK 4096
+/* A value is not finite if all bits of its exponent are set.  Blocks have a constant length, so
+ * that compilers vectorize the loop over one. */
+#define FINITE_BLOCK 1024
+#define FINITE_LOOP(n, is_odd)                                                                     \
+    do {                                                                                           \
+        int64_t at = 0;                                                                            \
+        for (; at + FINITE_BLOCK <= (n); at += FINITE_BLOCK) {                                     \
+            uint32_t bad = 0;                                                                      \
+            for (int i = 0; i < FINITE_BLOCK; i++)                                                 \
+                bad |= is_odd(x[at + i]);                                                          \
+            if (bad)                                                                               \
+                return false;                                                                      \
+        }                                                                                          \
+        for (; at < (n); at++)                                                                     \
+            if (is_odd(x[at]))                                                                     \
+                return false;                                                                      \
+        return true;                                                                               \
+    } while (0)
+
+CKPT_CLONES static bool reals_are_finite(const float *x, int64_t n)
+{
+#define REAL_IS_ODD(v) ((float_bits(v) & 0x7f800000) == 0x7f800000)
+    FINITE_LOOP(n, REAL_IS_ODD);
+}
+
+CKPT_CLONES static bool halves_are_finite(const uint16_t *x, int64_t n)
+{
+#define HALF_IS_ODD(v) (((v)&0x7f80) == 0x7f80)
+    FINITE_LOOP(n, HALF_IS_ODD);
+}
+
+CKPT_CLONES static bool bytes_are_finite(const uint8_t *x, int64_t n, unsigned odd)
+{
+#define BYTE_IS_ODD(v) (((v)&0x7f) >= odd)
+    FINITE_LOOP(n, BYTE_IS_ODD);
+}
 
 bool floats_are_finite(const float *x, int64_t n)
 {
-    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
-        uint32_t bad = 0;
-        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++)
-            bad |= (float_bits(x[i]) & 0x7f800000) == 0x7f800000;
-        if (bad)
-            return false;
-    }
-    return true;
-}
-
-static bool halves_are_finite(const uint16_t *x, int64_t n)
-{
-    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
-        unsigned bad = 0;
-        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++)
-            bad |= (x[i] & 0x7f80) == 0x7f80;
-        if (bad)
-            return false;
-    }
-    return true;
-}
-
-static bool bytes_are_finite(const uint8_t *x, int64_t n, unsigned odd)
-{
-    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
-        unsigned bad = 0;
-        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++)
-            bad |= (x[i] & 0x7f) >= odd;
-        if (bad)
-            return false;
-    }
-    return true;
+    return reals_are_finite(x, n);
 }
 
 bool values_are_finite(const void *x, enum ckpt_dtype dtype, int64_t n)

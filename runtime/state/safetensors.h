@@ -218,6 +218,7 @@ struct pending {
     const void *data; /* the bytes, or NULL: source provides them */
     tensor_source source;
     void *user;
+    bool finite;  /* floats of `data` are checked as they are written; CKPT_ENAN */
     uint64_t sum; /* checksum of the bytes, set when they are written */
 };
 

