@@ -344,6 +344,7 @@ static ckpt_tensor attend_exchanged(ckpt_tape *t, const ckpt_tensor qkv[3], ckpt
                                     const struct ckpt_attention_spec *spec)
 {
     const int axis = ckpt_desc_of(t, qkv[0]).ndim - 3, of_bias = ckpt_desc_of(t, bias).ndim - 3;
+    const int64_t first = tape_tensor(t, qkv[0])->part_first;
     struct ckpt_attention_spec own = *spec;
     ckpt_tensor x[3];
     for (int i = 0; i < 3; i++)
@@ -352,7 +353,8 @@ static ckpt_tensor attend_exchanged(ckpt_tape *t, const ckpt_tensor qkv[3], ckpt
     own.sink = sequence_own(t, spec->sink, 0);
     if (bias.id && of_bias >= 0 && ckpt_desc_of(t, bias).shape[of_bias] > 1)
         bias = sequence_own(t, bias, of_bias);
-    return sequence_return(t, ckpt_attention(t, x[0], x[1], x[2], bias, &own), axis + 1, axis);
+    return sequence_return(t, ckpt_attention(t, x[0], x[1], x[2], bias, &own), axis + 1, axis,
+                           first);
 }
 
 ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,

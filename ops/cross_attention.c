@@ -3,6 +3,7 @@
 #include "decompose.h"
 #include "attention.h"
 #include "attention_decompose.h"
+#include "sequence.h"
 
 static int check_lens(struct ckpt_call *call)
 {
@@ -88,12 +89,33 @@ OPS_DEF(cross_attention_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
         .shape = cross_attention_dx_shape, .grad = cross_attention_dx_grad,
         .cost = cross_attention_dx_cost);
 
+/* Axes of q between samples and heads as one, for the op. */
+static ckpt_tensor record_flat(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                               ckpt_tensor lens, float scale)
+{
+    const struct cross_attention_attr attr = {.scale = scale};
+    const struct ckpt_desc d = ckpt_desc_of(t, q);
+    const int n = d.ndim;
+    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
+    if (n > 4)
+        q = ckpt_reshape(t, q, 4, (int64_t[]){d.shape[0], -1, d.shape[n - 2], d.shape[n - 1]});
+    ckpt_record(t, &op_cross_attention, 4, (ckpt_tensor[]){q, k, v, lens}, 2, out, &attr,
+                sizeof attr);
+    return n > 4 ? ckpt_reshape(t, out[0], n, d.shape) : out[0];
+}
+
+/* Each query reads the text alone, so the tokens of a rank are queries like others. */
 ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                  ckpt_tensor lens, float scale)
 {
-    const struct cross_attention_attr attr = {.scale = scale};
-    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
-    ckpt_record(t, &op_cross_attention, 4, (ckpt_tensor[]){q, k, v, lens}, 2, out, &attr,
-                sizeof attr);
-    return out[0];
+    const int axes = ckpt_desc_of(t, q).ndim - 2;
+    for (int i = 1; i < axes; i++)
+        if (sequence_is_split(t, q, i)) {
+            const struct tokens own = sequence_hide(t, q);
+            ckpt_tensor y = record_flat(t, q, k, v, lens, scale);
+            sequence_show(t, q, own);
+            sequence_show(t, y, own);
+            return y;
+        }
+    return record_flat(t, q, k, v, lens, scale);
 }

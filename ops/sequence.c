@@ -10,6 +10,10 @@
  * the mean over all ranks.  Everything else is refused where it is recorded, so no result silently
  * depends on the split.
  *
+ * All ranks compute the first tokens where the others divide and these do not, and those that are
+ * of no place in the sequence, such as a text beside a video: before the tokens of a rank there are
+ * some that all have.  Only a sum over tokens could count them twice, and is refused.
+ *
  * Gradients need no rule: a step differentiates the mean over the ranks of what each computes, by
  * its own tokens, from its own copy of the parameters, and sums that over the ranks.  A tensor that
  * all ranks have and all read has a gradient that is a part, too, and so has each parameter.
@@ -21,46 +25,64 @@
 #include "recorders.h"
 #include "sequence.h"
 
-static void set_part(ckpt_tape *t, ckpt_tensor x, enum part part, int axis)
+static void set_tokens(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
 {
     if (x.id <= 0 || t->error.code)
         return;
-    t->tensors.data[x.id].part = (uint8_t)part;
-    t->tensors.data[x.id].part_axis = (int8_t)axis;
+    struct tensor *v = &t->tensors.data[x.id];
+    v->part = PART_TOKENS;
+    v->part_axis = (int8_t)axis;
+    v->part_first = (int32_t)first;
 }
 
-/* This rank's part of an axis of x, which it all has. */
-static ckpt_tensor part_of(ckpt_tape *t, ckpt_tensor x, int axis)
+/* x without the first elements of an axis. */
+static ckpt_tensor after(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
+{
+    return first ? ckpt_slice(t, x, axis, first, ckpt_desc_of(t, x).shape[axis]) : x;
+}
+
+static ckpt_tensor behind(ckpt_tape *t, ckpt_tensor first, ckpt_tensor rest, int axis)
+{
+    return ckpt_concat(t, axis, 2, (const ckpt_tensor[]){first, rest});
+}
+
+/* This rank's part of an axis of x, which it all has, after the first elements of all ranks.  The
+ * part is cut from the rest, so that the gradients of both cuts join without gaps: the programs of
+ * all ranks have the same ops. */
+static ckpt_tensor part_of(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
 {
     const struct sharing *s = &t->env.sharing;
     const int32_t number = tape_number(t);
-    const int64_t part = ckpt_desc_of(t, x).shape[axis] / s->sequence;
+    const int64_t part = (ckpt_desc_of(t, x).shape[axis] - first) / s->sequence;
     const int64_t begin = s->sequence_place * part;
-    x = ckpt_slice(t, x, axis, begin, begin + part);
+    ckpt_tensor own = ckpt_slice(t, after(t, x, axis, first), axis, begin, begin + part);
+    if (first)
+        own = behind(t, ckpt_slice(t, x, axis, 0, first), own, axis);
     tape_set_number(t, number);
-    return x;
+    return own;
 }
 
-static bool may_split(ckpt_tape *t, ckpt_tensor x, int axis)
+static bool may_split(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
 {
     const int64_t n = t->env.sharing.sequence;
     const struct ckpt_desc d = ckpt_desc_of(t, x);
     const struct tensor *v = tape_tensor(t, x);
-    if (!v || axis < 0 || axis >= d.ndim) {
-        ops_refuse(t, 1, &x, "there is no axis %d", axis);
+    if (!v || axis < 0 || axis >= d.ndim || first < 0 || first > d.shape[axis]) {
+        ops_refuse(t, 1, &x, "there is no axis %d with %lld elements and more", axis,
+                   (long long)first);
         return false;
     }
     if (v->part > PART_COUNTS)
         ops_refuse(t, 1, &x, "its tokens are split already");
-    else if (d.shape[axis] % n || d.shape[axis] / n < 2)
+    else if ((d.shape[axis] - first) / n < 2)
         ops_refuse(t, 1, &x,
                    "axis %d of %lld tokens does not divide into %lld equal parts of two or more "
                    "(--sequence)",
-                   axis, (long long)d.shape[axis], (long long)n);
+                   axis, (long long)(d.shape[axis] - first), (long long)n);
     return !t->error.code;
 }
 
-ckpt_tensor ckpt_sequence(ckpt_tape *t, ckpt_tensor x, int axis)
+ckpt_tensor ckpt_sequence_after(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
 {
     if (!t || t->error.code)
         return CKPT_NONE;
@@ -68,19 +90,33 @@ ckpt_tensor ckpt_sequence(ckpt_tape *t, ckpt_tensor x, int axis)
     const struct sharing *s = &t->env.sharing;
     if (!x.id || s->sequence < 2 || !t->trains)
         return x;
-    if (!may_split(t, x, axis))
+    if (!may_split(t, x, axis, first))
         return CKPT_NONE;
-    ckpt_tensor own = part_of(t, x, axis);
+    const int32_t feed = t->storages.data[tape_tensor(t, x)->storage].feed;
+    if (feed >= 0) /* an op that has a number, as on one rank */
+        tape_use_feed(t, feed);
+    const int32_t number = tape_number(t);
+    first += (ckpt_desc_of(t, x).shape[axis] - first) % s->sequence;
+    ckpt_tensor own = ckpt_contiguous(t, part_of(t, x, axis, first)); /* else a reader copies it */
+    tape_set_number(t, number);
     t->splits = true;
-    set_part(t, own, PART_TOKENS, axis);
+    set_tokens(t, own, axis, first);
     return own;
+}
+
+ckpt_tensor ckpt_sequence(ckpt_tape *t, ckpt_tensor x, int axis)
+{
+    if (!t || t->error.code)
+        return CKPT_NONE;
+    OPS_CALL(t);
+    return ckpt_sequence_after(t, x, axis, 0);
 }
 
 ckpt_tensor sequence_own(ckpt_tape *t, ckpt_tensor x, int axis)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);
     const bool divides = d.ndim > axis && d.shape[axis] % t->env.sharing.sequence == 0;
-    return x.id && divides ? part_of(t, x, axis) : x; /* the shape rule fails */
+    return x.id && divides ? part_of(t, x, axis, 0) : x; /* the shape rule fails */
 }
 
 ckpt_tensor sequence_repeat(ckpt_tape *t, ckpt_tensor x, int axis)
@@ -100,69 +136,223 @@ ckpt_tensor sequence_repeat(ckpt_tape *t, ckpt_tensor x, int axis)
     return x;
 }
 
-/*
- * The parts of `to` become the first axis, which all_to_all exchanges: part p of rank r becomes
- * part r of rank p.  Then the first axis are the parts of `from`.
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* What the ranks have, [ranks, d], as one tensor: their parts are after each other along an axis.
  */
-static ckpt_tensor exchange(ckpt_tape *t, ckpt_tensor x, int from, int to)
+static ckpt_tensor unpack(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *d, int axis)
 {
-    const struct collective_attr attr = {.ranks = t->env.sharing.sequence};
-    struct ckpt_desc d = ckpt_desc_of(t, x);
-    int axes[CKPT_MAX_DIMS], back[CKPT_MAX_DIMS], n = 0;
-    int64_t shape[CKPT_MAX_DIMS];
-    for (int i = 0; i < d.ndim; i++) { /* to becomes [ranks, part] */
-        if (i == to)
-            shape[n++] = attr.ranks;
-        shape[n++] = i == to ? d.shape[i] / attr.ranks : d.shape[i];
+    const int n = d->ndim + 1;
+    int64_t shape[CKPT_MAX_DIMS], whole[CKPT_MAX_DIMS];
+    int back[CKPT_MAX_DIMS];
+    shape[0] = t->env.sharing.sequence;
+    for (int i = 0; i < d->ndim; i++) {
+        shape[i + 1] = d->shape[i];
+        whole[i] = i == axis ? d->shape[i] * shape[0] : d->shape[i];
     }
-    axes[0] = to;
-    for (int i = 0, k = 1; i < n; i++)
-        if (i != to)
-            axes[k++] = i;
-    x = ckpt_permute(t, ckpt_reshape(t, x, n, shape), axes);
-    x = ckpt_reshape(t, x, 1, (int64_t[]){desc_numel(&d)});
-    x = OPS_RECORD(t, &op_all_to_all, &attr, x);
-    shape[0] = attr.ranks;
-    for (int i = 0; i < d.ndim; i++)
-        shape[i + 1] = d.shape[i] = i == to ? d.shape[i] / attr.ranks : d.shape[i];
     for (int i = 0; i < n; i++) /* the ranks before the axis that they had parts of */
-        back[i] = i < from ? i + 1 : i == from ? 0 : i;
-    d.shape[from] *= attr.ranks;
+        back[i] = i < axis ? i + 1 : i == axis ? 0 : i;
     x = ckpt_permute(t, ckpt_reshape(t, x, n, shape), back);
-    return ckpt_reshape(t, x, n - 1, d.shape);
+    return ckpt_reshape(t, x, d->ndim, whole);
 }
 
-/* Records an exchange; the part of the result is `part` on axis `to`.  It does not change the
- * random numbers of later ops. */
-static ckpt_tensor record_exchange(ckpt_tape *t, ckpt_tensor x, int from, int to, enum part part)
+/* x with an axis as [ranks, part], where each part begins with the first elements. */
+static ckpt_tensor cut(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    const int64_t n = t->env.sharing.sequence, part = (d.shape[axis] - first) / n;
+    ckpt_tensor rest = after(t, x, axis, first);
+    for (int i = d.ndim++; i > axis; i--)
+        d.shape[i] = d.shape[i - 1];
+    d.shape[axis] = n;
+    d.shape[axis + 1] = part;
+    rest = ckpt_reshape(t, rest, d.ndim, d.shape);
+    if (!first)
+        return rest;
+    d.shape[axis + 1] = first;
+    ckpt_tensor all = ckpt_unsqueeze(t, ckpt_slice(t, x, axis, 0, first), axis);
+    return behind(t, ckpt_expand(t, all, d.ndim, d.shape), rest, axis + 1);
+}
+
+/*
+ * The parts of `to` become the first axis, which all_to_all exchanges: part p of rank r becomes
+ * part r of rank p.  Then the first axis are the parts of `from`.  All ranks get the first elements
+ * of `to`.
+ */
+static ckpt_tensor exchange(ckpt_tape *t, ckpt_tensor x, int from, int to, int64_t first)
+{
+    const struct collective_attr attr = {.ranks = t->env.sharing.sequence};
+    int axes[CKPT_MAX_DIMS];
+    x = cut(t, x, to, first);
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    axes[0] = to;
+    for (int i = 0, k = 1; i < d.ndim; i++)
+        if (i != to)
+            axes[k++] = i;
+    x = ckpt_reshape(t, ckpt_permute(t, x, axes), 1, (int64_t[]){desc_numel(&d)});
+    x = OPS_RECORD(t, &op_all_to_all, &attr, x);
+    for (int i = to; i < d.ndim - 1; i++)
+        d.shape[i] = d.shape[i + 1];
+    d.ndim--;
+    return unpack(t, x, &d, from);
+}
+
+/* The parts that ranks have of an axis, on each: every rank sends its own to all. */
+static ckpt_tensor gather(ckpt_tape *t, ckpt_tensor x, int axis)
+{
+    const struct collective_attr attr = {.ranks = t->env.sharing.sequence};
+    const struct ckpt_desc d = ckpt_desc_of(t, x);
+    const int64_t n = desc_numel(&d), copies[] = {attr.ranks, n};
+    x = ckpt_expand(t, ckpt_reshape(t, x, 2, (int64_t[]){1, n}), 2, copies);
+    x = ckpt_reshape(t, x, 1, (int64_t[]){attr.ranks * n});
+    return unpack(t, OPS_RECORD(t, &op_all_to_all, &attr, x), &d, axis);
+}
+
+/* The sizes of --sequence that divide n and the ranks, as a list. */
+static const char *sizes_for(const ckpt_tape *t, int64_t n, char *text, size_t size)
+{
+    size_t at = (size_t)snprintf(text, size, "1");
+    for (int k = 2; k <= t->env.sharing.ranks && at + 8 < size; k++)
+        if (n % k == 0 && t->env.sharing.ranks % k == 0)
+            at += (size_t)snprintf(text + at, size - at, ", %d", k);
+    return text;
+}
+
+/* Whether x has an axis `to` of which each rank can have a part, and room for one axis more. */
+static bool divides(ckpt_tape *t, ckpt_tensor x, int to)
 {
     const int64_t n = t->env.sharing.sequence;
     const struct ckpt_desc d = ckpt_desc_of(t, x);
+    char sizes[96];
+    if (!t->error.code && (d.ndim >= CKPT_MAX_DIMS || d.shape[to] % n))
+        ops_refuse(t, 1, &x,
+                   "%lld heads do not divide into %lld equal parts (--sequence %lld); sizes that "
+                   "divide them and the ranks: %s",
+                   (long long)d.shape[to], (long long)n, (long long)n,
+                   sizes_for(t, d.shape[to], sizes, sizeof sizes));
+    return !t->error.code;
+}
+
+struct tokens sequence_hide(ckpt_tape *t, ckpt_tensor x)
+{
+    if (!t->splits || x.id <= 0 || t->error.code)
+        return (struct tokens){.part = PART_ALL};
+    struct tensor *v = &t->tensors.data[tape_resolve(t, x).id];
+    const struct tokens was = {(enum part)v->part, v->part_axis, v->part_first};
+    v->part = PART_ALL;
+    return was;
+}
+
+void sequence_show(ckpt_tape *t, ckpt_tensor x, struct tokens was)
+{
+    if (was.part == PART_ALL || x.id <= 0 || t->error.code)
+        return;
+    struct tensor *v = &t->tensors.data[tape_resolve(t, x).id];
+    v->part = (uint8_t)was.part;
+    v->part_axis = (int8_t)was.axis;
+    v->part_first = (int32_t)was.first;
+}
+
+/* Exchanges a tensor that may have tokens. */
+static ckpt_tensor exchange_hidden(ckpt_tape *t, ckpt_tensor x, int from, int to, int64_t first)
+{
+    const struct tokens was = sequence_hide(t, x);
+    ckpt_tensor y = exchange(t, x, from, to, first);
+    sequence_show(t, x, was);
+    return y;
+}
+
+/* Exchanges do not change the random numbers of later ops. */
+ckpt_tensor sequence_exchange(ckpt_tape *t, ckpt_tensor x, int from, int to)
+{
+    const int32_t number = tape_number(t);
+    if (!divides(t, x, to))
+        return CKPT_NONE;
+    const int64_t first = tape_tensor(t, x)->part_first;
+    ckpt_tensor y = exchange_hidden(t, after(t, x, from, first), from, to, 0);
+    if (first)
+        y = behind(t, part_of(t, ckpt_slice(t, x, from, 0, first), to, 0), y, from);
+    tape_set_number(t, number);
+    return y;
+}
+
+ckpt_tensor sequence_return(ckpt_tape *t, ckpt_tensor x, int from, int to, int64_t first)
+{
     const int32_t number = tape_number(t);
     if (t->error.code)
         return CKPT_NONE;
-    if (d.ndim >= CKPT_MAX_DIMS || d.shape[to] % n) {
-        ops_refuse(t, 1, &x, "%lld heads do not divide into %lld equal parts (--sequence %lld)",
-                   (long long)d.shape[to], (long long)n, (long long)n);
+    ckpt_tensor y = exchange_hidden(t, x, from, to, first);
+    set_tokens(t, y, to, first);
+    tape_set_number(t, number);
+    return y;
+}
+
+/* x and what a rank has of it, if that are tokens; else NULL. */
+static const struct tensor *tokens_of(ckpt_tape *t, ckpt_tensor x)
+{
+    const struct tensor *v =
+        t && !t->error.code && t->splits && x.id > 0 ? tape_tensor(t, x) : NULL;
+    return v && v->part == PART_TOKENS ? v : NULL;
+}
+
+/* How many of the first of n elements all ranks get so that the others divide, or -1: parts would
+ * have one element alone, or all ranks together more than a tenth too many. */
+static int64_t first_of(int64_t n, int64_t ranks)
+{
+    const int64_t first = n % ranks, part = n / ranks;
+    return part < 2 || 10 * ranks * (first + part) > 11 * n ? -1 : first;
+}
+
+/* Tokens on `from` become tokens on `to`, of which all ranks get the first elements; a rank has all
+ * of the first `own` tokens, and takes its part. */
+static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, int from, int to, int64_t own, int64_t first)
+{
+    ckpt_tensor y = exchange_hidden(t, after(t, x, from, own), from, to, first);
+    set_tokens(t, y, to, first);
+    if (own) {
+        ckpt_tensor lead = part_of(t, ckpt_slice(t, x, from, 0, own), to, first);
+        set_tokens(t, lead, to, first);
+        y = behind(t, lead, y, from);
+    }
+    return y;
+}
+
+ckpt_tensor ckpt_sequence_along(ckpt_tape *t, ckpt_tensor x, int axis)
+{
+    const struct tensor *v = tokens_of(t, x);
+    if (!v)
+        return x;
+    OPS_CALL(t);
+    const int32_t number = tape_number(t);
+    const int64_t n = t->env.sharing.sequence, own = v->part_first;
+    const int from = v->part_axis;
+    if (axis < 0 || axis >= v->desc.ndim) {
+        ops_refuse(t, 1, &x, "there is no axis %d", axis);
         return CKPT_NONE;
     }
-    struct tensor *v = &t->tensors.data[tape_resolve(t, x).id];
-    const uint8_t was = v->part;
-    const int32_t id = (int32_t)(v - t->tensors.data);
-    v->part = PART_ALL; /* what follows is one op to those who follow */
-    x = exchange(t, x, from, to);
-    t->tensors.data[id].part = was;
+    const int64_t first = first_of(v->desc.shape[axis], n);
+    const int64_t was = first_of(n * (v->desc.shape[from] - own) + own, n);
+    if (axis != from && v->desc.ndim < CKPT_MAX_DIMS && first >= 0 && was == own)
+        x = turn(t, x, from, axis, own, first);
     tape_set_number(t, number);
-    set_part(t, x, part, to);
     return x;
 }
 
-ckpt_tensor sequence_exchange(ckpt_tape *t, ckpt_tensor x, int from, int to)
+ckpt_tensor ckpt_sequence_all(ckpt_tape *t, ckpt_tensor x)
 {
-    return record_exchange(t, x, from, to, PART_ALL);
-}
-
-ckpt_tensor sequence_return(ckpt_tape *t, ckpt_tensor x, int from, int to)
-{
-    return record_exchange(t, x, from, to, PART_TOKENS);
+    const struct tensor *v = tokens_of(t, x);
+    if (!v)
+        return x;
+    OPS_CALL(t);
+    const int32_t number = tape_number(t);
+    const int axis = v->part_axis;
+    const int64_t first = v->part_first;
+    ckpt_tensor rest = after(t, x, axis, first);
+    const struct tokens was = sequence_hide(t, rest);
+    ckpt_tensor y = gather(t, rest, axis);
+    sequence_show(t, rest, was);
+    if (first)
+        y = behind(t, ckpt_slice(t, x, axis, 0, first), y, axis);
+    tape_set_number(t, number);
+    return y;
 }

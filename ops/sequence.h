@@ -24,14 +24,27 @@ static inline bool sequence_is_split(ckpt_tape *t, ckpt_tensor x, int axis)
     return v && v->part == PART_TOKENS && v->part_axis == axis;
 }
 
+/* What a rank has of a tensor. */
+struct tokens {
+    enum part part;
+    int axis;
+    int64_t first; /* how many tokens all ranks have, before those of this rank */
+};
+
+/* While it is hidden, x counts as what all ranks have: what is recorded of it is one op to those
+ * who follow.  Returns what it was, which sequence_show sets for a tensor. */
+struct tokens sequence_hide(ckpt_tape *t, ckpt_tensor x);
+void sequence_show(ckpt_tape *t, ckpt_tensor x, struct tokens was);
+
 /*
  * x, of which a rank has the elements of its place on axis `from`, as a tensor with all of `from`
  * and its part of axis `to`: one all_to_all, whose gradient is the reverse exchange.  What the rank
  * then has counts as everything: only ops that treat the elements of `to` alike may read it.
- * sequence_return is the reverse, from part of `from` to its tokens on `to`.
+ * sequence_return is the reverse, from part of `from` to its tokens on `to`, with the first ones of
+ * all ranks.
  */
 ckpt_tensor sequence_exchange(ckpt_tape *t, ckpt_tensor x, int from, int to);
-ckpt_tensor sequence_return(ckpt_tape *t, ckpt_tensor x, int from, int to);
+ckpt_tensor sequence_return(ckpt_tape *t, ckpt_tensor x, int from, int to, int64_t first);
 
 /* x with each of its heads, along `axis`, as often as they must be there to divide among the ranks;
  * and the elements of x, which all ranks have, for the heads that an exchange gives this rank. */

@@ -17,6 +17,7 @@ struct flow {
     const struct op *o;
     enum part part; /* of output 0; others are that of rows, unless a rule sets all */
     int axis;
+    int64_t first;      /* of tokens, how many of the first all ranks have */
     const char *reason; /* why the op is refused; NULL: it is not */
 };
 
@@ -60,6 +61,20 @@ static void keep(struct flow *f, const struct tensor *x, int axis)
 {
     f->part = (enum part)x->part;
     f->axis = axis;
+    f->first = has_axis(x) ? x->part_first : 0;
+}
+
+/* Whether x has the tokens that the result has: as many on an axis that counts from the end. */
+static bool has_same(const struct flow *f, const struct tensor *x, int end)
+{
+    return f->part == (enum part)x->part && f->first == x->part_first &&
+           end == x->desc.ndim - x->part_axis;
+}
+
+static bool are_alike(const struct tensor *a, const struct tensor *b)
+{
+    return b && a->part == b->part && a->part_axis == b->part_axis &&
+           a->part_first == b->part_first;
 }
 
 static const char unlike[] = "the operands are split along different axes, or one is not split: "
@@ -120,11 +135,9 @@ static void align(struct flow *f)
         const struct tensor *x = operand(f, k);
         if (!has_axis(x))
             continue;
-        if (end && f->part != (enum part)x->part)
+        if (end && !has_same(f, x, end))
             refuse(f, unlike);
         keep(f, x, 0);
-        if (end && end != x->desc.ndim - x->part_axis)
-            refuse(f, unlike);
         end = x->desc.ndim - x->part_axis;
     }
     for (int k = 0; k < f->o->n_in; k++) {
@@ -217,7 +230,7 @@ static void linear(struct flow *f)
     for (int k = 1; k < 3; k++)
         if (operand(f, k) && operand(f, k)->part > PART_COUNTS)
             refuse(f, "the weight has tokens");
-    if (added && (added->part != x->part || added->part_axis != x->part_axis))
+    if (added && !are_alike(x, added))
         refuse(f, unlike);
     keep(f, x, x->part_axis);
 }
@@ -234,9 +247,10 @@ static void turned(struct flow *f, int table, int axis)
 {
     const struct tensor *x = operand(f, 0), *angles = operand(f, table);
     const bool own = has_axis(angles) && angles->part_axis == 0;
+    const bool same = !own || angles->part_first == x->part_first;
     if (!has_axis(x) || x->part_axis >= x->desc.ndim - 1)
         refuse(f, "the tokens must be on an axis of x before the last");
-    else if ((x->part_axis == axis) != own)
+    else if ((x->part_axis == axis) != own || !same)
         refuse(f, "the table must have the angles of the same tokens (ckpt_sequence)");
     keep(f, x, x->part_axis);
 }
@@ -280,13 +294,20 @@ static void attention(struct flow *f)
     if (axis == places &&
         (has_axis(k) || has_axis(v) || ((const struct attention_attr *)f->o->attr)->causal))
         refuse(f, "all of q, k and v must have the tokens, or q alone without causal");
-    if (axis < places &&
-        (!has_axis(k) || !has_axis(v) || k->part_axis != axis || v->part_axis != axis))
+    if (axis < places && (!are_alike(q, k) || !are_alike(q, v)))
         refuse(f, unlike);
     keep(f, q, axis);
 }
 
 /* ---- losses and sums ------------------------------------------------------------------------- */
+
+/* The first tokens would count once for each rank. */
+static void only_own(struct flow *f, const struct tensor *x)
+{
+    if (has_axis(x) && x->part_first)
+        refuse(f, "it adds up tokens of which all ranks have the first, since they do not divide "
+                  "into equal parts; ckpt_sequence_all gives all to each");
+}
 
 static void cross_entropy(struct flow *f)
 {
@@ -299,12 +320,15 @@ static void cross_entropy(struct flow *f)
     }
     if (reduction == CKPT_REDUCE_MEAN)
         refuse(f, "it divides by the labels of one rank");
+    only_own(f, x);
+    only_own(f, label);
     keep(f, x, x->part_axis);
     f->part = reduction == CKPT_REDUCE_NONE ? f->part : PART_SUM;
 }
 
 static void count(struct flow *f)
 {
+    only_own(f, operand(f, 0));
     f->part = PART_SUM;
 }
 
@@ -315,8 +339,10 @@ static void sum(struct flow *f)
     const struct tensor *x = operand(f, 0);
     const double n = (double)desc_numel(&x->desc) / (double)desc_numel(&result(f)->desc);
     keep(f, x, x->part_axis);
-    if (has_axis(x) && a->mask >> x->part_axis & 1)
+    if (has_axis(x) && a->mask >> x->part_axis & 1) {
+        only_own(f, x);
         f->part = sequence_part_of_sum((double)a->scale * n);
+    }
 }
 
 static void sum_of_ranks(struct flow *f)
@@ -355,6 +381,7 @@ static void reshape(struct flow *f)
     f->axis = 0;
     if (!f->t->as_rows || to->ndim < 1 || to->shape[0] != n * size)
         refuse(f, "it joins the axis of tokens with others or cuts it");
+    only_own(f, x);
 }
 
 static void permute(struct flow *f)
@@ -379,9 +406,21 @@ static void cut(struct flow *f, int axis)
         refuse(f, "it cuts the axis of tokens, of which a rank has its own");
 }
 
+/* Between the tokens that all ranks have and those of this rank. */
 static void slice(struct flow *f)
 {
-    cut(f, ((const struct slice_attr *)f->o->attr)->axis);
+    const struct slice_attr *a = f->o->attr;
+    const struct tensor *x = operand(f, 0);
+    if (!has_axis(x) || a->axis != x->part_axis || !x->part_first) {
+        cut(f, a->axis);
+        return;
+    }
+    keep(f, x, a->axis);
+    f->first -= a->begin;
+    if (a->end <= x->part_first)
+        f->part = PART_ALL;
+    else if (a->begin > x->part_first || a->end < x->desc.shape[a->axis])
+        refuse(f, "it cuts the tokens of which a rank has its own");
 }
 
 static void pad(struct flow *f)
@@ -396,16 +435,31 @@ static void split(struct flow *f)
         struct tensor *x = &f->t->tensors.data[op_out(f->t, f->o, k)];
         x->part = (uint8_t)f->part;
         x->part_axis = (int8_t)f->axis;
+        x->part_first = (int32_t)f->first;
     }
+}
+
+/* What all ranks have, then tokens. */
+static bool is_before_tokens(const struct flow *f, int axis)
+{
+    const struct tensor *last = operand(f, f->o->n_in - 1);
+    bool before = last->part == PART_TOKENS && last->part_axis == axis;
+    for (int k = 0; k < f->o->n_in - 1; k++)
+        before &= operand(f, k)->part == PART_ALL;
+    return before;
 }
 
 static void concat(struct flow *f)
 {
-    const struct tensor *x = operand(f, 0);
+    const struct tensor *x = operand(f, 0), *last = operand(f, f->o->n_in - 1);
     const int axis = *(const int *)f->o->attr;
+    if (is_before_tokens(f, axis)) {
+        keep(f, last, axis);
+        f->first += result(f)->desc.shape[axis] - last->desc.shape[axis];
+        return;
+    }
     for (int k = 0; k < f->o->n_in; k++)
-        if (!has_axis(x) || operand(f, k)->part != x->part ||
-            operand(f, k)->part_axis != x->part_axis || axis == x->part_axis)
+        if (!has_axis(x) || !are_alike(x, operand(f, k)) || axis == x->part_axis)
             refuse(f, "parts must have the same tokens, on another axis");
     keep(f, x, x->part_axis);
 }
@@ -468,6 +522,7 @@ static void set_results(struct flow *f)
             continue;
         f->t->tensors.data[x].part = (uint8_t)(k ? PART_ROWS : f->part);
         f->t->tensors.data[x].part_axis = (int8_t)(k ? 0 : f->axis);
+        f->t->tensors.data[x].part_first = (int32_t)(k || f->part != PART_TOKENS ? 0 : f->first);
     }
 }
 

@@ -97,7 +97,8 @@ CKPT_API int ckpt_sample_groups(const ckpt *c);
 
 /*
  * This rank's tokens of x, whose axis is the sequence that the ranks of a group split: equal parts,
- * in order of ranks.  It is x itself if options.sequence is 1 or the program does not train.  All
+ * in order of ranks.  If they do not divide, all ranks have the first ones, as few as possible,
+ * before their own.  It is x itself if options.sequence is 1 or the program does not train.  All
  * inputs, constants and parameters with one element for each token are given to it once, also those
  * that are made of them with all tokens, such as positions; every rank of a group feeds the same
  * whole inputs.
@@ -105,20 +106,45 @@ CKPT_API int ckpt_sample_groups(const ckpt *c);
  * Ops that treat tokens alike then compute as they do with all.  ckpt_attention of q, k and v with
  * tokens exchanges them: each rank attends from all tokens to all, for its part of the heads.  The
  * heads of q must divide among the ranks; those of k too, or the ranks among them; boundaries
- * (first, lengths) are those of all tokens.  With k and v that all ranks have nothing is exchanged;
- * causal is refused then.  A loss counts the tokens of all ranks: ckpt_cross_entropy and
- * ckpt_linear_cross_entropy with labels of the same tokens, ckpt_masked_mean, ckpt_mean over all
- * axes at once.  Sums over tokens may be added, scaled, and divided by such counts.
+ * (first, lengths) are those of all tokens.  With k and v that all ranks have nothing is exchanged,
+ * nor where the tokens are on an axis before that of the queries; causal is refused then.
+ * ckpt_cross_attention takes q with the tokens on any axis.  A loss counts the tokens of all ranks:
+ * ckpt_cross_entropy and ckpt_linear_cross_entropy with labels of the same tokens,
+ * ckpt_masked_mean, ckpt_mean over all axes at once.  Sums over tokens may be added, scaled, and
+ * divided by such counts; they are refused where tokens do not divide.
  *
  * CKPT_EINVAL, where it is recorded, with the op: an op that may relate tokens to each other, draws
  * random numbers for them, cuts or joins their axis, reads a whole operand where it needs that of
- * its tokens; an output of tokens.  CKPT_ESHAPE: the axis does not divide into equal parts of at
- * least two tokens, or the heads do not divide.  ckpt_compile: the recorder never called it, or the
- * loss is no mean over all tokens.
+ * its tokens; an output of tokens.  CKPT_ESHAPE: there are not two tokens for each rank, or the
+ * heads do not divide.  ckpt_compile: the recorder never called it, or the loss is no mean over all
+ * tokens.
  */
 CKPT_API ckpt_tensor ckpt_sequence(ckpt_tape *t, ckpt_tensor x, int axis);
+
+/*
+ * The same of the elements of an axis from `first` on; those before, such as the text of a video,
+ * all ranks have.  ckpt_concat of a tensor that all ranks have and one with tokens, along the axis
+ * of tokens, gives such a tensor too, and ckpt_slice cuts it there again.
+ */
+CKPT_API ckpt_tensor ckpt_sequence_after(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first);
+
+/*
+ * x with another axis split: all its tokens, and of `axis` the part that is this rank's, in one
+ * exchange.  For ops that relate tokens along one axis, but not along another, as attention inside
+ * each frame of a video does.  Where an axis does not divide all ranks have its first elements.  It
+ * is x itself if it has no tokens, or has them on this axis, or ranks would get less than two
+ * elements of an axis, or together a tenth too many.
+ */
+CKPT_API ckpt_tensor ckpt_sequence_along(ckpt_tape *t, ckpt_tensor x, int axis);
+
+/* All tokens of x, on each rank of the group: for a small tensor such as a prediction, whose loss
+ * may then be any.  It is x itself if it has no tokens. */
+CKPT_API ckpt_tensor ckpt_sequence_all(ckpt_tape *t, ckpt_tensor x);
 #ifndef CKPT_NO_AT
-#define ckpt_sequence(t, ...) ckpt_sequence(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sequence(t, ...)       ckpt_sequence(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sequence_after(t, ...) ckpt_sequence_after(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sequence_along(t, ...) ckpt_sequence_along(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sequence_all(t, ...)   ckpt_sequence_all(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 /*

@@ -224,10 +224,10 @@ CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, 
                                     ckpt_tensor bias, const struct ckpt_attention_spec *spec);
 
 /*
- * Attention of B sequences of queries on packed keys: q [B, L, H, D], k and v [R, H, D], lens i32
- * [B].  Sample b sees the lens[b] rows after the rows of the samples before it; rows past the sum
- * of lens are ignored and get zero gradient.  A sample without rows gives zeros; with one row as
- * above.
+ * Attention of B sequences of queries on packed keys: q [B, L, H, D], L any axes, k and v [R, H,
+ * D], lens i32 [B].  Sample b sees the lens[b] rows after the rows of the samples before it; rows
+ * past the sum of lens are ignored and get zero gradient.  A sample without rows gives zeros; with
+ * one row as above.
  */
 CKPT_API ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                           ckpt_tensor lens, float scale);

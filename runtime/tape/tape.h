@@ -56,7 +56,8 @@ struct storage {
 /*
  * What a rank has of a tensor where the ranks of a group split a sequence (ops/sequence.c): all, as
  * the others; a function of counts of the whole step, which is the same on all; its tokens, along
- * an axis; some rows, whose order does not matter; its part of a sum, or of a mean, over tokens.
+ * an axis, after the first ones that all ranks have; some rows, whose order does not matter; its
+ * part of a sum, or of a mean, over tokens.
  */
 enum part { PART_ALL, PART_COUNTS, PART_TOKENS, PART_ROWS, PART_SUM, PART_MEAN };
 
@@ -71,6 +72,7 @@ struct tensor {
     int32_t fp8_op;        /* the op that makes its 8-bit copies, or 0 */
     uint8_t part;          /* enum part, while t->splits */
     int8_t part_axis;      /* of tokens or rows */
+    int32_t part_first;    /* of tokens, how many of the first all ranks have */
 };
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE };

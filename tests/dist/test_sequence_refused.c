@@ -92,7 +92,7 @@ static ckpt_tensor record_first(const struct model *m, ckpt_tape *t, ckpt_tensor
 static ckpt_tensor record_pad(const struct model *m, ckpt_tape *t, ckpt_tensor x)
 {
     (void)m;
-    return mean(t, ckpt_pad(t, x, 1, 1, 0, CKPT_PAD_CONSTANT, 0));
+    return mean(t, ckpt_pad(t, x, 1, 0, 1, CKPT_PAD_CONSTANT, 0));
 }
 
 static ckpt_tensor record_cumsum(const struct model *m, ckpt_tape *t, ckpt_tensor x)
@@ -313,13 +313,66 @@ static void test_recorders(void **state)
         expect(LENGTH, table[i].record, table[i].words);
 }
 
+static ckpt_tensor record_whole_mean(const struct model *m, ckpt_tape *t, ckpt_tensor x)
+{
+    (void)m;
+    return mean(t, ckpt_sequence_all(t, x));
+}
+
+static ckpt_tensor record_odd_labels(const struct model *m, ckpt_tape *t, ckpt_tensor x)
+{
+    const int64_t shape[] = {2, m->length};
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
+    spec.reduction = CKPT_REDUCE_SUM;
+    return ckpt_cross_entropy(t, x, ckpt_sequence(t, ckpt_input(t, "l", CKPT_I32, 2, shape), 1),
+                              &spec);
+}
+
+/* Two tokens of ten that all ranks have. */
+static ckpt_tensor record_first_two(const struct model *m, ckpt_tape *t, ckpt_tensor x)
+{
+    (void)m;
+    return mean(t, ckpt_mul(t, ckpt_slice(t, x, 1, 0, 2), ckpt_slice(t, x, 1, 0, 2)));
+}
+
+static ckpt_tensor record_rest(const struct model *m, ckpt_tape *t, ckpt_tensor x)
+{
+    const int64_t size = ckpt_desc_of(t, x).shape[1];
+    (void)m;
+    return mean(t, ckpt_slice(t, x, 1, 2, size));
+}
+
+static ckpt_tensor record_third(const struct model *m, ckpt_tape *t, ckpt_tensor x)
+{
+    (void)m;
+    return mean(t, ckpt_slice(t, x, 1, 0, 3));
+}
+
+/* Both have tokens on axis 1, but not the same. */
+static ckpt_tensor record_other_first(const struct model *m, ckpt_tape *t, ckpt_tensor x)
+{
+    const int64_t shape[] = {2, 1 + 12, WIDTH};
+    ckpt_tensor y = ckpt_input(t, "y", CKPT_F32, 3, shape);
+    (void)m;
+    return mean(t, ckpt_sequence_all(t, ckpt_add(t, x, ckpt_sequence_after(t, y, 1, 1))));
+}
+
 static void test_lengths(void **state)
 {
-    static const char *const words[] = {"sequence: axis 1 of", "parts of two or more"};
+    static const char *const few[] = {"sequence: axis 1 of", "parts of two or more"};
+    static const char *const sum[] = {"the ranks split", "of which all ranks have the first"};
+    static const char *const compiles[] = {NULL, NULL};
     (void)state;
-    expect(10, record_mean, words);
-    expect(4, record_mean, words);
-    expect(8, record_mean, (const char *const[]){NULL, NULL});
+    expect(7, record_mean, few);
+    expect(4, record_mean, few);
+    expect(8, record_mean, compiles);
+    expect(10, record_mean, sum);
+    expect(10, record_odd_labels, sum);
+    expect(10, record_whole_mean, compiles);
+    expect(10, record_first_two, compiles);
+    expect(10, record_rest, compiles);
+    expect(10, record_third, (const char *const[]){"slice: the ranks split", "cuts the tokens"});
+    expect(10, record_other_first, (const char *const[]){"add: the ranks split", "different axes"});
 }
 
 static ckpt_tensor record_unsplit(ckpt_tape *t, int64_t batch, void *user)
