@@ -455,7 +455,15 @@ static int check_sequence(const struct lm_options *o)
                        : o->balance != BALANCE_NONE  ? "--balance deals rows to single ranks"
                                                      : NULL;
 
-    if (o->library.sequence < 2 || !with)
+    const int64_t n = o->library.sequence,
+                  rest = n > 1 && !o->pack && o->length > 0 ? o->length % n : 0;
+
+    if (rest)
+        return say_fail("--sequence %lld: --length %lld does not divide into %lld equal parts; "
+                        "%lld and %lld do",
+                        (long long)n, (long long)o->length, (long long)n,
+                        (long long)(o->length - rest), (long long)(o->length - rest + n));
+    if (n < 2 || !with)
         return 0;
     return say_fail("--sequence %lld: %s; leave it out", (long long)o->library.sequence, with);
 }

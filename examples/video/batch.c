@@ -67,7 +67,7 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
 {
     const struct video_data *d = &r->data;
     const struct room room = room_of(d, shapes, n_shapes);
-    int64_t n = room.samples, ranks = ckpt_ranks(r->context), all = n * ranks;
+    int64_t n = room.samples, ranks = ckpt_sample_groups(r->context), all = n * ranks;
     int64_t y = video_data_y(d);
 
     *b = (struct video_batch){.run = r};
@@ -117,8 +117,8 @@ void video_batch_begin(struct video_batch *b, const struct video_shape *s)
 {
     b->shape = s;
     b->size = s->batch;
-    b->all = s->batch * ckpt_ranks(b->run->context);
-    b->first = s->batch * ckpt_rank(b->run->context);
+    b->all = s->batch * ckpt_sample_groups(b->run->context);
+    b->first = s->batch * ckpt_sample_group(b->run->context);
 }
 
 /* ---- samples -------------------------------------------------------------------------------- */

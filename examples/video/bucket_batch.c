@@ -151,7 +151,7 @@ static int64_t most_units(const struct choice *c, int row, int entry)
     for (int i = 0; i < d->n; i++)
         if (d->shape[i].bucket.row == row && d->shape[i].bucket.entry == entry)
             most = fmax(most, (double)d->shape[i].possible);
-    most *= chance / (double)(ckpt_ranks(c->asked->context) * c->unit);
+    most *= chance / (double)(ckpt_sample_groups(c->asked->context) * c->unit);
     return clamp(most, 1, MOST / c->unit > 1 ? MOST / c->unit : 1);
 }
 

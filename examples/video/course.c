@@ -73,8 +73,8 @@ int video_open_order(struct video_run *r)
     struct video_shapes *s = &r->data.shapes;
 
     if (video_balance(s, r->context, video_balance_of(o), &o->train.state) ||
-        video_order_open(&r->order, s, o->stride, (uint64_t)o->library.seed, ckpt_rank(r->context),
-                         ckpt_ranks(r->context)))
+        video_order_open(&r->order, s, o->stride, (uint64_t)o->library.seed,
+                         ckpt_sample_group(r->context), ckpt_sample_groups(r->context)))
         return -1;
     if (s->buckets.n)
         video_print_buckets(&r->order, r->context);

@@ -136,6 +136,9 @@ int video_check_buckets(const struct video_options *o)
         return say_fail("--batch%s is for --buckets", o->batch_seconds > 0 ? "-seconds" : " auto");
     if (o->balance && !o->buckets)
         return say_fail("--balance is for --buckets: without, all clips take equally long");
+    if (o->balance && o->library.sequence > 1)
+        return say_fail("--sequence %lld: --balance deals clips to single ranks; leave it out",
+                        (long long)o->library.sequence);
     if (o->buckets && o->train.batch && o->train.batch != CKPT_AUTO)
         return say_fail("--batch: leave it out, the table of --buckets has it");
     return balance_read(o->balance, &kind);
@@ -210,6 +213,10 @@ static int check_noise(const struct video_options *o)
 {
     const struct video_sizes *c = &o->net.sizes;
 
+    if (o->net.noising.first > 0 && o->library.sequence > 1)
+        return say_fail("--sequence %lld: with --first-frame each frame has its own modulation, "
+                        "and ranks have parts of frames; leave one out",
+                        (long long)o->library.sequence);
     if (o->net.noising.expert && c->first_frame && c->boundary <= 0)
         return say_fail("--expert is for a pair of models; %s: %s", o->model, c->name);
     if (o->text_drop > 0 && o->net.model->negative && !o->null_text)

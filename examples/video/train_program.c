@@ -153,6 +153,7 @@ int video_train(const struct video_model *m, int argc, char **argv)
                               .check = video_options_check,
                               .outputs = video_check_outputs,
                               .before = encode_prompts,
+                              .splits = true,
                               .varies = video_varies,
                               .data = open_data,
                               .facts = video_facts,

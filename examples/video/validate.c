@@ -59,7 +59,7 @@ int video_validation_open(struct video_validation *v, const struct video_run *r)
     v->run.context = r->context;
     v->run.images = &v->none;
     v->run.stdit = r->stdit;
-    set_options(&v->run.options, ckpt_ranks(r->context));
+    set_options(&v->run.options, ckpt_sample_groups(r->context));
     if (m->data(d, &v->run.options))
         return -1;
     drop_draws(d, r->options.validation.file);

@@ -116,10 +116,10 @@ refused() {
         grep -q -e "$words" "$work/$refusal.$r" || fail "$*: rank $r: $(tail -n 1 "$work/$refusal.$r")"
     done
 }
-refused groups "4 ranks do not divide into groups of 3" --model tiny $prose --steps 1 --sequence 3
+refused groups "4 ranks do not divide into groups of 3" --model tiny --length 63 $prose --steps 1 --sequence 3
 refused heads "6 heads do not divide into 4 equal parts" --model tiny --heads 6 --hidden 48 $prose \
     --steps 1 --sequence 4
-refused length "of 10 tokens does not divide into 4 equal parts" --model tiny --length 10 $prose \
+refused length "length 10 does not divide into 4 equal parts; 8 and 12 do" --model tiny --length 10 $prose \
     --steps 1 --sequence 4
 refused experts "a layer of experts orders all tokens" --model tiny-qwen3-moe $prose --steps 1 \
     --sequence 4

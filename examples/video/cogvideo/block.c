@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One transformer block.  Text and video are two tensors that share all weights.  Products that
- * read both see them side by side, text first, without a copy.
+ * read both see them side by side, text first, without a copy.  Where ranks split the video
+ * (--sequence) each has the whole text.
  *
  *   x += gate_a Attn(LN1(x) (1 + scale_a) + shift_a)
  *   x += gate_m MLP(LN2(x) (1 + scale_m) + shift_m)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The embedders: timestep, offset, text, patches, positions. */
 #include <stdlib.h>
+#include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "model.h"
 
@@ -45,17 +46,18 @@ static ckpt_tensor with_image(ckpt_tape *t, const struct video_geometry *g, ckpt
     return ckpt_concat(t, 1, 2, (ckpt_tensor[]){x, all});
 }
 
-/* [B, C, F, h, w] -> [B, N, D]. */
+/* [B, C, F, h, w] -> [B, N, D], of which ranks may split the tokens (--sequence). */
 static ckpt_tensor embed_patches(const struct cogvideo *m, ckpt_tape *t, ckpt_tensor x)
 {
     const struct cogvideo_config *c = &m->config;
     int64_t flat[] = {c->width, -1}, batch = ckpt_desc_of(t, x).shape[0];
     ckpt_tensor weight = ckpt_reshape(t, m->patch.weight, 2, flat);
+    int64_t rows[] = {batch, -1, ckpt_desc_of(t, weight).shape[1]};
     ckpt_tensor patches =
         ckpt_patchify(t, ckpt_cast(t, x, m->dtype), c->patch_frames, c->patch, c->patch);
 
-    return ckpt_reshape(t, ckpt_linear(t, patches, weight, m->patch.bias), 3,
-                        (int64_t[]){batch, -1, c->width});
+    patches = ckpt_sequence(t, ckpt_reshape(t, patches, 3, rows), 1);
+    return ckpt_linear(t, patches, weight, m->patch.bias);
 }
 
 /* A constant of n rows that fill computes in fp32, rounded to the dtype. */
@@ -93,10 +95,11 @@ static void add_positions(const struct cogvideo *m, ckpt_tape *t, const struct v
 
     if (m->position.id) {
         s->text = ckpt_add(t, s->text, ckpt_slice(t, m->position, 1, 0, g->tokens));
-        s->video = ckpt_add(t, s->video, ckpt_slice(t, m->position, 1, g->tokens, all));
+        s->video = ckpt_add(t, s->video,
+                            ckpt_sequence(t, ckpt_slice(t, m->position, 1, g->tokens, all), 1));
     } else if (!m->config.rotary) {
-        s->video = ckpt_add(
-            t, s->video, table(m, t, g, "position", m->dtype, 2, shape, cogvideo_position_table));
+        ckpt_tensor x = table(m, t, g, "position", m->dtype, 2, shape, cogvideo_position_table);
+        s->video = ckpt_add(t, s->video, ckpt_sequence(t, x, 0));
     }
 }
 
@@ -109,6 +112,8 @@ void cogvideo_embed(const struct cogvideo *m, ckpt_tape *t, const struct video_g
     s->text = ckpt_nn_apply_linear(t, &m->text, in->text);
     s->video = embed_patches(m, t, in->image.id ? with_image(t, g, in->x, in->image) : in->x);
     add_positions(m, t, g, s);
-    s->rope = m->config.rotary ? table(m, t, g, "rope", CKPT_F32, 3, turned, cogvideo_rotary_table)
-                               : CKPT_NONE;
+    s->rope = CKPT_NONE;
+    if (m->config.rotary)
+        s->rope = ckpt_sequence_after(
+            t, table(m, t, g, "rope", CKPT_F32, 3, turned, cogvideo_rotary_table), 0, g->tokens);
 }

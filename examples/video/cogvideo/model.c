@@ -3,6 +3,7 @@
  */
 #include <stdlib.h>
 #include "../../common/say.h"
+#include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "model.h"
 
@@ -198,7 +199,8 @@ static ckpt_tensor project(const struct cogvideo *m, ckpt_tape *t, const struct 
     cogvideo_rows(m, t, &m->norm_out.linear, s->time, 2, row);
     x = cogvideo_modulated_norm(m, t, &m->norm_out.norm, x, row[0], row[1]);
     shape[3] = c->patch_frames * c->patch * c->patch * c->out_channels;
-    x = ckpt_reshape(t, ckpt_nn_apply_linear(t, &m->proj, x), 4, shape);
+    x = ckpt_sequence_all(t, ckpt_nn_apply_linear(t, &m->proj, x));
+    x = ckpt_reshape(t, x, 4, shape);
     return ckpt_unpatchify(t, x, c->out_channels, g->frames, g->height, g->width, c->patch_frames,
                            c->patch, c->patch);
 }

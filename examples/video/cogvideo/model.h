@@ -62,8 +62,9 @@ struct cogvideo_grid {
 
 struct cogvideo_grid cogvideo_grid(const struct cogvideo_config *c, const struct video_geometry *g);
 
-/* The outputs of the embedders, inputs of the blocks: text [B, S, D], video [B, N, D], SiLU of the
- * embedded timestep [B, time], the rotary table fp32 [S + N, head/2, 2] or CKPT_NONE. */
+/* The outputs of the embedders, inputs of the blocks: text [B, S, D], video [B, N, D], of which
+ * ranks may have a part (--sequence), SiLU of the embedded timestep [B, time], the rotary table
+ * fp32 [S + N, head/2, 2] or CKPT_NONE. */
 struct cogvideo_state {
     ckpt_tensor text, video, time, rope;
 };

@@ -98,8 +98,8 @@ static int go_to(struct stdit_ahead *a, struct video_run *r)
     const char *place;
 
     if (video_order_open(&a->order, &r->data.shapes, r->options.stride,
-                         (uint64_t)r->options.library.seed, ckpt_rank(r->context),
-                         ckpt_ranks(r->context)))
+                         (uint64_t)r->options.library.seed, ckpt_sample_group(r->context),
+                         ckpt_sample_groups(r->context)))
         return -1;
     if (!r->data.shapes.buckets.n)
         return 0;

@@ -8,6 +8,7 @@
  *     x += gate_m MLP(LN(x) (1 + scale_m) + shift_m)
  */
 #include <math.h>
+#include "ckpt_dist.h"
 #include "model.h"
 
 enum { SHIFT_A, SCALE_A, GATE_A, SHIFT_M, SCALE_M, GATE_M };
@@ -64,14 +65,18 @@ static float attention_scale(const struct stdit *m)
     return 1.f / sqrtf((float)(m->config.hidden / m->config.heads));
 }
 
-/* u [B, T, S, C].  Temporal attention sees [B, S, T, H, D] through permuted views. */
+/* u [B, T, S, C].  Temporal attention sees [B, S, T, H, D] through permuted views.  Ranks that
+ * split the places of a frame have all of some frames in spatial attention, if the frames divide;
+ * else some heads of all. */
 static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
                                   const struct stdit_condition *c, ckpt_tensor u, bool temporal)
 {
     static const int swap[] = {0, 2, 1, 3, 4, 5};
-    struct ckpt_desc d = ckpt_desc_of(t, u);
     ckpt_tensor qkv[3] = {CKPT_NONE};
 
+    if (!temporal)
+        u = ckpt_sequence_along(t, u, 1);
+    struct ckpt_desc d = ckpt_desc_of(t, u);
     heads(m, t, ckpt_nn_apply_linear(t, &b->qkv, u), 3, temporal ? swap : NULL, qkv);
     ckpt_tensor q, k, a;
     if (temporal) {
@@ -84,7 +89,8 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
     a = ckpt_attention(t, q, k, qkv[2], CKPT_NONE, NULL);
     if (temporal)
         a = ckpt_permute(t, a, swap);
-    return ckpt_nn_apply_linear(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));
+    a = ckpt_nn_apply_linear(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));
+    return ckpt_sequence_along(t, a, 2);
 }
 
 /* Cross-attention of x [B, T, S, C] to the packed text; queries of a sample see its own tokens
@@ -94,11 +100,11 @@ static ckpt_tensor add_cross_attention(const struct stdit *m, const struct stdit
                                        ckpt_tape *t, const struct stdit_condition *c, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
-    int64_t n = m->config.heads, tokens = d.shape[1] * d.shape[2];
-    int64_t flat[] = {d.shape[0], tokens, n, m->config.hidden / n};
+    int64_t n = m->config.heads;
+    int64_t shape[] = {d.shape[0], d.shape[1], d.shape[2], n, m->config.hidden / n};
     ckpt_tensor kv[2] = {CKPT_NONE};
 
-    ckpt_tensor q = ckpt_reshape(t, ckpt_nn_apply_linear(t, &b->cross_q, x), 4, flat);
+    ckpt_tensor q = ckpt_reshape(t, ckpt_nn_apply_linear(t, &b->cross_q, x), 5, shape);
     heads(m, t, ckpt_nn_apply_linear(t, &b->cross_kv, c->y), 2, NULL, kv);
     ckpt_tensor a = ckpt_cross_attention(t, q, kv[0], kv[1], c->lens, attention_scale(m));
     return ckpt_linear_add(t, ckpt_reshape(t, a, d.ndim, d.shape), b->cross_proj.weight,

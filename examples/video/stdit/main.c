@@ -159,6 +159,7 @@ int main(int argc, char **argv)
                               .reading = stdit_options_reading(&r.options, &stdit_model),
                               .check = stdit_options_check,
                               .outputs = video_check_outputs,
+                              .splits = true,
                               .varies = video_varies,
                               .data = open_data,
                               .facts = video_facts,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "ckpt_dist.h"
 #include "model.h"
 
 /* ---- parameters ---------------------------------------------------------------------------- */
@@ -124,15 +125,15 @@ int stdit_set_rope(const struct stdit *m, ckpt *c)
 /* ---- forward pass -------------------------------------------------------------------------- */
 
 /* [B, in, T, H, W] -> [B, T, S, C]: a convolution of kernel and stride (1, 2, 2), plus position
- * embedding. */
+ * embedding.  Ranks may split the places of a frame (--sequence). */
 static ckpt_tensor patch_embed(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,
                                ckpt_tensor x)
 {
     int64_t flat[] = {m->config.hidden, m->config.in_channels * 4};
     ckpt_tensor weight = ckpt_reshape(t, m->patch.weight, 2, flat);
     ckpt_tensor patches = ckpt_patchify(t, ckpt_cast(t, x, m->config.dtype), 1, 2, 2);
-    ckpt_tensor tokens = ckpt_linear(t, patches, weight, m->patch.bias);
-    ckpt_tensor table = stdit_position(m, t, g);
+    ckpt_tensor tokens = ckpt_linear(t, ckpt_sequence(t, patches, 2), weight, m->patch.bias);
+    ckpt_tensor table = ckpt_sequence(t, stdit_position(m, t, g), 0);
     struct ckpt_desc d = ckpt_desc_of(t, table);
 
     return ckpt_add(t, tokens,
@@ -163,8 +164,9 @@ static ckpt_tensor final_layer(const struct stdit *m, ckpt_tape *t, const struct
 
     if (c->frame_mask.id)
         z = ckpt_where(t, c->frame_mask, z, final_modulate(m, t, z, c->t0));
-    return ckpt_unpatchify(t, ckpt_nn_apply_linear(t, &m->final, z), 2 * m->config.in_channels,
-                           g->frames, g->height, g->width, 1, 2, 2);
+    z = ckpt_sequence_all(t, ckpt_nn_apply_linear(t, &m->final, z));
+    return ckpt_unpatchify(t, z, 2 * m->config.in_channels, g->frames, g->height, g->width, 1, 2,
+                           2);
 }
 
 ckpt_tensor stdit_forward(const struct stdit *m, ckpt_tape *t, const struct video_geometry *g,

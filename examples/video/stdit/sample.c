@@ -99,7 +99,7 @@ int stdit_sampler_text(struct stdit_sampler *s, int64_t first)
     struct video_run *r = s->run;
     bool drops = r->drops;
 
-    const int64_t own = s->shape.batch * ckpt_rank(r->context);
+    const int64_t own = s->shape.batch * ckpt_sample_group(r->context);
     r->drops = false; /* random drops are for training */
     int rc = stdit_batch_fill(&s->batch, &(struct video_selection){.shape = &s->shape,
                                                                    .before = first,

@@ -2,6 +2,7 @@
 /* The embedders: timestep, text, patches; and the rotary table. */
 #include <math.h>
 #include <stdlib.h>
+#include "ckpt_dist.h"
 #include "model.h"
 
 #define THETA 10000.
@@ -61,15 +62,16 @@ static ckpt_tensor with_image(ckpt_tape *t, ckpt_tensor x, ckpt_tensor image)
     return ckpt_concat(t, 1, 3, (ckpt_tensor[]){x, mask, image});
 }
 
-/* [B, C, F, h, w] -> [B, N, D]. */
+/* [B, C, F, h, w] -> [B, N, D], of which ranks may split the tokens (--sequence). */
 static ckpt_tensor embed_patches(const struct wan *m, ckpt_tape *t, ckpt_tensor x)
 {
     int64_t flat[] = {m->config.width, -1}, batch = ckpt_desc_of(t, x).shape[0];
     ckpt_tensor weight = ckpt_reshape(t, m->patch.weight, 2, flat);
+    int64_t rows[] = {batch, -1, ckpt_desc_of(t, weight).shape[1]};
     ckpt_tensor patches = ckpt_patchify(t, ckpt_cast(t, x, m->dtype), 1, 2, 2);
 
-    return ckpt_reshape(t, ckpt_linear(t, patches, weight, m->patch.bias), 3,
-                        (int64_t[]){batch, -1, m->config.width});
+    patches = ckpt_sequence(t, ckpt_reshape(t, patches, 3, rows), 1);
+    return ckpt_linear(t, patches, weight, m->patch.bias);
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */
@@ -103,7 +105,7 @@ static ckpt_tensor rotary(const struct wan *m, ckpt_tape *t, const struct video_
     }
     ckpt_tensor x = ckpt_constant(t, "rope", CKPT_F32, 3, (int64_t[]){n, head / 2, 2}, table);
     free(table);
-    return x;
+    return ckpt_sequence(t, x, 0);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "model.h"
 #include <stdlib.h>
 #include "../../common/say.h"
+#include "ckpt_dist.h"
 #include "ckpt_files.h"
 
 enum { PLACES = 4 /* latents of a patch */ };
@@ -139,7 +140,8 @@ static ckpt_tensor project(const struct wan *m, ckpt_tape *t, const struct video
 
     wan_rows(m, t, s->head, m->table, 2, row);
     x = wan_modulated_norm(m, t, s->video, row[0], row[1]);
-    x = ckpt_reshape(t, ckpt_nn_apply_linear(t, &m->proj, x), 4, shape);
+    x = ckpt_sequence_all(t, ckpt_nn_apply_linear(t, &m->proj, x));
+    x = ckpt_reshape(t, x, 4, shape);
     return ckpt_unpatchify(t, x, out, g->frames, g->height, g->width, 1, 2, 2);
 }
 

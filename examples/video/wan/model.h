@@ -53,9 +53,9 @@ ckpt_tensor wan_forward(const struct wan *m, ckpt_tape *t, const struct video_ge
 
 /* ---- private to the files of the model ---------------------------------------------------- */
 
-/* The outputs of the embedders, inputs of the blocks: video [B, N, D], text [B, S, D], the rotary
- * table fp32 [N, head / 2, 2]; fp32 modulation of the head and of the blocks, [B, 1 or F, 2 or 6,
- * D], with one row for all frames or one for each. */
+/* The outputs of the embedders, inputs of the blocks: video [B, N, D], of which ranks may have a
+ * part (--sequence), text [B, S, D], the rotary table fp32 [N, head / 2, 2]; fp32 modulation of the
+ * head and of the blocks, [B, 1 or F, 2 or 6, D], with one row for all frames or one for each. */
 struct wan_state {
     ckpt_tensor video, text, rope, head, rows;
 };
