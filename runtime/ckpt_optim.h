@@ -360,6 +360,19 @@ CKPT_API int ckpt_lora_merge(ckpt *c);
  */
 CKPT_API int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format);
 
+/*
+ * Stores weights that are not trained below the device, for programs that read different ones: a
+ * plan knows no program that is compiled later, and may keep what its own program reads on the
+ * device in the steps of all others, too.  Parameters of 1 MiB or more whose name matches `pattern`
+ * (as for ckpt_optimizer_group) are stored in the host tier, up to 7/8 of it, and then in files
+ * (--nvme); programs copy them in where they read them.  Nothing changes if together they take at
+ * most half of the device budget, or if there are no tiers; what tiers have no space for is left to
+ * the plans.  No number depends on it.  Call it before a program is compiled, after
+ * ckpt_quantize_frozen().  Returns the number of weights stored so, or CKPT_EINVAL: a program was
+ * compiled.
+ */
+CKPT_API int ckpt_offload_frozen(ckpt *c, const char *pattern);
+
 #ifdef __cplusplus
 }
 #endif

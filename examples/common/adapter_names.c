@@ -118,6 +118,16 @@ static const char *after(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) ? NULL : name + strlen(prefix);
 }
 
+const char *adapter_layer_own(const struct adapter_names *n, const char *name)
+{
+    const char *rest;
+
+    for (int i = 0; i < 2; i++)
+        if (n->pair[i] && (rest = after(name, n->pair[i])))
+            return rest;
+    return name;
+}
+
 /* The length of "blocks.12." at the begin of a name; 0: it is outside of the blocks. */
 static size_t block_length(const struct adapter_names *n, const char *name)
 {
@@ -199,12 +209,15 @@ bool adapter_layer_find(ckpt *c, const struct adapter_names *n, const char *laye
 bool adapter_weight_name(const struct adapter_names *n, const char *name, int i, char *to,
                          size_t size)
 {
+    const char *own = adapter_layer_own(n, name);
     char other[LORA_LAYER];
 
+    if (own != name && i-- == 0)
+        return snprintf(to, size, "%s", own) < (int)size;
     if (!n->inside || i > 1)
         return false;
-    if (!rename_module(n, name, false, other, sizeof other))
-        snprintf(other, sizeof other, "%s", name);
+    if (!rename_module(n, own, false, other, sizeof other))
+        snprintf(other, sizeof other, "%s", own);
     return snprintf(to, size, "%s%s", i ? COMFYUI : "", other) < (int)size;
 }
 
@@ -247,6 +260,7 @@ bool adapter_name(const struct adapter_names *n, enum adapter_format format, con
 
     if (!rest)
         return false;
+    rest = adapter_layer_own(n, rest);
     if (format == LORA_DIFFUSERS)
         return snprintf(to, size, DIFFUSERS "%s", rest) < (int)size;
     if (format == LORA_PEFT)

@@ -33,6 +33,7 @@ static bool is_target(const struct adapter_names *names, const char *layer, cons
 
     if (n >= sizeof whole)
         return false;
+    layer = adapter_layer_own(names, layer);
     snprintf(whole, sizeof whole, "%.*s", (int)n, target);
     snprintf(inside, sizeof inside, "%s*.%s", names->blocks ? names->blocks : "", whole);
     return !fnmatch(inside, layer, 0) || !fnmatch(whole, layer, 0);
@@ -90,8 +91,9 @@ static int each_target(const struct adapter_run *r, int (*visit)(void *run, char
 /* ---- those of a file ------------------------------------------------------------------------ */
 
 /* A layer's name inside its block, as --lora-targets has it. */
-static const char *target_of(const struct adapter_names *names, const char *layer)
+static const char *target_of(const struct adapter_names *names, const char *name)
 {
+    const char *layer = adapter_layer_own(names, name);
     const size_t n = names->blocks ? strlen(names->blocks) : 0;
     const char *at = n && !strncmp(layer, names->blocks, n) ? strchr(layer + n, '.') : NULL;
     const size_t part = names->part ? strlen(names->part) : 0;
@@ -172,7 +174,8 @@ static int match_layer(const struct adapter_run *r, struct adapter_layer *x)
     snprintf(weight, sizeof weight, "%s.weight", x->model);
     if (ckpt_param_find(r->context, weight, &w) || ckpt_param_info(r->context, w, &info))
         return say_fail("%s", ckpt_error(r->context));
-    if ((without && !strncmp(x->model, without, strlen(without))) || info.desc.ndim != 2)
+    if ((without && !strncmp(adapter_layer_own(r->names, x->model), without, strlen(without))) ||
+        info.desc.ndim != 2)
         return say_fail("%s: '%s': an adapter of this layer is not supported", path, x->name);
     if (info.desc.shape[0] != x->out || info.desc.shape[1] != x->in)
         return say_fail("%s: '%s' is for a layer from %lld to %lld values; the layer of this model "

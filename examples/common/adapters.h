@@ -48,6 +48,7 @@ struct adapter_names {
     const char *blocks;   /* begins the layers that --lora-targets names; NULL: all layers */
     const char *part;     /* --lora-targets leaves out "attn1." of a layer in a block; NULL: none */
     const char *without;  /* begins the layers that have no adapter; NULL: none */
+    const char *pair[2];  /* begin the names of both models of a run of two; NULL: no pairs */
     const char *original; /* begins the names of the model's own code; NULL: there are none */
     const struct adapter_twin *twin;
     int twins;
@@ -71,6 +72,9 @@ struct adapter_part_name {
 
 void adapter_part_name(const struct adapter_names *n, const char *name,
                        struct adapter_part_name *to);
+
+/* A name without the begin that says which model of a pair has it. */
+const char *adapter_layer_own(const struct adapter_names *n, const char *name);
 
 /* A layer's name without the prefix of another program: the model's, except for kohya's. */
 const char *adapter_layer_strip(const char *layer);

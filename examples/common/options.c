@@ -91,10 +91,10 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-static const char *const of_training[] = {
-    "plan-in",     "plan-out", "graph-out",   "machine-out", "trace-out",  "zero",    "shard-over",
-    "check-ranks", "state",    "activations", "qat",         "qat-ranges", "qat-skip", "sequence",
-    "save-async"};
+static const char *const of_training[] = {"plan-in",   "plan-out",    "graph-out",  "machine-out",
+                                          "trace-out", "zero",        "shard-over", "check-ranks",
+                                          "state",     "activations", "qat",        "qat-ranges",
+                                          "qat-skip",  "sequence",    "save-async"};
 
 static bool is_in(const char *const *list, size_t n, const char *name)
 {
@@ -189,12 +189,12 @@ int options_read(const struct option_reading *r, int argc, char **argv)
 /* --batch is free: only a step's samples over all ranks count, and the library compares them.  A
  * data path does not identify its contents, so a different path is only reported. */
 static const char *const tunes[] = {
-    "lr",           "warmup",       "schedule",   "final-lr",  "beta2",      "clip-norm",
-    "weight-decay", "ema-decay",    "video",      "video-dir", "vae",        "text",
-    "features",     "tensors",      "lpips",      "size",      "data",       "tokenizer",
-    "latents",      "videos",       "prompts",    "csv",       "text-drop",  "buckets",
-    "images",       "text-encoder", "loss-chunk", "shared",    "lr-factors", "decay-factors",
-    "distill",      "chat-template", "too-long",  "null-text"};
+    "lr",           "warmup",        "schedule",   "final-lr",  "beta2",      "clip-norm",
+    "weight-decay", "ema-decay",     "video",      "video-dir", "vae",        "text",
+    "features",     "tensors",       "lpips",      "size",      "data",       "tokenizer",
+    "latents",      "videos",        "prompts",    "csv",       "text-drop",  "buckets",
+    "images",       "text-encoder",  "loss-chunk", "shared",    "lr-factors", "decay-factors",
+    "distill",      "chat-template", "too-long",   "null-text"};
 static const char *const is_free[] = {"adapter",
                                       "batch",
                                       "dump",
@@ -258,6 +258,7 @@ static const char *const is_free[] = {"adapter",
                                       "save-pt2",
                                       "save-int8",
                                       "save-logits",
+                                      "save-low",
                                       "logits-top",
                                       "reference-cache"};
 /* Options that may differ between ranks. */

@@ -33,6 +33,7 @@ int outputs_asked(const struct training_files *t)
     const struct training_options *r = t->train;
     const struct asked all[] = {
         {"--save", r->save},
+        {"--save-low", r->save_low},
         {"--save-ema", r->save_ema},
         {"--save-int8", r->save_int8},
         {"--save-state", r->state.save},
@@ -266,6 +267,8 @@ int outputs_untrained(const struct ckpt_options *o)
         {"--shard-over", o->shard_over}, {"--check-ranks", o->check_ranks != usual.check_ranks},
         {"--state", o->state},           {"--activations", o->activations},
         {"--sequence", o->sequence > 1}, {"--save-async", o->save_async},
+        {"--qat", o->qat},               {"--qat-ranges", o->qat_ranges},
+        {"--qat-skip", o->qat_skip},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

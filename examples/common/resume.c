@@ -29,7 +29,7 @@ static int read_when(struct resume_options *o)
     return 0;
 }
 
-int resume_check(struct resume_options *o, const char *load, const char *const weights[3],
+int resume_check(struct resume_options *o, const char *load, const char *const weights[4],
                  const char *directory)
 {
     /* Saves that are kept are links to a file; a directory is replaced. */
@@ -40,7 +40,7 @@ int resume_check(struct resume_options *o, const char *load, const char *const w
 
     o->automatic = o->from && !strcmp(o->from, RESUME_AUTO);
     memcpy(o->weights, weights, sizeof o->weights);
-    if (asked && !o->save && !weights[0] && !weights[1] && !weights[2])
+    if (asked && !o->save && !weights[0] && !weights[1] && !weights[2] && !weights[3])
         return say_fail("--%s needs --save-state FILE, or --save FILE for the weights", asked);
     if (o->automatic && !o->save)
         return say_fail("--resume auto needs --save-state FILE");

@@ -7,7 +7,7 @@
 
 struct resume_options {
     const char *from, *save; /* files, or NULL; RESUME_AUTO is replaced by resume_find */
-    const char *weights[3];  /* --save, --save-ema, --save-int8, or NULL; set by resume_check */
+    const char *weights[4];  /* --save, --save-ema, --save-int8, --save-low; set by resume_check */
     const char *when;        /* the argument of --save-every, or NULL */
     int64_t every;           /* steps between two saves; 0: only at the end */
     double seconds;          /* seconds between two saves; 0: no timed saves */
@@ -47,9 +47,9 @@ struct resume_options {
               1, 1000000)
 
 /* Checks the options, before anything is loaded.  load, weights: the arguments of --load, and
- * of --save, --save-ema and --save-int8; directory: where the weights are written in another
- * format, or NULL.  Returns 0, or -1 after an error message. */
-int resume_check(struct resume_options *o, const char *load, const char *const weights[3],
+ * of --save, --save-ema, --save-int8 and --save-low; directory: where the weights are written in
+ * another format, or NULL.  Returns 0, or -1 after an error message. */
+int resume_check(struct resume_options *o, const char *load, const char *const weights[4],
                  const char *directory);
 
 /* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  An elastic job that

@@ -183,11 +183,12 @@ static int end_all(struct training *t)
     return rc;
 }
 
-static int save_slot(const struct training *t, const char *path, enum ckpt_slot slot)
+static int save_slot(const struct training *t, const char *path, enum ckpt_slot slot,
+                     ckpt_param_filter saves)
 {
     if (!path)
         return 0;
-    if (ckpt_save_params_aliased(t->context, path, slot, t->saves, t->alias, t->saves_user))
+    if (ckpt_save_params_aliased(t->context, path, slot, saves, t->alias, t->saves_user))
         return say_fail("%s", ckpt_error(t->context));
     return 0;
 }
@@ -207,8 +208,10 @@ static int save_weights(struct training *t)
 
     if (t->written == t->ended)
         return 0;
-    if (save_slot(t, o->save, CKPT_VALUE) || save_slot(t, o->save_ema, CKPT_EMA) ||
-        save_codes(t, o->save_int8) || resume_keep_weights(&o->state, t->context, t->ended) ||
+    if (save_slot(t, o->save, CKPT_VALUE, t->saves) ||
+        save_slot(t, o->save_low, CKPT_VALUE, t->saves_low) ||
+        save_slot(t, o->save_ema, CKPT_EMA, t->saves) || save_codes(t, o->save_int8) ||
+        resume_keep_weights(&o->state, t->context, t->ended) ||
         (o->directory && t->write_directory(t)))
         return -1;
     t->written = t->ended;
@@ -219,7 +222,7 @@ static bool has_weights(const struct training *t)
 {
     const struct training_options *o = t->options;
 
-    return o->save || o->save_ema || o->save_int8 || o->directory;
+    return o->save || o->save_low || o->save_ema || o->save_int8 || o->directory;
 }
 
 /* Waits until the last state is on the disk, and keeps it. */
@@ -472,6 +475,7 @@ int training_fits(const struct training *t)
     /* codes: at least */
     const struct output_size files[] = {{"--save-state", o->state.save, state},
                                         {"--save", o->save, weights},
+                                        {"--save-low", o->save_low, weights},
                                         {"--save-ema", o->save_ema, weights},
                                         {"--save-int8", o->save_int8, weights / 4}};
 
@@ -534,6 +538,8 @@ int training_save(struct training *t, int rc)
         return -1;
     if (o->save)
         say_print("%s: %s\n", what, o->save);
+    if (o->save_low)
+        say_print("%s for low noise levels: %s\n", what, o->save_low);
     if (o->directory)
         say_print("%s: %s\n", what, o->directory);
     if (o->save_ema)

@@ -55,6 +55,7 @@ struct training {
      * (ckpt_save_params_aliased); NULL: their own.  Both get saves_user, which outlives
      * `user`. */
     ckpt_param_filter saves;
+    ckpt_param_filter saves_low; /* the same for --save-low, of a pair of models */
     ckpt_name_alias alias;
     void *saves_user;
     /* turn chooses what a step trains on, without reading it; NULL: that follows from its number.

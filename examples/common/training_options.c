@@ -42,7 +42,8 @@ int training_check(struct training_options *t, const struct ckpt_options *librar
     if (t->time_limit && option_duration("time-limit", t->time_limit, &t->limit))
         return -1;
     return resume_check(&t->state, t->load,
-                        (const char *const[3]){t->save, t->save_ema, t->save_int8}, t->directory);
+                        (const char *const[4]){t->save, t->save_ema, t->save_int8, t->save_low},
+                        t->directory);
 }
 
 struct ckpt_adamw training_adamw(const struct training_options *t)

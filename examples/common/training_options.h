@@ -9,6 +9,7 @@
 /* Values that a preset may fill in start as 0 (batch) or -1 (where 0 has a meaning). */
 struct training_options {
     const char *load, *save, *save_ema, *save_int8, *grad_dtype, *schedule, *optimizer, *log, *dump;
+    const char *save_low; /* of a pair of models: the weights of the second */
     const char
         *directory; /* for the weights in another format, of programs that have such an option */
     const char *time_limit;

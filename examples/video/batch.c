@@ -125,12 +125,12 @@ void video_batch_begin(struct video_batch *b, const struct video_shape *s)
 
 /* Draws the random numbers of a step for all ranks together, so they do not depend on the number of
  * ranks. */
-static void draw(struct video_batch *b, int64_t step)
+static void draw(struct video_batch *b, int64_t step, bool second)
 {
     uint64_t seed = (uint64_t)b->run->options.library.seed;
     int64_t all = b->all;
 
-    const struct video_net *net = &b->run->options.net;
+    const struct video_net *net = video_net_of(b->run, second);
     net->model->draw_times(net, seed, step, all, b->t);
     ckpt_fill_uniform(seed, (uint64_t)step, VIDEO_STREAM_DROP, b->drop, all);
     ckpt_fill_uniform(seed, (uint64_t)step, VIDEO_STREAM_UNSEEN, b->unseen, all);
@@ -207,7 +207,7 @@ int video_batch_fill(struct video_batch *b, const struct video_selection *select
     video_batch_begin(b, selection->shape);
     b->all = selection->all;
     b->first = selection->first;
-    draw(b, selection->step);
+    draw(b, selection->step, selection->second);
     for (int64_t i = 0; i < b->size; i++) {
         const int64_t n = b->first + i, sample = selection->before + n;
         if (fill_sample(b, i, n, sample,

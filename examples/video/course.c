@@ -9,14 +9,20 @@
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
-int video_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
-                       const char *what)
+int video_compile_loss(struct video_run *r, struct video_shape *s,
+                       ckpt_optimizer *const optimizer[2], const char *what)
 {
-    struct video_recorded recorded = {r, s};
     ckpt_recorder record = r->options.net.model->record;
 
-    int rc = ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training);
-    return compiled(r->context, rc, s->training, what);
+    for (int i = 0; i <= video_is_pair(r); i++) {
+        struct video_recorded recorded = {r, s, video_net_of(r, i)};
+        ckpt_program **program = i ? &s->low : &s->training;
+        int rc = ckpt_compile(r->context, record, &recorded, optimizer ? optimizer[i] : NULL,
+                              s->batch, program);
+        if (compiled(r->context, rc, *program, what))
+            return -1;
+    }
+    return 0;
 }
 
 /* A run whose open batches are chosen. */
@@ -29,7 +35,7 @@ static int forecast(void *user, struct video_shape *s, int64_t batch, double lim
                     struct ckpt_forecast *f)
 {
     const struct forecast *c = user;
-    struct video_recorded recorded = {c->run, s};
+    struct video_recorded recorded = {c->run, s, &c->run->options.net};
 
     return ckpt_forecast(c->run->context, c->run->options.net.model->record, &recorded,
                          c->optimizer, batch, limit, f);
@@ -49,11 +55,28 @@ static int choose_batches(struct video_run *r, const ckpt_optimizer *optimizer)
     return video_choose_batches(&b);
 }
 
+/* The second model was planned above all that the first has in the tiers.  Now that all parameters
+ * have their places, it gets the bytes that steps use in turn. */
+static int compile_low_again(struct video_run *r, struct video_shape *s, ckpt_optimizer *optimizer)
+{
+    struct video_recorded recorded = {r, s, video_net_of(r, true)};
+
+    if (!video_is_pair(r) || !r->options.library.host)
+        return 0;
+    ckpt_program_free(s->low);
+    s->low = NULL;
+    int rc = ckpt_compile(r->context, r->options.net.model->record, &recorded, optimizer, s->batch,
+                          &s->low);
+    return compiled(r->context, rc, s->low, "");
+}
+
 int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw)
 {
-    const ckpt_optimizer *optimizer = optimizer_make(r->context, r->options.train.optimizer, adamw);
+    ckpt_optimizer *optimizer[2] = {NULL}; /* each counts the updates of its model */
 
-    if (r->data.shapes.buckets.n && choose_batches(r, optimizer))
+    for (int i = 0; i <= video_is_pair(r); i++)
+        optimizer[i] = optimizer_make(r->context, r->options.train.optimizer, adamw);
+    if (r->data.shapes.buckets.n && choose_batches(r, optimizer[0]))
         return -1;
     for (int i = 0; i < r->data.shapes.n; i++) {
         struct video_shape *s = &r->data.shapes.shape[i];
@@ -63,6 +86,9 @@ int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw)
         if (video_compile_loss(r, s, optimizer, what))
             return -1;
     }
+    for (int i = 0; i < r->data.shapes.n; i++)
+        if (compile_low_again(r, &r->data.shapes.shape[i], optimizer[1]))
+            return -1;
     r->training = r->data.shapes.shape->training;
     return 0;
 }
@@ -76,10 +102,13 @@ int video_open_order(struct video_run *r)
         video_order_open(&r->order, s, o->stride, (uint64_t)o->library.seed,
                          ckpt_sample_group(r->context), ckpt_sample_groups(r->context)))
         return -1;
+    r->order.share = video_is_pair(r) ? o->net.model->share(&o->net) : 0;
     if (s->buckets.n)
         video_print_buckets(&r->order, r->context);
     else
         ckpt_plan_print(s->shape->training, stdout);
+    if (!s->buckets.n && s->shape->low)
+        ckpt_plan_print(s->shape->low, stdout);
     return 0;
 }
 
@@ -135,10 +164,10 @@ int video_course_select(struct video_course *c, int64_t step)
 
 int video_course_end(struct video_course *c, struct training *t, int64_t step)
 {
-    const struct video_shape *s = video_course_of(c, step)->shape;
+    const struct video_selection *s = video_course_of(c, step);
 
-    t->part = s->name[0] ? s->name : NULL;
-    return training_end(t, s->training, step, 0);
+    t->part = s->shape->name[0] ? s->shape->name : NULL;
+    return training_end(t, video_selection_program(s), step, 0);
 }
 
 /* The place before the first step that did not end: the data of one, whose clips were selected, may

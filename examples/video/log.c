@@ -17,7 +17,7 @@ static void put_model(FILE *f, const struct video_run *r)
     json_put_int(f, "height", g->height);
     json_put_int(f, "width", g->width);
     json_put_int(f, "tokens", video_tokens(net, g));
-    json_put_int(f, "parameters", net->model->parameters(net));
+    json_put_int(f, "parameters", net->model->parameters(net) * (1 + video_is_pair(r)));
     json_put_int(f, "trainable", r->trainable);
 }
 

@@ -49,7 +49,7 @@ struct video_sizes {
 struct video_noising {
     const char *times;   /* distribution of timesteps */
     const char *weights; /* of the loss, by timestep */
-    const char *expert;  /* the one of several models that is read, and its timesteps */
+    const char *expert;  /* the one of a pair that is read, and its timesteps; or both */
     double first;        /* fraction of samples whose first latent frame is given, without noise */
 };
 
@@ -59,7 +59,9 @@ struct video_net {
     struct video_sizes sizes;
     struct video_noising noising;
     enum ckpt_dtype dtype;
-    void *own; /* the model's, from read to close */
+    const char *begin; /* of the names of its parameters, where a run has both models of a pair */
+    bool second;       /* of such a run the one for low noise levels */
+    void *own;         /* the model's, from read to close */
 };
 
 struct video_inputs {
@@ -141,6 +143,8 @@ struct video_model {
                        float *t);
     /* The timesteps that training draws; NULL: 0 to 1000. */
     void (*range)(const struct video_net *n, double *from, double *to);
+    /* The fraction of the distribution of timesteps that is in that range; NULL: no pairs. */
+    double (*share)(const struct video_net *n);
     struct video_level (*level)(const struct video_net *n, float t);
     /* The weight of the loss at a timestep; NULL: 1. */
     double (*weight)(const struct video_net *n, float t);

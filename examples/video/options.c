@@ -208,6 +208,38 @@ static int check_names(struct video_options *o)
     return 0;
 }
 
+/* Reads the second of two models that train in one run, in steps of their own. */
+static int check_both(struct video_options *o)
+{
+    const struct training_options *t = &o->train;
+    const bool both = o->net.begin != NULL;
+    const char *without = t->load                                     ? "--load"
+                          : t->save_ema                               ? "--save-ema"
+                          : o->adapters.merge                         ? "--lora-merge"
+                          : o->balance                                ? "--balance"
+                          : t->dump                                   ? "--dump"
+                          : adapter_format(&o->adapters) == LORA_PEFT ? "--lora-format peft"
+                                                                      : NULL;
+
+    if (!both)
+        return t->save_low ? say_fail("--save-low is for --expert both") : 0;
+    if (without)
+        return say_fail("%s: not with --expert both: train each model with --expert high or low",
+                        without);
+    if (!t->save != !t->save_low)
+        return say_fail("--expert both has two models: give --save FILE and --save-low FILE");
+    o->low = o->net;
+    o->low.second = true;
+    o->low.own = NULL;
+    if (o->low.model->read(&o->low, o->model))
+        return -1;
+    return o->low.sizes.channels == o->net.sizes.channels &&
+                   o->low.sizes.has_image == o->net.sizes.has_image &&
+                   o->low.sizes.text_width == o->net.sizes.text_width
+               ? 0
+               : say_fail("%s: its two models have other inputs: they are no pair", o->model);
+}
+
 /* One model of a pair may be read from its own file, so only models without pairs are refused. */
 static int check_noise(const struct video_options *o)
 {
@@ -273,9 +305,9 @@ static int check_sampling(struct video_options *o)
     if (n && !o->train.steps && !o->train.state.from)
         return say_fail("--steps 0 trains nothing; %s-sample samples clips",
                         o->net.model->programs);
-    if (n && o->net.sizes.boundary > 0)
-        return say_fail("clips of a pair of models need both: sample them with %s-sample, not in "
-                        "training",
+    if (n && o->net.sizes.boundary > 0 && !o->low.model)
+        return say_fail("clips of a pair of models need both: sample them with %s-sample, or train "
+                        "--expert both",
                         o->net.model->programs);
     if (video_has_picture(o))
         return say_fail("--sample-image %s: is not encoded in training: give its latents, "
@@ -333,7 +365,7 @@ int video_options_check(void *options)
     if (video_take_size(o) || m->read(&o->net, o->model) || check_data(o) ||
         video_check_size(&o->net.sizes, o->frames, o->height, o->width) || check_buckets(o) ||
         adapter_options_read(&o->adapters, m->adapters, &o->train, o->train.load) ||
-        check_adapters(o) || check_names(o) || check_noise(o) || check_images(o) ||
+        check_adapters(o) || check_names(o) || check_noise(o) || check_both(o) || check_images(o) ||
         validation_check(&o->validation, o->train.ema_decay) || check_sampling(o))
         return -1;
     fill_defaults(o); /* after the checks, which ask what was given */

@@ -25,6 +25,7 @@ struct video_options {
     double snr_shift;
     const char *names;    /* of whole weights in files; NULL: the model's */
     struct video_net net; /* read from model */
+    struct video_net low; /* the second of a pair that trains in one run; its model NULL: none */
     /* the data */
     const char *data, *features, *latents, *text, *videos, *prompts, *csv, *cache;
     const char *video, *video_dir, *latent, *buckets;

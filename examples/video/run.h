@@ -42,6 +42,11 @@ bool video_owns(void *run, const char *name);
  * error message. */
 int video_make_model(struct video_run *r);
 
+/* Whether both models of a pair train. */
+bool video_is_pair(const struct video_run *r);
+/* Its first or its second model. */
+const struct video_net *video_net_of(const struct video_run *r, bool second);
+
 /* The adapters of a run. */
 struct adapter_run video_adapters(struct video_run *r);
 
@@ -51,15 +56,17 @@ struct adapter_run video_adapters(struct video_run *r);
 struct video_recorded {
     const struct video_run *run;
     const struct video_shape *shape;
+    const struct video_net *net;
 };
 
 /* The loss of the family's models. */
 ckpt_tensor video_record(ckpt_tape *t, int64_t batch, void *recorded);
 
 /* Compiles the loss on clips of a shape, with an optimizer or, NULL, alone; what: begins the error
- * message.  Returns 0, or -1 after an error message, as do the next. */
-int video_compile_loss(struct video_run *r, struct video_shape *s, const ckpt_optimizer *optimizer,
-                       const char *what);
+ * message.  A pair of models has an optimizer and a program each.  Returns 0, or -1 after an error
+ * message, as do the next. */
+int video_compile_loss(struct video_run *r, struct video_shape *s,
+                       ckpt_optimizer *const optimizer[2], const char *what);
 /* Compiles the training program of each shape, before the first step, after the batches that a
  * table of buckets leaves open were chosen. */
 int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw);

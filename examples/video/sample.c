@@ -96,9 +96,10 @@ int video_sampler_size(struct video_sampler *s)
     return o->net.model->check(&o->net, &g);
 }
 
+/* A pair whose models are in memory one after the other. */
 static bool is_pair(const struct video_sampler *s)
 {
-    return s->run->options.net.sizes.boundary > 0;
+    return s->run->options.net.sizes.boundary > 0 && !video_is_pair(s->run);
 }
 
 /* Between the models of a pair the states of all clips are kept. */
@@ -152,7 +153,7 @@ static bool is_given(const struct video_sampler *s)
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct video_sampler *s = user;
-    const struct video_net *net = &s->run->options.net;
+    const struct video_net *net = s->recorded;
     const struct video_sizes *c = &net->sizes;
     const struct video_geometry *g = &s->geometry;
     int64_t x[] = {batch, c->channels, g->frames, g->height, g->width};
@@ -170,12 +171,11 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 }
 
 /* Feeds the prompt of a clip, followed with guidance by the negative prompt. */
-static int feed_text(struct video_sampler *s, int64_t clip)
+static int feed_text(struct video_sampler *s, int64_t clip, ckpt_program *p)
 {
     int64_t y = s->geometry.tokens * s->run->options.net.sizes.text_width;
     int64_t picture = s->n / s->geometry.frames * image_frames(s);
     bool image = s->run->options.net.sizes.has_image;
-    ckpt_program *p = s->program;
     int rc;
 
     memset(s->y, 0, (size_t)(s->batch * y) * sizeof *s->y);
@@ -198,7 +198,8 @@ static int predict(struct video_sampler *s, double time, double guidance)
     const float same[2] = {(float)time, (float)time}, given[4] = {0, same[0], 0, same[0]};
     const float *t = is_given(s) ? given : same, g = (float)guidance;
     int64_t times = s->batch * (is_given(s) ? 2 : 1);
-    ckpt_program *p = s->program;
+    bool second = s->low && time < s->run->options.net.sizes.boundary;
+    ckpt_program *p = second ? s->low : s->program;
 
     for (int64_t i = 0; i < s->batch; i++)
         memcpy(s->both + i * s->n, s->x, (size_t)s->n * sizeof *s->both);
@@ -332,7 +333,7 @@ static void find_end(struct video_sampler *s)
     const struct video_drawing d = video_drawing(&s->run->options);
 
     for (s->end = s->begin; s->end < d.steps; s->end++)
-        if (!s->second && net->model->step(net, &d, s->end).t < net->sizes.boundary)
+        if (is_pair(s) && !s->second && net->model->step(net, &d, s->end).t < net->sizes.boundary)
             break;
 }
 
@@ -342,7 +343,10 @@ static int draw_clip(struct video_sampler *s, int64_t clip, ckpt_progress *progr
     const int64_t steps = s->end - s->begin;
 
     select_state(s, clip);
-    int rc = (!s->begin && start(s, clip)) || feed_text(s, clip) ? -1 : 0;
+    int rc = (!s->begin && start(s, clip)) || feed_text(s, clip, s->program) ||
+                     (s->low && feed_text(s, clip, s->low))
+                 ? -1
+                 : 0;
     for (int64_t i = s->begin; i < s->end && !rc; i++) {
         s->stopped = s->step && training_is_stopped(s->run->context);
         if (s->stopped)
@@ -379,8 +383,14 @@ int video_sampler_compile(struct video_sampler *s)
 
     if (net->model->check_steps(net, s->run->options.sample_steps))
         return -1;
-    int rc = ckpt_compile(c, record, s, NULL, s->batch, &s->program);
-    return compiled(c, rc, s->program, s->run->training ? "sampling: " : "");
+    for (int i = 0; i <= video_is_pair(s->run); i++) {
+        ckpt_program **program = i ? &s->low : &s->program;
+        s->recorded = video_net_of(s->run, i);
+        int rc = ckpt_compile(c, record, s, NULL, s->batch, program);
+        if (compiled(c, rc, *program, s->run->training ? "sampling: " : ""))
+            return -1;
+    }
+    return 0;
 }
 
 int video_sampler_open(struct video_sampler *s, bool show)

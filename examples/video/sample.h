@@ -8,14 +8,16 @@
 struct video_sampler {
     struct video_run *run; /* borrowed: its model and its options */
     struct video_geometry geometry;
-    ckpt_program *program;   /* owned by the context */
-    int64_t clips, n, batch; /* n: elements of a clip; batch: 2 with guidance */
-    bool repeats;            /* the first latent frame is not part of the clip */
-    int64_t begin, end;      /* steps of the current model */
-    bool second;             /* it is the second one of a pair */
-    int64_t step;            /* of a training that continues afterwards; 0: no training */
-    bool stopped;            /* incomplete: the training was asked to stop */
-    float *text;             /* [clips, tokens, text width] */
+    ckpt_program *program; /* owned by the context */
+    ckpt_program *low;     /* of the second model of a pair, where both are in the context */
+    const struct video_net *recorded; /* the model that a program is recorded of */
+    int64_t clips, n, batch;          /* n: elements of a clip; batch: 2 with guidance */
+    bool repeats;                     /* the first latent frame is not part of the clip */
+    int64_t begin, end;               /* steps of the current model */
+    bool second;                      /* it is the second one of a pair */
+    int64_t step;                     /* of a training that continues afterwards; 0: no training */
+    bool stopped;                     /* incomplete: the training was asked to stop */
+    float *text;                      /* [clips, tokens, text width] */
     float *negative;
     float *image;             /* [C, 1, h, w], or all frames: of I2V, or a given first frame */
     float *state;             /* of one clip, of a pair of models of all clips: the four below */

@@ -16,16 +16,35 @@ bool video_owns(void *run, const char *name)
     return !autoencoder_owns(r->options.net.model->autoencoder, name);
 }
 
+bool video_is_pair(const struct video_run *r)
+{
+    return r->options.low.model != NULL;
+}
+
+const struct video_net *video_net_of(const struct video_run *r, bool second)
+{
+    return second ? &r->options.low : &r->options.net;
+}
+
 struct load {
     struct video_run *run;
+    const struct video_net *net;
     struct names missing, unexpected;
 };
+
+/* Whether a parameter is in the file of this model. */
+static bool is_of(const struct load *l, const char *name)
+{
+    const char *begin = l->net->begin ? l->net->begin : "";
+
+    return video_owns(l->run, name) && !strncmp(name, begin, strlen(begin));
+}
 
 static void report(void *user, const char *what, const char *name)
 {
     struct load *l = user;
 
-    if (*what == 'm' && (!video_owns(l->run, name) || ckpt_lora_only(NULL, name)))
+    if (*what == 'm' && (!is_of(l, name) || ckpt_lora_only(NULL, name)))
         return; /* adapters have their own files */
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
@@ -35,14 +54,14 @@ static bool name_in_file(void *user, const char *name, int i, char *alias, size_
 {
     const struct load *l = user;
 
-    return adapter_weight_name(l->run->options.net.model->adapters, name, i, alias, size);
+    return is_of(l, name) && adapter_weight_name(l->net->model->adapters, name, i, alias, size);
 }
 
 /* Loads weights.  Missing and unexpected tensors are both reported: other trainers may drop a
  * learned position table, which is a buffer, and a model without one cannot use it. */
-static int load_weights(struct video_run *r, const char *path)
+static int load_weights(struct video_run *r, const struct video_net *net, const char *path)
 {
-    struct load l = {.run = r};
+    struct load l = {.run = r, .net = net};
     int rc = ckpt_load_params_aliased(r->context, path, name_in_file, report, &l, NULL);
 
     names_report(&l.missing, path, "missing");
@@ -76,7 +95,10 @@ static int load_model(struct video_run *r)
     char text[VIDEO_PATH];
     const char *path = video_weights(&r->options, text);
 
-    return path ? load_weights(r, path) : 0;
+    if (!path || load_weights(r, &r->options.net, path))
+        return path ? -1 : 0;
+    const struct video_net *low = &r->options.low;
+    return video_is_pair(r) ? load_weights(r, low, low->model->weights(low)) : 0;
 }
 
 int video_take_size(struct video_options *o)
@@ -97,27 +119,59 @@ struct adapter_run video_adapters(struct video_run *r)
                                 .trains = o->train.steps > 0};
 }
 
+/* Makes the parameters of one model. */
+static int make_net(struct video_run *r, struct video_net *net)
+{
+    const struct video_options *o = &r->options;
+
+    net->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
+    return net->model->schedule(net, o->model, o->snr_shift, o->random) ||
+                   net->model->create(net, r->context)
+               ? -1
+               : 0;
+}
+
+static int code_weights(const struct adapter_run *adapters, const struct video_net *net)
+{
+    char blocks[64];
+
+    snprintf(blocks, sizeof blocks, "%s%s*.weight", net->begin ? net->begin : "",
+             net->model->adapters->blocks);
+    return adapters_code(adapters, "bf16", blocks);
+}
+
+/* The frozen weights of a pair are stored below the device where it cannot hold both models; a
+ * program copies its own in. */
+static int offload_pair(struct video_run *r)
+{
+    if (!video_is_pair(r) || !r->options.adapters.rank)
+        return 0;
+    const int n = ckpt_offload_frozen(r->context, "*.blocks.*");
+    if (n > 0)
+        say_print(
+            "%d weights of both experts are stored on the host or in files, and copied to the "
+            "device in their steps\n",
+            n);
+    return n < 0 ? say_fail("%s", ckpt_error(r->context)) : 0;
+}
+
 int video_make_model(struct video_run *r)
 {
     const struct video_options *o = &r->options;
     const struct adapter_run adapters = video_adapters(r);
     const bool introduced = o->adapters.file.matched; /* of a run with two contexts */
-    struct video_net *net = &r->options.net;
-    char blocks[64];
 
-    net->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    if (net->model->schedule(net, o->model, o->snr_shift, o->random) ||
-        net->model->create(net, r->context))
+    if (make_net(r, &r->options.net) || (video_is_pair(r) && make_net(r, &r->options.low)))
         return -1;
     /* Before the load, so that the host holds frozen weights only in their quantized form. */
-    snprintf(blocks, sizeof blocks, "%s*.weight", net->model->adapters->blocks);
-    if (o->adapters.rank && (adapters_add(&adapters) || adapters_code(&adapters, "bf16", blocks)))
+    if (o->adapters.rank && (adapters_add(&adapters) || code_weights(&adapters, &o->net) ||
+                             (video_is_pair(r) && code_weights(&adapters, &o->low))))
         return -1;
     if (!introduced)
         adapters_introduce(&o->adapters);
     if (!o->library.plan_only && load_model(r))
         return -1;
-    if (o->adapters.rank && !o->library.plan_only && adapters_begin(&adapters))
+    if ((o->adapters.rank && !o->library.plan_only && adapters_begin(&adapters)) || offload_pair(r))
         return -1;
     r->trainable = trainer_count(r->context);
     return 0;
@@ -154,6 +208,7 @@ int video_check_outputs(const void *run)
         {"--sample-prompts", o->sample_prompts, CKPT_PATH_INPUT, 0},
         {"--sample-image", o->image, CKPT_PATH_INPUT, 0},
         {"--negative", o->negative, CKPT_PATH_INPUT, 0},
+        {"--save-low", o->train.save_low, CKPT_PATH_FILE, FAMILY_WEIGHTS},
         {"--images", o->images, CKPT_PATH_INPUT, 0},
         {"--val", o->validation.file, CKPT_PATH_INPUT, 0},
     };

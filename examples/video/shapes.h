@@ -33,6 +33,7 @@ struct video_shape {
     int64_t possible;       /* rows that may be in this bucket */
     double weight;          /* of a batch, with balanced shapes */
     ckpt_program *training; /* the context's; NULL: none */
+    ckpt_program *low;      /* the same of the second model of a pair */
 };
 
 struct video_shapes {

@@ -4,7 +4,10 @@
 #include "../common/say.h"
 #include "step_order.h"
 
-enum { EPOCHS = 100 /* consecutive epochs without a batch for all ranks before an error */ };
+enum {
+    EPOCHS = 100 /* consecutive epochs without a batch for all ranks before an error */,
+    STREAM_PAIR = 0x57414e02
+};
 
 /* ---- epochs --------------------------------------------------------------------------------- */
 
@@ -98,9 +101,26 @@ static int deal_next(struct video_order *t)
                     EPOCHS);
 }
 
+/* It depends only on (seed, step), so it is the same for all ranks and after a resume. */
+static bool is_second(const struct video_order *t, int64_t step)
+{
+    float u;
+
+    if (t->share <= 0)
+        return false;
+    ckpt_fill_uniform(t->seed, (uint64_t)step, STREAM_PAIR, &u, 1);
+    return (double)u >= t->share;
+}
+
+ckpt_program *video_selection_program(const struct video_selection *selection)
+{
+    return selection->second ? selection->shape->low : selection->shape->training;
+}
+
 int video_order_next(struct video_order *t, int64_t step, struct video_selection *selection)
 {
     const struct video_shapes *d = t->data;
+    const bool second = is_second(t, step);
 
     if (!d->buckets.n) {
         const int64_t batch = d->shape->batch, all = batch * t->ranks;
@@ -108,7 +128,8 @@ int video_order_next(struct video_order *t, int64_t step, struct video_selection
                                               .step = step,
                                               .before = step * all,
                                               .all = all,
-                                              .first = batch * t->rank};
+                                              .first = batch * t->rank,
+                                              .second = second};
         return 0;
     }
     if (deal_next(t))
@@ -118,7 +139,8 @@ int video_order_next(struct video_order *t, int64_t step, struct video_selection
                                           .step = step,
                                           .epoch = t->epoch,
                                           .before = t->before,
-                                          .row = t->bucket.list[own->list].sample + own->first};
+                                          .row = t->bucket.list[own->list].sample + own->first,
+                                          .second = second};
     for (int r = 0; r < t->ranks; r++) {
         const int64_t batch = t->bucket.list[t->deal[r].list].batch;
         selection->all += batch;

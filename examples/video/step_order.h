@@ -17,6 +17,7 @@ struct video_selection {
     int64_t before;     /* samples of all earlier steps, of all ranks */
     int64_t all, first; /* samples of the step, of all ranks; index of this rank's first */
     const int64_t *row; /* the rows of this rank; NULL: consecutive rows of the data */
+    bool second;        /* the step trains the second model of a pair */
 };
 
 /* The row of sample i of a selection.  If there are fewer rows than samples, rows repeat. */
@@ -34,6 +35,7 @@ struct video_order {
     const struct video_shapes *data;
     int rank, ranks;
     uint64_t seed;
+    double share;     /* fraction of the steps that train the first model of a pair; 0: no pair */
     int64_t interval; /* every interval-th frame of a clip is used */
     int64_t before;
     /* with buckets */
@@ -49,6 +51,9 @@ struct video_order {
 int video_order_open(struct video_order *t, const struct video_shapes *data, int64_t interval,
                      uint64_t seed, int rank, int ranks);
 void video_order_close(struct video_order *t);
+
+/* The training program of a step. */
+ckpt_program *video_selection_program(const struct video_selection *selection);
 
 /* The next selection; its rows are valid until the next call. */
 int video_order_next(struct video_order *t, int64_t step, struct video_selection *selection);

@@ -43,7 +43,7 @@ ckpt_tensor video_record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct video_recorded *recorded = user;
     const struct video_run *r = recorded->run;
-    const struct video_net *net = &r->options.net;
+    const struct video_net *net = recorded->net;
     const struct video_sizes *c = &net->sizes;
     const struct video_geometry *g = &recorded->shape->geometry;
     int64_t shape[] = {batch, c->channels, g->frames, g->height, g->width};
@@ -86,7 +86,7 @@ static int select_clips(struct training *t, int64_t step)
 
 static ckpt_program *program(const struct training *t, int64_t step)
 {
-    return video_course_of(&((const struct steps *)t->user)->course, step)->shape->training;
+    return video_selection_program(video_course_of(&((const struct steps *)t->user)->course, step));
 }
 
 static int feed(struct training *t, int64_t step)
@@ -107,6 +107,14 @@ static int end(struct training *t, int64_t step)
     return video_course_end(&s->course, t, step) || adapters_check_step(t, step) ? -1 : 0;
 }
 
+static int log_expert(struct training *t, int64_t step)
+{
+    const struct video_course *c = &((const struct steps *)t->user)->course;
+
+    log_text(t->log, "expert", video_course_of(c, step)->second ? "low" : "high");
+    return 0;
+}
+
 static int notes(struct training *t)
 {
     return video_course_note(&((const struct steps *)t->user)->course, t);
@@ -121,7 +129,30 @@ static bool name_in_file(void *user, const char *name, int i, char *alias, size_
         return false;
     if (o->adapters.rank)
         return adapter_name(names, adapter_format(&o->adapters), name, alias, size);
-    return adapter_weight_name(names, name, strcmp(o->names, "original") != 0, alias, size);
+    i = !o->names ? 0 : strcmp(o->names, "original") ? 2 : 1;
+    return adapter_weight_name(names, name, i - !video_is_pair(user), alias, size);
+}
+
+/* What --save and --save-low write of a pair. */
+static bool saves_of(const struct video_run *r, const char *name, bool second)
+{
+    const char *prefix = r->options.net.model->adapters->prefix;
+    const char *begin = video_net_of(r, second)->begin;
+
+    if (r->options.adapters.rank && !ckpt_lora_only(NULL, name))
+        return false;
+    name += r->options.adapters.rank ? strlen(prefix) : 0;
+    return !strncmp(name, begin, strlen(begin));
+}
+
+static bool saves_high(void *run, const char *name)
+{
+    return saves_of(run, name, false);
+}
+
+static bool saves_low(void *run, const char *name)
+{
+    return saves_of(run, name, true);
 }
 
 int video_open_steps(void *run, struct training *t)
@@ -135,8 +166,10 @@ int video_open_steps(void *run, struct training *t)
     s->course.run = r;
     if (r->options.images)
         t->ahead = 0; /* the device encodes images */
-    t->saves = r->options.adapters.rank ? ckpt_lora_only : video_owns;
-    t->alias = o->adapters.rank || o->names ? name_in_file : NULL;
+    t->saves = video_is_pair(r) ? saves_high : o->adapters.rank ? ckpt_lora_only : video_owns;
+    t->saves_low = video_is_pair(r) ? saves_low : NULL;
+    t->alias = o->adapters.rank || o->names || video_is_pair(r) ? name_in_file : NULL;
+    t->fields = video_is_pair(r) ? log_expert : NULL;
     t->saves_user = r;
     t->select = select_clips;
     t->feed = feed;

@@ -27,6 +27,14 @@ static int64_t most_tokens(const struct video_run *r)
     return most;
 }
 
+/* Both models of a pair have as many. */
+static int64_t all_parameters(const struct video_run *r)
+{
+    const struct video_net *net = &r->options.net;
+
+    return net->model->parameters(net) * (1 + video_is_pair(r));
+}
+
 static void introduce(const void *run)
 {
     const struct video_run *r = run;
@@ -34,11 +42,11 @@ static void introduce(const void *run)
     const struct video_sizes *c = &net->sizes;
     char all[32], count[32], tokens[32];
 
-    printf("model: %s, %s parameters, %s of them trained%s (hidden %lld, %lld heads, %lld layers, "
-           "%s)\n",
-           c->name, say_count(all, net->model->parameters(net)), say_count(count, r->trainable),
-           r->options.adapters.rank ? " as adapters" : "", (long long)c->width, (long long)c->heads,
-           (long long)c->layers, r->options.dtype);
+    printf("model: %s%s, %s parameters, %s of them trained%s (hidden %lld, %lld heads, %lld "
+           "layers, %s)\n",
+           c->name, video_is_pair(r) ? ", both experts" : "", say_count(all, all_parameters(r)),
+           say_count(count, r->trainable), r->options.adapters.rank ? " as adapters" : "",
+           (long long)c->width, (long long)c->heads, (long long)c->layers, r->options.dtype);
     say_print("%s; %s%s tokens\n", r->data.title, r->data.shapes.n > 1 ? "at most " : "",
               say_count(tokens, most_tokens(r)));
     if (r->data.missing)
@@ -73,9 +81,7 @@ static int make_model(void *run)
 
 static int64_t parameters(const void *run)
 {
-    const struct video_net *net = &((const struct video_run *)run)->options.net;
-
-    return net->model->parameters(net);
+    return all_parameters(run);
 }
 
 /* The programs beside training are compiled twice: in as few bytes as possible before the training
@@ -139,6 +145,8 @@ static void close(void *run)
     free(r->bad);
     adapter_file_close(&r->options.adapters.file);
     r->options.net.model->close(&r->options.net);
+    if (video_is_pair(r))
+        r->options.low.model->close(&r->options.low);
 }
 
 int video_train(const struct video_model *m, int argc, char **argv)

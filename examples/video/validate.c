@@ -9,11 +9,14 @@ static int measure_clip(struct validation *common, int64_t row, double *sum)
 {
     struct video_validation *v = common->user;
     const struct video_model *m = v->run.options.net.model;
-    ckpt_program *p = v->run.data.shapes.shape->training;
+    struct video_selection s = {.shape = v->run.data.shapes.shape};
     float loss;
 
     if (m->fill_row(&v->batch, row))
         return -1;
+    s.second = video_is_pair(&v->run) &&
+               (double)v->batch.t[v->batch.first] < v->run.options.net.sizes.boundary;
+    ckpt_program *p = video_selection_program(&s);
     if (m->feed(&v->batch, p) || ckpt_step(p, &loss))
         return say_fail("validation: %s", ckpt_error(v->run.context));
     *sum += loss;
@@ -47,6 +50,17 @@ static void drop_draws(struct video_data *d, const char *path)
     d->x_mask = NULL;
 }
 
+/* The second model of a pair has the levels below those of the first. */
+static void range(const struct video_run *r, double *from, double *to)
+{
+    const struct video_model *m = r->options.net.model;
+    double boundary;
+
+    m->range(&r->options.net, from, to);
+    if (video_is_pair(r))
+        m->range(&r->options.low, from, &boundary);
+}
+
 /* Opens a separate run for the recorder and the batches, with clips, times and noise of a file. */
 int video_validation_open(struct video_validation *v, const struct video_run *r)
 {
@@ -73,7 +87,7 @@ int video_validation_open(struct video_validation *v, const struct video_run *r)
                                     .measure = measure_clip,
                                     .user = v};
     if (m->range)
-        m->range(&r->options.net, &v->common.from, &v->common.to);
+        range(r, &v->common.from, &v->common.to);
     return validation_noise(&v->common, &d->t, &d->eps);
 }
 
@@ -82,6 +96,7 @@ int video_validation_compile(struct video_validation *v, struct video_run *r)
     if (!r->options.validation.file)
         return 0;
     v->run.options.net = r->options.net; /* with its parameters */
+    v->run.options.low = r->options.low;
     v->run.context = r->context;
     v->common.log = &r->log;
     return video_compile_loss(&v->run, v->run.data.shapes.shape, NULL, "validation: ");

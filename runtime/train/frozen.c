@@ -2,12 +2,14 @@
 /*
  * Selects the weights that are kept in codes (core/frozen.h).  This is a property of a parameter,
  * set before the first program is compiled: plans, tiers, files and ranks then see a value of fewer
- * bytes, and models read the tensor that an op decodes from it (tape.c).
+ * bytes, and models read the tensor that an op decodes from it (tape.c).  And those that are stored
+ * below the device, which is their place before there is a plan.
  */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include "context/context.h"
 #include "core/frozen.h"
+#include "plan/plan.h"
 
 static int fail(ckpt *c, const char *pattern, const char *why)
 {
@@ -87,4 +89,50 @@ int ckpt_quantize_frozen(ckpt *c, const char *pattern, const char *format)
     }
     params_trim_heap();
     return rc ? rc : n;
+}
+
+/* ---- weights below the device -----------------------------------------------------------------
+ */
+
+enum { MIN_OFFLOADED = 1 << 20 /* smaller ones are never worth a copy: idle_gaps.c */ };
+
+static bool may_be_offloaded(const struct param *p, const char *pattern)
+{
+    return !p->trainable && !p->training.adapter && !p->cache && p->place.offset[SLOT_VALUE] < 0 &&
+           param_slot_bytes(p, SLOT_VALUE) >= MIN_OFFLOADED && !fnmatch(pattern, p->name, 0);
+}
+
+/* The rest of the host tier is for activations and copies from files.  Returns false if no tier has
+ * space. */
+static bool offload(ckpt *c, struct param *p)
+{
+    const int64_t bytes = param_slot_bytes(p, SLOT_VALUE), files = c->memory.directories.bytes;
+    const int64_t slots = files ? plan_staging(c->options.host) : 0;
+    const int64_t host = memory_tier_bytes(&c->params, TIER_HOST);
+    const int64_t nvme =
+        round_up(memory_tier_bytes(&c->params, TIER_NVME), (int64_t)PLAN_NVME_ALIGN);
+
+    if (bytes <= c->options.host / 8 * 7 - slots - host)
+        memory_place_slot(&c->memory, p, SLOT_VALUE, BACKING_HOST, host);
+    else if (bytes <= files - nvme)
+        memory_place_slot(&c->memory, p, SLOT_VALUE, BACKING_NVME, nvme);
+    return p->place.offset[SLOT_VALUE] >= 0;
+}
+
+int ckpt_offload_frozen(ckpt *c, const char *pattern)
+{
+    int64_t bytes = 0;
+    int n = 0;
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    NOT_NULL(pattern);
+    if (c->programs.first)
+        return error_set(CKPT_EINVAL, "ckpt_offload_frozen: choose weights before a program is "
+                                      "compiled");
+    for (int32_t i = 0; i < c->params.n; i++)
+        if (may_be_offloaded(&c->params.data[i], pattern))
+            bytes += param_slot_bytes(&c->params.data[i], SLOT_VALUE);
+    for (int32_t i = 0; i < c->params.n && bytes > c->programs.budget / 2; i++)
+        n += may_be_offloaded(&c->params.data[i], pattern) && offload(c, &c->params.data[i]);
+    return n;
 }

@@ -554,6 +554,52 @@ static void test_sentences(void **state)
     ckpt_close(c);
 }
 
+/* ---- weights below the device ------------------------------------------------------------------
+ */
+
+/* Weights of 4 MiB and 1 MiB and a small one, frozen, and a trained one.  Returns how many are
+ * stored in a tier. */
+static int offloaded(int64_t vram, int64_t host)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    int64_t wide[] = {1024, 1024}, narrow[] = {512, 512};
+    ckpt *c;
+
+    o.device = "cpu";
+    o.threads = 1;
+    o.vram = vram;
+    o.host = host;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    ckpt_param(c, "a.wide", CKPT_F32, 2, wide, CKPT_ZEROS, false);
+    ckpt_param(c, "a.narrow", CKPT_F32, 2, narrow, CKPT_ZEROS, false);
+    ckpt_param(c, "a.small", CKPT_F32, 1, narrow, CKPT_ZEROS, false);
+    ckpt_param(c, "a.trained", CKPT_F32, 2, narrow, CKPT_ZEROS, true);
+    ckpt_param(c, "b.wide", CKPT_F32, 2, wide, CKPT_ZEROS, false);
+    const int n = ckpt_offload_frozen(c, "a.*");
+    assert_int_equal(ckpt_offload_frozen(c, "a.*"), 0); /* they have their places */
+    ckpt_close(c);
+    return n;
+}
+
+static void test_offload(void **state)
+{
+    const int64_t m = 1 << 20;
+    struct small r = make(CKPT_BF16, 1);
+    ckpt_program *p;
+    ckpt *c;
+    (void)state;
+
+    assert_int_equal(offloaded(8 * m, 16 * m), 2);
+    assert_int_equal(offloaded(10 * m, 16 * m), 0); /* they take at most half of the budget */
+    assert_int_equal(offloaded(8 * m, 0), 0);
+    assert_int_equal(offloaded(8 * m, 4 * m), 1); /* 7/8 hold the narrow one */
+    format = NULL;
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_offload_frozen(c, "*"), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "before a program is compiled"));
+    ckpt_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_bytes),         cmocka_unit_test(test_set),
         cmocka_unit_test(test_states),        cmocka_unit_test(test_merge),
         cmocka_unit_test(test_sentences),     cmocka_unit_test(test_null),
+        cmocka_unit_test(test_offload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

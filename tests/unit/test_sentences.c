@@ -145,6 +145,7 @@ static void parameter_cases(void)
     FAILS(ckpt_lora(other, &lora));
     FAILS(ckpt_compile(other, record, NULL, NULL, 4, &forward));
     FAILS(ckpt_quantize_frozen(other, "*", "nf4"));
+    FAILS(ckpt_offload_frozen(other, NULL));
     FAILS(
         ckpt_forecast(other, record, NULL, NULL, 4, 0, &(struct ckpt_forecast)CKPT_FORECAST_INIT));
 }

@@ -111,7 +111,7 @@ static void open_step(struct step *s, enum ckpt_dtype dtype, int64_t vram, int64
     assert_int_equal(config.has_image, !strcmp(s->name, "i2v"));
     if (ckpt_open(&s->context, &o))
         fail_msg("%s", ckpt_error(NULL));
-    assert_int_equal(wan_create(&s->model, s->context, &config, dtype), 0);
+    assert_int_equal(wan_create(&s->model, s->context, &config, dtype, ""), 0);
     reference(path, s->first ? "t2v" : s->name, "");
     if (ckpt_load_params(s->context, path, refuse_name, (void *)s->name, NULL))
         fail_msg("%s", ckpt_error(s->context));

@@ -141,7 +141,7 @@ echo '{"boundary_ratio": 0.875}' >"$work/pair/model_index.json"
 cp "$work/diffusers.safetensors" "$work/pair/transformer/diffusion_pytorch_model.safetensors"
 runs "memory" "$train" $run --model "$work/pair/transformer" --expert low --steps 1 --lr 1e-3 \
     --save "$work/pair/transformer_2/diffusion_pytorch_model.safetensors"
-refuses 2 "give --expert high or low" "$train" $run --model "$work/pair" --steps 1
+refuses 2 "give --expert high, low or both" "$train" $run --model "$work/pair" --steps 1
 for expert in high low; do
     rm -f "$work/log"
     runs "memory" "$train" $run --model "$work/pair" --expert $expert --steps 1 --lr 0 --log "$work/log"
@@ -162,7 +162,7 @@ runs "Wan I2V" "$train" $run --model "$work/i2v" --random --steps 2 --dtype bf16
 
 refuses 2 "give uniform or logit-normal" "$train" $run --model "$work/t2v" --random --times cosine
 refuses 2 "give equal or bell" "$train" $run --model "$work/t2v" --random --loss-weights min-snr
-refuses 2 "give high or low" "$train" $run --model "$work/t2v" --random --expert both
+refuses 2 "give high, low or both" "$train" $run --model "$work/t2v" --random --expert best
 refuses 2 "give diffusers, original or comfyui" "$train" $run --model "$work/t2v" --random --names kohya
 refuses 2 "names original is for --save FILE" "$train" $run --model "$work/t2v" --random --names original
 refuses 2 "expert is for a pair of models" "$train" $run --model "$work/ti2v" --random --expert low

@@ -13,6 +13,10 @@
 
 #define SHIFT 5. /* of models without a scheduler_config.json: the training of DiffSynth */
 
+/* Begin the names of parameters where a run has both models of a pair. */
+#define HIGH "high."
+#define LOW  "low."
+
 enum { STREAM_TIME = 0x57414e01, TIMES = 1000 };
 
 #define ROW(...) CKPT_OPTION(struct video_options, __VA_ARGS__)
@@ -30,7 +34,9 @@ static const struct ckpt_option sample_rows[] = {
 static const struct ckpt_option train_rows[] = {
     ROW("expert", STRING, net.noising.expert, "KIND",
         "of a pair of models for high and low noise levels, the one to train, at its own "
-        "timesteps: high or low (no default)"),
+        "timesteps: high, low, or both, each in the steps with its timesteps (no default)"),
+    ROW("save-low", STRING, train.save_low, "FILE",
+        "of --expert both, as --save, for the model for low noise levels"),
     ROW("names", STRING, names, "KIND",
         "names of whole weights in --save: diffusers, original, or comfyui (default diffusers)"),
     ROW("null-text", STRING, null_text, "FILE",
@@ -69,12 +75,28 @@ static int check_noising(const struct video_net *net)
         return say_fail("--times %s: give uniform or logit-normal", n->times);
     if (n->weights && strcmp(n->weights, "equal") && strcmp(n->weights, "bell"))
         return say_fail("--loss-weights %s: give equal or bell", n->weights);
-    if (n->expert && strcmp(n->expert, "high") && strcmp(n->expert, "low"))
-        return say_fail("--expert %s: give high or low", n->expert);
+    if (n->expert && strcmp(n->expert, "high") && strcmp(n->expert, "low") &&
+        strcmp(n->expert, "both"))
+        return say_fail("--expert %s: give high, low or both", n->expert);
     return 0;
 }
 
-/* A pair of models trains one at a time. */
+static bool is_both(const struct video_net *n)
+{
+    return n->noising.expert && !strcmp(n->noising.expert, "both");
+}
+
+/* Whether the net is the model for low noise levels, or for high ones; a single one is neither. */
+static bool is_low(const struct video_net *n)
+{
+    return is_both(n) ? n->second : n->noising.expert && !strcmp(n->noising.expert, "low");
+}
+
+static bool is_high(const struct video_net *n)
+{
+    return n->noising.expert && !is_low(n);
+}
+
 static int check_model(const struct video_net *net, const char *dir)
 {
     const struct wan_config *c = &own_of(net)->config;
@@ -82,9 +104,12 @@ static int check_model(const struct video_net *net, const char *dir)
     if (net->noising.first > 0 && !c->first)
         return say_fail("--first-frame is for TI2V models; %s: %s", dir, wan_config_name(c));
     if (c->boundary > 0 && !net->noising.expert)
-        return say_fail("%s: has two models, which meet at noise level %g: give --expert high or "
-                        "low",
+        return say_fail("%s: has two models, which meet at noise level %g: give --expert high, "
+                        "low or both",
                         dir, c->boundary);
+    if (c->boundary <= 0 && is_both(net))
+        return say_fail("--expert both is for a directory with a pair of models; %s: %s", dir,
+                        wan_config_name(c));
     return 0;
 }
 
@@ -99,17 +124,17 @@ static double guidance_of(const struct wan_config *c, bool high)
 static int read(struct video_net *n, const char *dir)
 {
     struct own *own = calloc(1, sizeof *own);
-    const char *expert = n->noising.expert;
 
     n->own = own;
     if (!own)
         return say_fail("no memory for a model");
     if (check_noising(n) ||
-        wan_config_read(&own->config, dir, expert && !strcmp(expert, "low") ? WAN_LOW : WAN_HIGH,
-                        own->files) ||
+        wan_config_read(&own->config, dir, is_low(n) ? WAN_LOW : WAN_HIGH, own->files) ||
         check_model(n, dir))
         return -1;
     const struct wan_config *c = &own->config;
+    if (is_both(n))
+        n->begin = n->second ? LOW : HIGH;
     n->sizes = (struct video_sizes){.name = wan_config_name(c),
                                     .heads = c->heads,
                                     .width = c->width,
@@ -165,7 +190,7 @@ static int create(struct video_net *n, ckpt *c)
     struct own *own = n->own;
 
     wan_free(&own->model);
-    return wan_create(&own->model, c, &own->config, n->dtype)
+    return wan_create(&own->model, c, &own->config, n->dtype, n->begin ? n->begin : "")
                ? say_fail("no memory for %lld layers", (long long)own->config.layers)
                : 0;
 }
@@ -183,10 +208,14 @@ static void range(const struct video_net *net, double *from, double *to)
 {
     const struct wan_config *c = &own_of(net)->config;
     const double boundary = c->boundary > 0 ? c->boundary : c->has_image ? 0.9 : 0.875;
-    const char *expert = net->noising.expert;
 
-    *from = expert && !strcmp(expert, "high") ? boundary * TIMES : 0;
-    *to = expert && !strcmp(expert, "low") ? boundary * TIMES : TIMES;
+    *from = is_high(net) ? boundary * TIMES : 0;
+    *to = is_low(net) ? boundary * TIMES : TIMES;
+}
+
+static double share(const struct video_net *n)
+{
+    return wan_noise_share(&own_of(n)->noise);
 }
 
 static int schedule(struct video_net *n, const char *dir, double shift, bool any)
@@ -307,6 +336,7 @@ static const struct adapter_rename outside[] = {
 static const struct adapter_names adapters = {.prefix = "transformer.",
                                               .blocks = "blocks.",
                                               .without = "patch_embedding",
+                                              .pair = {HIGH, LOW},
                                               .inside = inside,
                                               .outside = outside};
 
@@ -353,6 +383,7 @@ const struct video_model wan_model = {
     .schedule = schedule,
     .draw_times = draw_times,
     .range = range,
+    .share = share,
     .level = level,
     .weight = weight,
     .target = target,

@@ -6,7 +6,7 @@
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 
-enum { PLACES = 4 /* latents of a patch */ };
+enum { PLACES = 4 /* latents of a patch */, NAME = 96 };
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
@@ -34,13 +34,13 @@ static ckpt_tensor create_table(const struct ckpt_nn *nn, const struct wan_confi
                       CKPT_NORMAL(0.02f), true);
 }
 
-static void create_block(struct wan *m, const struct ckpt_nn *nn, int64_t i)
+static void create_block(struct wan *m, const struct ckpt_nn *nn, int64_t i, const char *begin)
 {
     const struct wan_config *g = &m->config;
     struct wan_block *b = &m->block[i];
-    char at[48], name[96];
+    char at[48], name[NAME];
 
-    snprintf(at, sizeof at, "blocks.%lld", (long long)i);
+    snprintf(at, sizeof at, "%sblocks.%lld", begin, (long long)i);
     snprintf(name, sizeof name, "%s.scale_shift_table", at);
     b->table = create_table(nn, g, 6, name);
     b->self = create_attention(nn, g, at, "attn1");
@@ -51,18 +51,19 @@ static void create_block(struct wan *m, const struct ckpt_nn *nn, int64_t i)
 }
 
 /* The timestep is embedded in fp32. */
-static void create_embedders(struct wan *m, const struct ckpt_nn *nn)
+static void create_embedders(struct wan *m, const struct ckpt_nn *nn, const char *begin)
 {
     const struct wan_config *g = &m->config;
     int64_t kernel[] = {g->width, wan_in_channels(g), 1, 2, 2}, d = g->width;
     struct ckpt_nn full = *nn;
-    const char *at = "condition_embedder";
+    char at[48], name[NAME];
 
     full.dtype = CKPT_F32;
-    m->patch.weight =
-        ckpt_param(nn->context, "patch_embedding.weight", m->dtype, 5, kernel, CKPT_XAVIER, true);
-    m->patch.bias =
-        ckpt_param(nn->context, "patch_embedding.bias", m->dtype, 1, &d, CKPT_ZEROS, true);
+    snprintf(name, sizeof name, "%spatch_embedding.weight", begin);
+    m->patch.weight = ckpt_param(nn->context, name, m->dtype, 5, kernel, CKPT_XAVIER, true);
+    snprintf(name, sizeof name, "%spatch_embedding.bias", begin);
+    m->patch.bias = ckpt_param(nn->context, name, m->dtype, 1, &d, CKPT_ZEROS, true);
+    snprintf(at, sizeof at, "%scondition_embedder", begin);
     m->time[0] = ckpt_nn_linear(&full, g->frequencies, d, true, "%s.time_embedder.linear_1", at);
     m->time[1] = ckpt_nn_linear(&full, d, d, true, "%s.time_embedder.linear_2", at);
     m->time_proj = ckpt_nn_linear(nn, d, 6 * d, true, "%s.time_proj", at);
@@ -70,9 +71,11 @@ static void create_embedders(struct wan *m, const struct ckpt_nn *nn)
     m->text[1] = ckpt_nn_linear(nn, d, d, true, "%s.text_embedder.linear_2", at);
 }
 
-int wan_create(struct wan *m, ckpt *c, const struct wan_config *config, enum ckpt_dtype dtype)
+int wan_create(struct wan *m, ckpt *c, const struct wan_config *config, enum ckpt_dtype dtype,
+               const char *begin)
 {
     struct ckpt_nn nn = CKPT_NN_INIT;
+    char name[NAME];
 
     *m = (struct wan){.config = *config, .dtype = dtype};
     m->block = calloc((size_t)config->layers, sizeof *m->block);
@@ -80,11 +83,13 @@ int wan_create(struct wan *m, ckpt *c, const struct wan_config *config, enum ckp
         return CKPT_ENOMEM;
     nn.context = c;
     nn.dtype = dtype;
-    create_embedders(m, &nn);
+    create_embedders(m, &nn, begin);
     for (int64_t i = 0; i < config->layers; i++)
-        create_block(m, &nn, i);
-    m->table = create_table(&nn, config, 2, "scale_shift_table");
-    m->proj = ckpt_nn_linear(&nn, config->width, PLACES * config->channels, true, "proj_out");
+        create_block(m, &nn, i, begin);
+    snprintf(name, sizeof name, "%sscale_shift_table", begin);
+    m->table = create_table(&nn, config, 2, name);
+    m->proj =
+        ckpt_nn_linear(&nn, config->width, PLACES * config->channels, true, "%sproj_out", begin);
     return 0;
 }
 

@@ -33,8 +33,10 @@ struct wan {
     struct wan_block *block; /* [config.layers] */
 };
 
-/* Makes the parameters in c.  Returns 0 or CKPT_ENOMEM; c keeps other errors. */
-int wan_create(struct wan *m, ckpt *c, const struct wan_config *config, enum ckpt_dtype dtype);
+/* Makes the parameters in c, whose names begin with that.  Returns 0 or CKPT_ENOMEM; c keeps other
+ * errors. */
+int wan_create(struct wan *m, ckpt *c, const struct wan_config *config, enum ckpt_dtype dtype,
+               const char *begin);
 void wan_free(struct wan *m);
 
 /* The number of parameters of a model of this shape, without making it. */

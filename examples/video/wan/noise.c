@@ -50,6 +50,11 @@ double wan_noise_level(const struct wan_noise *n, double u)
     return wan_shift(n->shift, n->normal ? 1 / (1 + exp(-normal_at(at))) : at);
 }
 
+double wan_noise_share(const struct wan_noise *n)
+{
+    return below(n, n->high) - below(n, n->low);
+}
+
 /* ---- weights ------------------------------------------------------------------------------- */
 
 static double bell(double level)

@@ -30,6 +30,9 @@ void wan_noise_begin(struct wan_noise *n);
 /* The level at a fraction u in [0, 1) of the distribution. */
 double wan_noise_level(const struct wan_noise *n, double u);
 
+/* The fraction of the whole distribution that is at the levels that are drawn. */
+double wan_noise_share(const struct wan_noise *n);
+
 /* The weight of the loss, a bell around level 0.5 that has the mean 1 and is 0 at an end
  * (DiffSynth's code). */
 double wan_noise_weight(const struct wan_noise *n, double level);
