@@ -8,7 +8,7 @@
 #include "plan/offload/transfer.h"
 #include "plan/watch.h"
 
-#define SHORT 16 /* a gap below a 16th of the step is short: doc/decisions/frozen-parameters.md */
+#define SHORT 24 /* a gap below a 24th of the step is short: doc/decisions/frozen-parameters.md */
 
 enum rank { RANK_STATES, RANK_WEIGHTS, RANK_ACTIVATIONS, RANK_OUTS, RANK_INS };
 
