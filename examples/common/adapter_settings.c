@@ -213,14 +213,14 @@ static int find_number(const struct adapter_file *l, const char *patterns, const
 
 /* ---- layers that are trained as a whole ------------------------------------------------------ */
 
-/* Whether whole parts of the layer's name, between dots, are this name, as PEFT compares. */
+/* Whether the name of the layer, or of one that it is in, ends so, as PEFT compares: norm is also
+ * input_layernorm. */
 static bool is_called(const char *layer, size_t n, const char *name)
 {
     const size_t m = strlen(name);
 
     for (size_t i = 0; m && i + m <= n; i++)
-        if (!strncmp(layer + i, name, m) && (!i || layer[i - 1] == '.') &&
-            (i + m == n || layer[i + m] == '.'))
+        if (!strncmp(layer + i, name, m) && (i + m == n || layer[i + m] == '.'))
             return true;
     return false;
 }

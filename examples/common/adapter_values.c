@@ -90,14 +90,14 @@ static int keep_of_file(const struct adapter_run *r)
 }
 
 /* Appends a layer to a list with commas, unless it is there. */
-static int add_name(char list[1024], const char *name)
+static int add_name(char list[LORA_ALSO], const char *name)
 {
     const size_t n = strlen(list), m = strlen(name);
 
     for (const char *p = list; (p = strstr(p, name)); p++)
         if ((p == list || p[-1] == ',') && (!p[m] || p[m] == ','))
             return 0;
-    return snprintf(list + n, 1024 - n, "%s%s", n ? "," : "", name) < (int)(1024 - n)
+    return snprintf(list + n, LORA_ALSO - n, "%s%s", n ? "," : "", name) < (int)(LORA_ALSO - n)
                ? 0
                : say_fail("--lora-also: the list of layers is too long");
 }

@@ -21,7 +21,7 @@
 #include "ckpt_files.h"
 #include "training.h"
 
-enum { LORA_LAYER = 192, ADAPTER_BASE = 24 };
+enum { LORA_LAYER = 192, LORA_ALSO = 1 << 14, ADAPTER_BASE = 24 };
 
 /* The names in a directory that PEFT loads. */
 #define LORA_PEFT_FILE   "adapter_model.safetensors"
@@ -129,8 +129,8 @@ struct adapter_file {
     int64_t rank;       /* --lora-rank of a state's run, else of the first layer */
     double alpha;       /* --lora-alpha of a state's run; NAN: not in the file */
     double dropout;     /* of the training that made the file */
-    char targets[1024]; /* names of layers inside a block, as for --lora-targets */
-    char also[1024];    /* layers that are trained as a whole, as for --lora-also */
+    char targets[1024];   /* names of layers inside a block, as for --lora-targets */
+    char also[LORA_ALSO]; /* layers that are trained as a whole, as for --lora-also */
 };
 
 /* Opens a file or the directory that PEFT writes, and checks what it says.  Returns 0; 1: this is

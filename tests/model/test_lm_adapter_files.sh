@@ -12,7 +12,7 @@ lm=$root/tests/model/lm
 here=$lm/gpt2
 run="$train --device cpu --threads 1 --model $here --load $here --data $here/tokens.bin --in-order --batch 2 --length 12 --steps 0 --val $here/tokens.bin"
 dir=$work/adapter
-mkdir "$dir"
+mkdir "$dir" "$work/again"
 
 # ---- settings --------------------------------------------------------------------------------------
 
@@ -197,6 +197,12 @@ bad() {
     bad 1 "ln_f" $a $b base_model.model.transformer.ln_f.weight 23
     tensors $a $b base_model.model.transformer.ln_f.weight 24
     runs "validation loss" $run --adapter "$dir"
+    # A name of modules_to_save is the end of a layer's name, not a part of it: PEFT's norm is also input_layernorm.
+    printf '{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "modules_to_save": ["n_1"]}\n' >"$dir/adapter_config.json"
+    tensors $a $b $p.ln_1.weight 24 $p.ln_1.bias 24
+    runs "validation loss" $run --steps 1 --adapter "$dir" --save "$work/again/adapter_model.safetensors"
+    grep -q '"modules_to_save": \["h.0.ln_1"\]' "$work/again/adapter_config.json" || fail "saved: $(cat "$work/again/adapter_config.json")"
+    bad 2 "no part of a LoRA adapter" $a $b $p.ln_2.weight 24
     tensors $a $b $p.attn.c_attn.lora_magnitude_vector 72
     printf '{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_dora": false}\n' >"$dir/adapter_config.json"
     refuses 2 "is false, and its tensors have a lora_magnitude_vector" $run --adapter "$dir"
