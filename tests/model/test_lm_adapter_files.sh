@@ -218,4 +218,24 @@ bad() {
     refuses 2 "adapter" $run --adapter "$dir"
     refuses 2 "no such file" $run --adapter "$work/none"
 }
+# ---- files that end early ----------------------------------------------------------------------------
+
+# cut FILE PARTS: the file without its end, at so many places; each is refused with one sentence.
+cut() {
+    rm -rf "$dir" && cp -r "$here/dora" "$dir"
+    bytes=$(wc -c <"$dir/$1")
+    part=1
+    while [ $part -lt "$2" ]; do
+        head -c $((bytes * part / $2)) "$here/dora/$1" >"$dir/$1"
+        # shellcheck disable=SC2086
+        $run --adapter "$dir" >"$work/out" 2>"$work/err"
+        rc=$?
+        [ $rc = 2 ] && [ "$(grep -c "^lm-train: .*$1" "$work/err")" = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] ||
+            fail "$1, part $part of $2: $rc, $(cat "$work/err")"
+        part=$((part + 1))
+    done
+}
+
+cut adapter_config.json 50
+cut adapter_model.safetensors 50
 finish
