@@ -32,7 +32,7 @@ if ! ./text-encode --family opensora --model "$hub/t5" --device cpu --threads 1 
     grep -q "built without" "$work/out" && exit 77
     fail "$(cat "$work/out")"
 fi
-run_page doc/recipe-opensora.md 6
+run_page doc/recipe-opensora.md 5
 [ -s "$work/home/tuned.safetensors" ] || fail "no weights"
 [ -n "$(find "$work/home/samples" -name '*.png')" ] || fail "no sample"
 finish
