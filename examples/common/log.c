@@ -10,6 +10,7 @@
 #include "log.h"
 #include "say.h"
 
+/* Opens the file of this rank for appending; without --log there is none, and log->f stays NULL. */
 static int open_lines(struct run_log *log, const char *path, int rank)
 {
     if (!path)
@@ -29,6 +30,7 @@ int log_open(struct run_log *log, const struct training_options *t, int rank, in
     return events_open(&log->events, rank ? NULL : t->tensorboard, first + 1);
 }
 
+/* Reports a write error, the first and only time: log_close then returns -1. */
 static void lose(struct run_log *log)
 {
     say_fail("--log %s: %s; the run continues without it", log->path, strerror(errno));
@@ -36,6 +38,7 @@ static void lose(struct run_log *log)
     log->failed = true;
 }
 
+/* A reader that follows the file sees whole lines.  After an error nothing more is written. */
 static void flush(struct run_log *log)
 {
     if (!log->f || (!fflush(log->f) && !ferror(log->f)))
@@ -53,6 +56,7 @@ int log_close(struct run_log *log)
     return events_close(&log->events) || log->failed ? -1 : 0;
 }
 
+/* The only functions that need a file: their caller checks log->f. */
 void log_config_begin(struct run_log *log)
 {
     fputs("{\"config\": {", log->f);
@@ -114,6 +118,7 @@ void log_float(struct run_log *log, const char *key, double value)
     events_number(&log->events, key, value);
 }
 
+/* Seconds since 1970, as TensorBoard wants them; durations are measured by other clocks. */
 static double wall_time(void)
 {
     struct timespec now;
@@ -132,6 +137,7 @@ void log_line_end(struct run_log *log)
     events_write(&log->events, log->step, now);
 }
 
+/* Only an event: the line of the step is written, and it has no room for a picture. */
 void log_picture(struct run_log *log, const char *name, const char *path)
 {
     events_picture(&log->events, name, path);

@@ -9,6 +9,7 @@
 #include "options.h"
 #include "say.h"
 
+/* Numbers with an x between: widthxheight (n = 2) or framesxheightxwidth (3), each 1 to 65,536. */
 int option_sizes(const char *option, const char *text, const char *example, int n, int64_t **value)
 {
     const char *at = text;
@@ -63,6 +64,7 @@ int option_clip(const char *clip, const char *input, bool plan_only, bool has_in
                : 0;
 }
 
+/* The library refuses a warm-up that is no part of the steps by NaN, for any step. */
 int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
                     struct ckpt_schedule *schedule)
 {
@@ -91,6 +93,7 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
+/* Options of the library that mean nothing to a program that only samples or encodes. */
 static const char *const of_training[] = {"plan-in",   "plan-out",    "graph-out",  "machine-out",
                                           "trace-out", "zero",        "shard-over", "check-ranks",
                                           "state",     "activations", "qat",        "qat-ranges",
@@ -134,6 +137,7 @@ static int check_once(const char *const once[2], int argc, char **argv)
     return found > 1 ? say_fail("--%s is given twice: %s", option, once[1]) : 0;
 }
 
+/* Takes known options out of argv, those of the library first; what is left is options_reject's. */
 int options_take(const struct option_reading *r, int *argc, char **argv)
 {
     if (r->once && check_once(r->once, *argc, argv))
@@ -156,6 +160,8 @@ static void print_help(const struct option_reading *r)
     ckpt_option_table_help(options_of_library(r->trains), stdout);
 }
 
+/* Returns 1 where the program has nothing to do but print.  Also names a variable of the
+ * environment that the library does not know, which is no failure. */
 int options_print(const struct option_reading *r)
 {
     if (*r->help)
@@ -167,6 +173,7 @@ int options_print(const struct option_reading *r)
     return *r->help || *r->version;
 }
 
+/* Options that a program does not have are refused, with a name that is like it. */
 int options_reject(const struct option_reading *r, int argc, char **argv)
 {
     const struct ckpt_option *tables[3] = {options_of_library(r->trains)};
@@ -264,6 +271,7 @@ static const char *const is_free[] = {"adapter",
 /* Options that may differ between ranks. */
 static const char *const is_own[] = {"log", "output", "tensorboard", "help", "version"};
 
+/* An option in none of the lists is one of the model: a state with another value is refused. */
 enum option_role option_role(const char *name)
 {
     if (is_in(is_free, sizeof is_free / sizeof *is_free, name))
@@ -271,6 +279,7 @@ enum option_role option_role(const char *name)
     return is_in(tunes, sizeof tunes / sizeof *tunes, name) ? OPTION_TUNES : OPTION_SHAPES;
 }
 
+/* The value as it would be typed; dst holds numbers, texts are borrowed. */
 const char *option_text(const struct ckpt_option *row, const void *owner, char dst[32])
 {
     const char *at = (const char *)owner + row->offset, *text;
@@ -300,6 +309,7 @@ const char *option_text(const struct ckpt_option *row, const void *owner, char d
 
 enum { VALUE_BYTES = 64 };
 
+/* Whether ranks must have the same value. */
 static bool is_compared(const struct ckpt_option *row)
 {
     return ckpt_option_has_value(row) && !is_in(is_own, sizeof is_own / sizeof *is_own, row->name);
@@ -339,6 +349,7 @@ static void fill_words(struct words *w, const struct ckpt_option *row, const voi
     snprintf(w->value, sizeof w->value, "%s", text);
 }
 
+/* One fact for each option that is compared; their texts point into `words`. */
 static int fill_facts(const struct option_part own[OPTION_PARTS], struct ckpt_fact *facts,
                       struct words *words)
 {
@@ -356,6 +367,7 @@ static int fill_facts(const struct option_part own[OPTION_PARTS], struct ckpt_fa
     return at;
 }
 
+/* Refuses a process of several that would train alone beside the others. */
 int options_alone(const struct ckpt_options *library)
 {
     int rank, ranks;
@@ -372,6 +384,7 @@ int options_alone(const struct ckpt_options *library)
                     rank, ranks);
 }
 
+/* Collective: every rank calls it, with the same program. */
 int options_agree(ckpt *c, const struct option_part own[OPTION_PARTS])
 {
     int count = count_rows(own);

@@ -20,6 +20,8 @@ static const char *name_on_hub(const char *path)
                : NULL;
 }
 
+/* A path that is not there but looks like a name on Hugging Face is answered with the command that
+ * fetches it. */
 int settings_exists(const char *path)
 {
     const char *name = name_on_hub(path);
@@ -34,6 +36,7 @@ int settings_exists(const char *path)
                     path, path, name, name);
 }
 
+/* Keys that say "nothing is sparse"; any other value is refused by name. */
 static const struct json_keys sparse[] = {
     JSON_ONLY("format", "dense"),
     JSON_UNUSED("global_sparsity ignore registry_requires_subclass targets"),
@@ -42,10 +45,8 @@ static const struct json_keys sparse[] = {
 const struct json_keys settings_scaled[] = {
     JSON_ONLY("quant_method", "fp8|fbgemm_fp8|compressed-tensors"),
     /* compressed-tensors packs others in integers */
-    JSON_ONLY("format", "float-quantized|int-quantized"),
-    JSON_ONLY("fmt", "e4m3|float8_e4m3fn"),
-    JSON_ONLY("weight_block_size", "128"),
-    JSON_ONLY("transform_config", ""),
+    JSON_ONLY("format", "float-quantized|int-quantized"), JSON_ONLY("fmt", "e4m3|float8_e4m3fn"),
+    JSON_ONLY("weight_block_size", "128"), JSON_ONLY("transform_config", ""),
     JSON_READ_INSIDE("sparsity_config", sparse),
     JSON_UNUSED(
         "activation_scheme activation_scale_ub modules_to_not_convert ignored_layers ignore "
@@ -53,6 +54,7 @@ const struct json_keys settings_scaled[] = {
         "kv_cache_scheme dequantize scale_fmt"),
     JSON_END};
 
+/* path: the file, or a directory with config.json in it. */
 int settings_open(struct settings *s, const char *path)
 {
     char inside[sizeof s->path];
@@ -77,6 +79,7 @@ void settings_close(struct settings *s)
     s->root = NULL;
 }
 
+/* Every key must be known: a setting that is not honoured would train another model. */
 void settings_allow(struct settings *s, const struct json_keys *keys)
 {
     s->failed = s->failed ? -1 : json_keys_check(s->path, "", s->root, keys);
@@ -100,6 +103,8 @@ void settings_refuse(struct settings *s, const char *key, const char *format, ..
     s->failed = s->failed ? -1 : say_fail("%s: \"%s\" %s", s->path, key, why);
 }
 
+/* fallback below 0: the key must be there.  After a refusal the fallback is returned; s->failed
+ * ends the reading later, so that the callers need no checks. */
 int64_t settings_int(struct settings *s, const char *key, int64_t fallback)
 {
     const json_t *v = settings_find(s, key);

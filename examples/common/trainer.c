@@ -23,6 +23,7 @@ int64_t trainer_count(ckpt *c)
     return n;
 }
 
+/* Whether steps have different numbers of samples; then no batch is counted in advance. */
 static bool varies(const struct trainer *t)
 {
     return t->varies && t->varies(t->run);
@@ -58,6 +59,7 @@ static int open_context(const struct trainer *t)
 
 /* ---- data, model, programs ------------------------------------------------------------------ */
 
+/* Opens the data, and compares between ranks what of them must be alike. */
 static int open_data(const struct trainer *t)
 {
     struct ckpt_fact fact[TRAINER_FACTS];
@@ -74,6 +76,7 @@ static int open_data(const struct trainer *t)
     return 0;
 }
 
+/* Weights are loaded here, before anything is planned: a wrong file ends the run in seconds. */
 static int make_model(const struct trainer *t)
 {
     const struct ckpt_options usual = CKPT_OPTIONS_INIT;
@@ -88,6 +91,7 @@ static int make_model(const struct trainer *t)
     return 0;
 }
 
+/* Prints the plans, once all programs are known to fit. */
 static int fits(const struct trainer *t, bool trains)
 {
     if (t->fits)
@@ -97,6 +101,7 @@ static int fits(const struct trainer *t, bool trains)
     return 0;
 }
 
+/* Compiles all programs and gathers their refusals, so that one sentence names a budget for all. */
 static int compile(const struct trainer *t)
 {
     const bool trains = training_has_steps(t->train) || t->library->plan_only;
@@ -126,6 +131,7 @@ static int note(const struct trainer *t, struct resume_place *place)
     return t->notes ? t->notes(t->run, place) : 0;
 }
 
+/* Loads the state to continue, if there is one, and brings the data to its place. */
 static int resume(const struct trainer *t)
 {
     struct resume_place place = {.name = NULL};
@@ -140,6 +146,7 @@ static int resume(const struct trainer *t)
     return rc;
 }
 
+/* After the state was loaded: the log begins with the step after it. */
 static int open_log(const struct trainer *t)
 {
     if (log_open(t->log, t->train, ckpt_rank(*t->context), *t->first))
@@ -152,6 +159,7 @@ static int open_log(const struct trainer *t)
     return 0;
 }
 
+/* The steps, the last look, and what they opened; the data close even after a failure. */
 static int run_steps(const struct trainer *t, struct training *s)
 {
     int rc = t->open_steps(t->run, s) || training_fits(s) ? -1 : training_run(s);
@@ -163,6 +171,7 @@ static int run_steps(const struct trainer *t, struct training *s)
     return rc ? rc : dump_check(t->train->dump, s->ended - s->first);
 }
 
+/* Said before hours of steps, not after them. */
 static void note_unsaved(const struct trainer *t)
 {
     const struct training_options *o = t->train;
@@ -181,6 +190,8 @@ static bool is_lost(const struct trainer *t)
     return o->elastic && (o->grows || ckpt_rank_is_lost(*t->context));
 }
 
+/* From the state to resume to the weights.  What was trained is saved even where a step failed, as
+ * far as training_save can. */
 static int train(const struct trainer *t)
 {
     if (resume(t) || open_log(t))
@@ -207,11 +218,14 @@ static int train(const struct trainer *t)
 
 /* ---- the whole program ---------------------------------------------------------------------- */
 
+/* An output that was asked for and has nothing to write is a failure, as with --trace-out. */
 static int unwritten(const struct trainer *t)
 {
     return ckpt_unwritten(*t->context) ? say_fail("%s", ckpt_error(*t->context)) : 0;
 }
 
+/* The order that trainer.h promises; returns at the first failure, and run() closes what is open.
+ */
 static int go(const struct trainer *t)
 {
     if (open_context(t) || open_data(t) || make_model(t) || compile(t))
@@ -287,6 +301,7 @@ static bool is_refused(const struct trainer *t, const struct remedies *r)
     return r->command && *compiled_refusal() && !t->library->ranks && !remedies_planning();
 }
 
+/* Runs, closes all in the reverse order, and proposes options where no plan fitted. */
 static int run(const struct trainer *t, struct remedies *r)
 {
     if (remedies_planning())

@@ -12,7 +12,7 @@
 #include "training.h"
 
 enum {
-    FEW = 10,
+    FEW = 10,          /* steps whose mean is the first, and the last, loss of the summary */
     LARGE = 1000000000 /* parameters; compiling a larger model takes noticeable time */
 };
 
