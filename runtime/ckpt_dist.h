@@ -28,6 +28,8 @@
  *     host and then again).
  *   - Ranks count as on one host if they run under one kernel or have the same CKPT_HOST_NAME in
  *     their environment.
+ *   - options.ranks "env" is "tcp:HOST:PORT" with MASTER_ADDR and MASTER_PORT of the environment
+ *     (torchrun), or with the first host of Slurm's list and a port of the job's number.
  *   - Ranks that connect by themselves ("tcp:", "file:") prove to each other that they know the
  *     CKPT_JOB_TOKEN of their environment, if it is set; see ckpt(7).
  *   - CKPT_ECOMM means that another rank failed, is gone or runs another program.  All ranks get a

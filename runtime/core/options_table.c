@@ -85,7 +85,8 @@ static const struct ckpt_option library_table[] = {
     CKPT_OPTION_GROUP("Ranks"),
     ROW("ranks", STRING, ranks, "WHERE",
         "train with other processes: mpi (started by mpirun or srun), or a rendezvous, "
-        "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks, which need not run; "
+        "tcp:HOST:PORT or file:PATH, or env: where torchrun or Slurm says; with --plan-only also a "
+        "number of ranks, which need not run; "
         "none: alone, though a launcher started several processes (default: one process alone)"),
     RANGE("zero", COUNT, zero, "N",
           "what is sharded over ranks: 0: nothing; 1: optimizer state; 2: also parameters, "

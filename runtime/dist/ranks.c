@@ -55,8 +55,17 @@ static int plan_for_ranks(struct ranks *job, const char *where)
     return 0;
 }
 
+/* Replaces "env" by what the launcher says. */
+static int find_where(struct comm_rendezvous *m, char *text, size_t size)
+{
+    int rc = strcmp(m->where, "env") ? 0 : comm_launched_where(text, size);
+    if (!rc && !strcmp(m->where, "env"))
+        m->where = text;
+    return rc;
+}
+
 /* "elastic:N:WHERE". */
-static int open_elastic(struct ranks *job, struct comm_rendezvous *m)
+static int open_elastic(struct ranks *job, struct comm_rendezvous *m, char *text, size_t size)
 {
     char *end = "";
     if (strncmp(m->where, "elastic:", 8))
@@ -69,6 +78,9 @@ static int open_elastic(struct ranks *job, struct comm_rendezvous *m)
                          m->where);
     m->where = end + 1;
     m->lobby = &job->lobby;
+    int rc = find_where(m, text, size);
+    if (rc)
+        return rc;
     if (strncmp(m->where, "tcp:", 4) && strncmp(m->where, "file:", 5))
         return error_set(CKPT_EINVAL,
                          "--elastic: ranks that are lost are replaced by a rendezvous of our own: "
@@ -82,6 +94,7 @@ enum { FORM_TRIES = 3 };
 static int open_ranks(struct ranks *job)
 {
     const char *where = job->options->ranks;
+    char found[256];
     struct comm_rendezvous m = {
         .where = where, .job = getenv("SLURM_JOB_ID"), .token = getenv("CKPT_JOB_TOKEN")};
     struct comm *comm = NULL;
@@ -92,14 +105,16 @@ static int open_ranks(struct ranks *job)
         return 0;
     if (*where >= '0' && *where <= '9')
         return plan_for_ranks(job, where);
-    rc = open_elastic(job, &m);
+    rc = find_where(&m, found, sizeof found);
+    if (!rc)
+        rc = open_elastic(job, &m, found, sizeof found);
     if (rc)
         return rc;
     if (!strcmp(where, "mpi"))
         rc = comm_open_mpi(&comm, deadline);
     else
         rc = comm_launched_as(&m.rank, &m.size);
-    if (!rc && !comm && m.size == 1 && !strncmp(where, "tcp:", 4) && !comm_is_launched())
+    if (!rc && !comm && m.size == 1 && !strncmp(m.where, "tcp:", 4) && !comm_is_launched())
         return error_set(
             CKPT_EINVAL,
             "--ranks %s: neither RANK and WORLD_SIZE nor a launcher's variables are in "

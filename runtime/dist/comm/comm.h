@@ -168,10 +168,14 @@ int comm_open_nccl(struct comm **c, struct comm *control, bool together);
 /* "rank 2", "ranks 1 and 3", "ranks 0, 1 and 5": lists the marked ones of n ranks. */
 void comm_name_ranks(char *dst, size_t size, const bool *which, int n);
 
-/* Rank and size from the launcher's environment (Open MPI, PMI, Slurm, RANK and WORLD_SIZE); 0 of 1
- * without a launcher.  Returns 0, or CKPT_EINVAL with the sentence if only one of
- * the two is set or the numbers are invalid. */
+/* Rank and size from the launcher's environment (Open MPI, PMI, Slurm, PMIx, RANK and WORLD_SIZE);
+ * 0 of 1 without a launcher.  Returns 0, or CKPT_EINVAL with the sentence if only one of the two is
+ * set or the numbers are invalid. */
 int comm_launched_as(int *rank, int *size);
+/* Where the ranks of the launcher meet, as "tcp:HOST:PORT": MASTER_ADDR and MASTER_PORT of
+ * torchrun, or the first host of Slurm's list with a port that follows from the number of the job.
+ * Returns 0 or CKPT_EINVAL. */
+int comm_launched_where(char *dst, size_t size);
 /* Whether a launcher's variables are set. */
 bool comm_is_launched(void);
 

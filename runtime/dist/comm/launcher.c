@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include "dist/comm/comm.h"
 
 enum { MAX_RANKS = 1 << 20 };
@@ -18,6 +19,8 @@ static const struct launcher {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", false},
     {"PMI_RANK", "PMI_SIZE", false},
     {"SLURM_PROCID", "SLURM_NTASKS", true},
+    /* PMIx alone says no size: then the user does. */
+    {"PMIX_RANK", "WORLD_SIZE", true},
     {"RANK", "WORLD_SIZE", false},
 };
 
@@ -81,4 +84,52 @@ int comm_launched_as(int *rank, int *size)
     *rank = 0;
     *size = 1;
     return l ? read_launcher(l, rank, size) : 0;
+}
+
+/* ---- where ----------------------------------------------------------------------------------- */
+
+/* Ports that neither services nor outgoing connections usually have. */
+enum { PORTS_FROM = 20000, PORTS = 10000 };
+
+/* The first host of a list of Slurm's: "node[01-04,7],gpu2" is node01. */
+static void first_host(const char *list, char *dst, size_t size)
+{
+    const size_t name = strcspn(list, "[,"), number = list[name] == '[';
+    const char *digits = list + name + number;
+
+    snprintf(dst, size, "%.*s%.*s", (int)name, list, number ? (int)strspn(digits, "0123456789") : 0,
+             digits);
+}
+
+/* torchrun listens at MASTER_PORT itself, for its own use. */
+static int where_of_torch(const char *host, const char *port, char *dst, size_t size)
+{
+    const char *used = find("TORCHELASTIC_USE_AGENT_STORE");
+    const bool v6 = strchr(host, ':') != NULL;
+    int n, rc = read_number("MASTER_PORT", port, 1, &n);
+
+    if (!rc)
+        snprintf(dst, size, "tcp:%s%.200s%s:%d", v6 ? "[" : "", host, v6 ? "]" : "",
+                 n + (used && !strcmp(used, "True")));
+    return rc;
+}
+
+int comm_launched_where(char *dst, size_t size)
+{
+    const char *host = find("MASTER_ADDR"), *port = find("MASTER_PORT"), *job, *list;
+    char first[128];
+
+    if (host && port)
+        return where_of_torch(host, port, dst, size);
+    list = find("SLURM_STEP_NODELIST");
+    list = list ? list : find("SLURM_JOB_NODELIST");
+    job = find("SLURM_JOB_ID");
+    if (!list || !job)
+        return error_set(CKPT_EINVAL,
+                         "--ranks env: neither MASTER_ADDR and MASTER_PORT nor Slurm's "
+                         "SLURM_JOB_NODELIST and SLURM_JOB_ID are in the environment: give "
+                         "tcp:HOST:PORT, or mpi under mpirun");
+    first_host(list, first, sizeof first);
+    snprintf(dst, size, "tcp:%s:%d", first, PORTS_FROM + (int)(strtoul(job, NULL, 10) % PORTS));
+    return 0;
 }
