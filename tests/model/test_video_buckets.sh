@@ -111,6 +111,15 @@ trains() {
     cmp -s "$work/even" "$work/other" || fail "$program: balanced ranks that resume have other weights"
     on 2 --steps 4 --balance tokens --zero 1 --save "$work/other"
     cmp -s "$work/even" "$work/other" || fail "$program: balanced ranks have other weights with --zero 1"
+    for ranks in 2 3; do # by predicted times, adapters in bf16
+        lora="--steps 4 --balance time --dtype bf16 --lora-rank 2"
+        on $ranks $lora --save "$work/even"
+        [ "$(buckets "$work/log")" != "$(buckets "$work/log.1")" ] || fail "$program: all of $ranks ranks have one bucket"
+        on $ranks $lora --steps 2 --save-state "$work/half"
+        on $ranks $lora --resume "$work/half" --zero 3 --save "$work/other"
+        cmp -s "$work/even" "$work/other" || fail "$program: $ranks ranks that resume have other weights"
+        refuses 1 "$ranks ranks" $run $lora --resume "$work/half"
+    done
 }
 
 # transformer DIR KIND: of the tests of CogVideoX, for texts of the tiny T5.
