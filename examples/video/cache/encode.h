@@ -3,6 +3,7 @@
 #ifndef CACHE_ENCODE_H
 #define CACHE_ENCODE_H
 
+#include <stdatomic.h>
 #include "../../text/reader.h"
 #include "../coder.h"
 #include "../model.h"
@@ -61,6 +62,7 @@ struct encode {
     int64_t made[CACHE_PARTS]; /* number of new shards */
     int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
     int64_t bad;               /* number of clips */
+    atomic_llong shorter;      /* clips whose last frame is repeated; readers count them */
     ckpt *context;             /* of Open-Sora's autoencoder */
     struct video_coder coder;  /* the other ones */
     struct video_coder *each;  /* [shapes]: it, with the program of a shape */

@@ -134,6 +134,7 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
 
     if (!v || clip_spread(v, c->frames, c->height, c->width, c->rgb))
         return -1;
+    atomic_fetch_add(&e->shorter, video_frames(v) < c->frames);
     *fps = v->fps;
     return 1;
 }

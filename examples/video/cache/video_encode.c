@@ -255,8 +255,9 @@ static int check(struct encode *e)
     return rc ? -1 : 0;
 }
 
-static int finish(const struct encode *e)
+static int finish(struct encode *e)
 {
+    const long long shorter = atomic_load(&e->shorter);
     const char *output = e->options.output;
     const struct videos *v = &e->data.videos;
     int64_t missing = cache_manifest_write(output, e->setup, e->data.shapes.rows, e->options.shard,
@@ -264,6 +265,10 @@ static int finish(const struct encode *e)
 
     if (missing < 0)
         return -1;
+    if (shorter)
+        say_print(
+            "clips with fewer frames than were asked for, whose last frame is repeated: %lld\n",
+            shorter);
     say_print("%s: %lld shards of latents and %lld of text were made, %lld clips could not be "
               "read; %s\n",
               output, (long long)e->made[CACHE_LATENTS], (long long)e->made[CACHE_TEXT],
