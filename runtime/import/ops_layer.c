@@ -15,6 +15,16 @@ static ckpt_tensor rows_of(struct call *c)
     return a.whole.id && d.ndim > 0 && d.shape[d.ndim - 1] == a.shape[a.ndim - 1] ? a.whole : a.x;
 }
 
+/* With a shape that it may have already: whatever looks back from the result then finds its op. */
+static ckpt_tensor with_shape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape)
+{
+    const struct ckpt_desc d = ckpt_desc_of(t, x);
+
+    if (d.ndim == ndim && !memcmp(d.shape, shape, (size_t)ndim * sizeof *shape))
+        return x;
+    return ckpt_reshape(t, x, ndim, shape);
+}
+
 ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend)
 {
     struct call c = *layer;
@@ -36,8 +46,8 @@ ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend)
     memcpy(shape, of_x.shape, sizeof shape);
     if (of_x.ndim > 0)
         shape[of_x.ndim - 1] = w.shape[0];
-    ckpt_tensor y = ckpt_linear_add(t, x, w.x, b, ckpt_reshape(t, addend, of_x.ndim, shape));
-    return ckpt_reshape(t, y, d.ndim, d.shape);
+    ckpt_tensor y = ckpt_linear_add(t, x, w.x, b, with_shape(t, addend, of_x.ndim, shape));
+    return with_shape(t, y, d.ndim, d.shape);
 }
 
 static struct tensor op_linear(struct call *c, int part)

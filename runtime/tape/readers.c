@@ -47,27 +47,36 @@ bool uses_has_reader_but(const ckpt_tape *t, int32_t storage, int32_t i)
 /* ---- moving tensors ---------------------------------------------------------------------------
  */
 
-/* Copies the strides of axes with more than one element; false if their sizes differ. */
-static bool match_axes(const struct ckpt_desc *from, struct ckpt_desc *to)
+/* Divides an axis of `size` elements at `stride` among axes of `to` from i on, the last of which
+ * has that stride.  Returns the axis behind them, or -1 where their product is another. */
+static int divide_axis(int64_t size, int64_t stride, struct ckpt_desc *to, int i)
 {
-    int k = 0;
-    for (int i = 0; i < to->ndim; i++) {
-        if (to->shape[i] == 1)
-            continue;
-        while (k < from->ndim && from->shape[k] == 1)
-            k++;
-        if (k == from->ndim || from->shape[k] != to->shape[i])
-            return false;
-        to->stride[i] = from->stride[k++];
-    }
-    while (k < from->ndim && from->shape[k] == 1)
-        k++;
-    to->offset = from->offset;
-    return k == from->ndim;
+    int end = i;
+    int64_t n = 1;
+    while (end < to->ndim && n < size)
+        n *= to->shape[end++];
+    for (int k = end - 1; k >= i && n == size; stride *= to->shape[k--])
+        if (to->shape[k] > 1)
+            to->stride[k] = stride;
+    return n == size ? end : -1;
 }
 
-/* The tensor that x only renames: its source if x is a reshape that adds or drops axes of size 1;
- * else x itself. */
+/* Copies the strides of axes with more than one element, each of which may be several in `to`;
+ * false if their sizes differ. */
+static bool match_axes(const struct ckpt_desc *from, struct ckpt_desc *to)
+{
+    int at = 0;
+    for (int k = 0; k < from->ndim && at >= 0; k++)
+        if (from->shape[k] > 1)
+            at = divide_axis(from->shape[k], from->stride[k], to, at);
+    while (at >= 0 && at < to->ndim && to->shape[at] == 1)
+        at++;
+    to->offset = from->offset;
+    return at == to->ndim;
+}
+
+/* The tensor that x only renames: its source if x is a reshape that adds or drops axes of size 1 or
+ * joins neighbouring axes; else x itself. */
 static int32_t renamed(const ckpt_tape *t, int32_t x)
 {
     const struct tensor *v = &t->tensors.data[x];
