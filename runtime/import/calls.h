@@ -97,6 +97,7 @@
 #define ckpt_resize_nearest       traced_resize_nearest
 #define ckpt_rms_norm             traced_rms_norm
 #define ckpt_roll                 traced_roll
+#define ckpt_rope                 traced_rope
 #define ckpt_rope_halves          traced_rope_halves
 #define ckpt_round                traced_round
 #define ckpt_rsqrt                traced_rsqrt

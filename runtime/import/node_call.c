@@ -65,9 +65,22 @@ static void check_result(struct call *c, const struct tensor *a)
     recording_fail(c->r, CKPT_EFORMAT, "the result is %s, and %s in the file", have, said);
 }
 
+/* Records the deferred change, if it is one of this storage; NULL: of any. */
+static void change_deferred(struct recording *r, const struct variable *storage)
+{
+    struct call c = r->deferred ? *r->deferred : (struct call){.r = r};
+    struct variable *self = r->deferred && !r->failed ? call_variable(&c, "self") : NULL;
+
+    if (!self || (storage && variable_storage(self) != storage))
+        return;
+    r->deferred = NULL;
+    variable_change(&c, self);
+}
+
 /* Views of one chain are computed from the storage on. */
 struct tensor *variable_read(struct recording *r, struct variable *v)
 {
+    change_deferred(r, variable_storage(v));
     const int64_t version = variable_storage(v)->version;
 
     if (v->seen != version && !r->failed) {
@@ -115,8 +128,42 @@ static void read_pending(struct recording *r, const struct variable *storage)
     }
 }
 
+void variable_change(struct call *c, struct variable *self)
+{
+    c->facts = self->facts;
+    c->dtype = self->facts->dtype;
+    struct tensor old = *variable_read(c->r, self);
+    struct tensor now = c->r->failed ? old : c->op->record(c, 0);
+    if (!c->r->failed)
+        now = view_expand(c->r, math_cast(c->r, now, old.dtype), old.ndim, old.shape);
+    if (!c->r->failed)
+        variable_write(c->r, self, now);
+}
+
+void variable_defer(struct call *c)
+{
+    struct call *kept = heap_zeros(&c->r->heap, 1, sizeof *kept);
+
+    read_pending(c->r, variable_storage(call_variable(c, "self")));
+    if (kept && !c->r->failed) {
+        *kept = *c;
+        c->r->deferred = kept;
+    }
+}
+
+void variable_settle(const struct call *c)
+{
+    struct call d = c->r->deferred ? *c->r->deferred : *c;
+    struct variable *self = c->r->deferred ? call_variable(&d, "self") : NULL;
+
+    for (int k = 0; self && k < c->node->n_in; k++)
+        if (reads(c, &c->node->in[k].arg, variable_storage(self)))
+            change_deferred(c->r, NULL);
+}
+
 void variable_write(struct recording *r, struct variable *v, struct tensor now)
 {
+    change_deferred(r, NULL);
     read_pending(r, variable_storage(v));
     for (; v->parent && !r->failed; v = v->parent) {
         struct call c = *v->call;

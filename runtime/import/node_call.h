@@ -77,6 +77,12 @@ struct tensor call_record(struct call *c, int part);
 struct tensor *variable_read(struct recording *r, struct variable *v);
 /* Gives a variable a value of its shape and dtype. */
 void variable_write(struct recording *r, struct variable *v, struct tensor now);
+/* Gives the variable `self` of an op in place what the op computes. */
+void variable_change(struct call *c, struct variable *self);
+/* The same later: before its storage is read, or anything else is written. */
+void variable_defer(struct call *c);
+/* Records a deferred change that a node would read. */
+void variable_settle(const struct call *c);
 /* A variable that owns its storage; NULL and a failure without memory. */
 struct variable *variable_new(struct recording *r, const struct pt2_tensor *facts,
                               struct tensor now);

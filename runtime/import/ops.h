@@ -29,6 +29,13 @@ struct tensor reduce_sum(struct call *c, struct tensor a, unsigned mask);
 
 /* Records a sum of floats that is a part of a transformer block: false if it is none. */
 bool record_block(struct call *c, struct tensor *y);
+/* The same of a rotary embedding in halves; and of one in pairs, written by two copies in place:
+ * true if the copy of the call was recorded or deferred. */
+bool record_rotary(struct call *c, struct tensor *y);
+bool record_pairs(struct call *c);
+/* Records in bf16 what the cast of the call rounds, if it is a part of a block in fp32 whose
+ * operands are bf16: false if it is none. */
+bool record_narrow(struct call *c, struct tensor *y);
 
 /* The row of "aten.add.Tensor", or NULL. */
 const struct op *op_find(const char *name);

@@ -95,29 +95,13 @@ static struct tensor add_layer(struct call *c, const struct layer_sum *s)
     return c->r->failed ? tensor_number(c->r, c->dtype, 0, 0) : tensor_of(c->r, c->dtype, y);
 }
 
-static struct tensor modulate(struct call *c, const struct modulation *m)
-{
-    struct call of = *m->norm;
-    ckpt_tensor x = call_operand(&of, "input", c->dtype);
-    ckpt_tensor shift = record_variable(c, m->shift), scale = record_variable(c, m->scale);
-
-    if (c->r->failed)
-        return tensor_number(c->r, c->dtype, 0, 0);
-    return tensor_of(
-        c->r, c->dtype,
-        ckpt_layer_norm_modulate(c->r->t, x, shift, scale, (float)call_double(&of, "eps")));
-}
-
 static struct tensor op_add(struct call *c, int part)
 {
     struct layer_sum s;
-    struct modulation m;
 
     (void)part;
     if (pt2_is_float(c->dtype) && pattern_layer_sum(c, &s))
         return add_layer(c, &s);
-    if (pt2_is_float(c->dtype) && pattern_modulation(c, &m))
-        return modulate(c, &m);
     struct tensor block;
     if (pt2_is_float(c->dtype) && record_block(c, &block))
         return block;

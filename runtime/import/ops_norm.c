@@ -28,7 +28,7 @@ static ckpt_tensor flat_operand(struct call *c, const char *name)
 {
     if (!call_has(c, name))
         return CKPT_NONE;
-    struct tensor w = math_cast(c->r, call_tensor(c, name), c->dtype);
+    struct tensor w = pattern_operand(c, name, c->dtype);
     const int64_t n = tensor_numel(&w);
     w = view_reshape(c->r, w, 1, &n);
     return tensor_record(c->r, &w);
@@ -53,7 +53,7 @@ static struct tensor op_layer_norm(struct call *c, int part)
 {
     int64_t shape[TENSOR_AXES];
     const int n = call_ints(c, "normalized_shape", shape, TENSOR_AXES);
-    struct tensor a = math_cast(c->r, call_tensor(c, "input"), c->dtype);
+    struct tensor a = pattern_operand(c, "input", c->dtype);
     struct tensor flat = flatten_last(c, a, n);
     ckpt_tensor w = flat_operand(c, "weight"), b = flat_operand(c, "bias");
 

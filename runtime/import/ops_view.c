@@ -525,7 +525,11 @@ static struct tensor op_detach(struct call *c, int part)
 /* Casts: to another dtype they copy, and where they are asked to. */
 static struct tensor op_cast(struct call *c, int part)
 {
+    struct tensor y;
+
     (void)part;
+    if (record_narrow(c, &y))
+        return y;
     return math_cast(c->r, call_tensor(c, "self"), c->dtype);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
+#include "import/math.h"
 #include "import/patterns.h"
 
 static bool is_whole(struct variable *v)
@@ -56,6 +57,19 @@ struct variable *pattern_plain(struct variable *v)
 static struct variable *before_casts(struct variable *v)
 {
     return before_calls(v, CASTS);
+}
+
+/* The variable before casts to the dtype that it has, where nothing else reads what is between. */
+static struct variable *before_idle_casts(struct variable *v)
+{
+    for (int i = 0; v && i < CASTS; i++) {
+        struct variable *from = pattern_step(v, plain_calls[i], "self");
+        if (from && from->facts->dtype == v->facts->dtype && v->uses == 1 && v->seen == 0) {
+            v = from;
+            i = -1;
+        }
+    }
+    return v;
 }
 
 static bool is_last_axis(const struct call *mean)
@@ -249,7 +263,8 @@ bool pattern_modulation(struct call *c, struct modulation *to)
     if (!product || !shift || !is_plain_sum(c) || !pattern_is_free(product))
         return false;
     for (int k = 0; k < 2; k++) {
-        struct variable *norm = pattern_step(product, "aten.mul.Tensor", sides[k]);
+        struct variable *norm =
+            before_idle_casts(pattern_step(product, "aten.mul.Tensor", sides[k]));
         struct variable *scale = above_one(pattern_step(product, "aten.mul.Tensor", sides[1 - k]));
         to->norm = norm ? bare_norm(norm) : NULL;
         if (!to->norm || !scale || to->norm->dtype != c->dtype ||
@@ -260,6 +275,35 @@ bool pattern_modulation(struct call *c, struct modulation *to)
         return true;
     }
     return false;
+}
+
+/* ---- what is computed in fp32 alone ---------------------------------------------------------- */
+
+struct variable *pattern_narrow(struct variable *v, int dtype)
+{
+    for (int i = 0; v && v->facts->dtype == PT2_F32 && dtype == PT2_BF16 && i < CASTS; i++) {
+        struct variable *from = pattern_step(v, plain_calls[i], "self");
+        i = from ? -1 : i;
+        v = from ? from : v;
+    }
+    return v && v->facts->dtype == dtype ? v : NULL;
+}
+
+struct tensor pattern_operand(struct call *c, const char *name, int dtype)
+{
+    struct variable *v = pattern_narrow(call_variable(c, name), dtype);
+
+    return math_cast(c->r, v ? *variable_read(c->r, v) : call_tensor(c, name), dtype);
+}
+
+const struct call *pattern_wide(struct call *c)
+{
+    struct variable *v = before_idle_casts(call_variable(c, "self"));
+
+    if (!v || c->dtype != PT2_BF16 || v->facts->dtype != PT2_F32 || !pattern_is_free(v) ||
+        variable_storage(v)->version != 1)
+        return NULL;
+    return v->call;
 }
 
 /* ---- GELU ------------------------------------------------------------------------------------ */

@@ -12,7 +12,9 @@
  *     GELU written out with tanh       GPT-2
  *     layer norm, scale, shift         diffusion transformers (Wan, Flux; CogVideoX with weights)
  *     residual with a gate             CogVideoX, Flux, PixArt (ops_blocks.c)
- *     rotary embedding of two halves   Llama, Qwen, Mistral (ops_blocks.c)
+ *     rotary embedding of two halves   Llama, Qwen, Mistral (ops_rope.c)
+ *     rotary embedding of pairs        Wan
+ *     bf16 in fp32 and back            Wan: norms, modulations, gates (ops_blocks.c)
  */
 #ifndef CKPT_IMPORT_PATTERNS_H
 #define CKPT_IMPORT_PATTERNS_H
@@ -51,6 +53,13 @@ struct modulation {
     struct variable *scale, *shift;
 };
 bool pattern_modulation(struct call *c, struct modulation *to);
+
+/* The variable of the dtype that v is, or is in fp32; or NULL.  An argument in the dtype, without
+ * the way through fp32. */
+struct variable *pattern_narrow(struct variable *v, int dtype);
+struct tensor pattern_operand(struct call *c, const char *name, int dtype);
+/* The call in fp32 whose result the cast of the call to bf16 alone reads; or NULL. */
+const struct call *pattern_wide(struct call *c);
 
 /* Equal shapes and dtypes. */
 bool pattern_same_facts(const struct pt2_tensor *a, const struct pt2_tensor *b);

@@ -112,6 +112,8 @@ static struct variable *make_result(struct call *c, int part, int32_t value)
     c->dtype = c->facts->dtype;
     if (c->op->put && !(c->op->is_copy && c->op->is_copy(c)))
         parent = call_variable(c, "self");
+    if (!parent)
+        variable_settle(c);
     struct variable *v = variable_new(c->r, c->facts, (struct tensor){.ndim = 0});
     struct call *kept = heap_zeros(&c->r->heap, 1, sizeof *kept);
     if (!v || !kept)
@@ -154,12 +156,8 @@ static void run_in_place(struct call *c)
     }
     c->facts = self->facts;
     c->dtype = self->facts->dtype;
-    struct tensor old = *variable_read(c->r, self);
-    struct tensor now = c->r->failed ? old : c->op->record(c, 0);
-    if (!c->r->failed)
-        now = view_expand(c->r, math_cast(c->r, now, old.dtype), old.ndim, old.shape);
-    if (!c->r->failed)
-        variable_write(c->r, self, now);
+    if (!record_pairs(c) && !c->r->failed)
+        variable_change(c, self);
     if (c->node->n_out && c->node->out[0].kind == ARG_VALUE)
         c->f->item[c->node->out[0].value] = (struct item){.kind = ITEM_TENSOR, .v = self};
 }

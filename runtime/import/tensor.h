@@ -35,12 +35,14 @@ struct tensor {
 };
 
 /* What records: the tape, the memory of this recording, and whether it has failed. */
+struct call;
 struct recording {
     ckpt_tape *t;
     struct recorded *constants;  /* that are on the tape */
     const char *path;            /* of the archive */
     const struct pt2_node *node; /* that is recorded, or NULL */
-    struct rope_table *ropes;    /* that were made (ops_blocks.c) */
+    struct rope_table *ropes;    /* that were made (ops_rope.c) */
+    const struct call *deferred; /* a copy in place that is not recorded yet (node_call.h) */
     struct variable *pending;    /* results that nobody has read yet (node_call.h) */
     struct heap heap;
     bool evaluates; /* dropout and batch norm as where modules are evaluated */

@@ -509,6 +509,7 @@ CALL(gated_residual, (TENSORS_3), (t, x, w, b), "xxx", x, w, b)
 CALL(grouped_matmul, (TENSORS_3, bool a), (t, x, w, b, a), "xxxb", x, w, b, (int)a)
 CALL(iota, (ckpt_tape * t, enum ckpt_dtype d, int n, const int64_t *s, int axis),
      (t, d, n, s, axis), "dSi", (int)d, n, s, axis)
+CALL(rope, (TENSORS_2, int axis), (t, x, y, axis), "xxi", x, y, axis)
 CALL(rope_halves, (TENSORS_2, int axis), (t, x, y, axis), "xxi", x, y, axis)
 CALL(smooth_l1, (TENSORS_2, float a, int r), (t, x, y, a, r), "xxfi", x, y, (double)a, r)
 

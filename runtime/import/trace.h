@@ -70,7 +70,7 @@ const char *source_float(double f, char *to, size_t size);
                                     X(not ) X(or) X(pad) X(permute) X(pixel_shuffle) X(pow)        \
                                         X(pow_scalar) X(prod) X(randn) X(relu) X(reshape)          \
                                             X(resize_linear) X(resize_nearest) X(rms_norm) X(roll) \
-                                                X(rope_halves)                                     \
+                                                X(rope) X(rope_halves)                             \
                                                     X(round) X(rsqrt) X(scatter_add) X(sigmoid) X( \
                                                         sign) X(silu) X(sin) X(slice) X(smooth_l1) \
                                                         X(softmax) X(softplus) X(sort) X(sqrt)     \

@@ -192,6 +192,11 @@ def angles():
     return modules.Angles(), (floats(2, 6, 16),), {}
 
 
+@model("islands", kept=True)
+def islands():
+    return modules.Islands(), (floats(2, 6, 16), floats(2, 3, 16)), {}
+
+
 @model("whole", kept=True)
 def whole():
     return modules.Whole(), (integers(100, 5),), {}
@@ -342,7 +347,7 @@ for timm_name in ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficie
 
 # ---- in bf16 -------------------------------------------------------------------------------------
 
-BF16 = {"bert_bf16": "bert", "norms_bf16": "norms"}  # whose losses are bf16, too
+BF16 = {"bert_bf16": "bert", "norms_bf16": "norms", "islands_bf16": "islands"}  # whose losses are bf16, too
 for bf16_name, of in BF16.items():
     model(bf16_name, kept=True)(MODELS[of][1])
 

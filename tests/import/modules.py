@@ -344,3 +344,47 @@ class Angles(nn.Module):
         turns = torch.cat([turns, turns], -1)
         half = torch.cat([-q[..., 4:], q[..., :4]], -1)
         return (q * turns.cos()[:, None] + half * turns.sin()[:, None],)
+
+
+class Islands(nn.Module):
+    """What models in bf16 compute in fp32: norms, modulations and gates of a block, as diffusers writes Wan; and
+    rotary embeddings of pairs, one of them read or written between its halves."""
+
+    def __init__(self, width=16, heads=2, length=6):
+        super().__init__()
+        self.heads = heads
+        self.table = nn.Parameter(torch.randn(1, 3, width) / 4)
+        self.first, self.last = nn.LayerNorm(width, elementwise_affine=False), nn.LayerNorm(width)
+        self.q, self.k, self.v, self.out, self.end = (nn.Linear(width, width) for _ in range(5))
+        angles = torch.arange(length)[:, None] * 10.0 ** -torch.arange(0, 1, 2 * heads / width)
+        self.register_buffer("cosines", angles.cos()[None, :, None].repeat_interleave(2, -1), persistent=False)
+        self.register_buffer("sines", angles.sin()[None, :, None].repeat_interleave(2, -1), persistent=False)
+
+    @staticmethod
+    def norm(module, x):
+        weights = (None, None) if module.weight is None else (module.weight.float(), module.bias.float())
+        return F.layer_norm(x.float(), module.normalized_shape, *weights, module.eps).to(x.dtype)
+
+    def turn(self, x, between=None):
+        one, two = x.unflatten(-1, (-1, 2)).unbind(-1)
+        c, s = self.cosines[..., 0::2], self.sines[..., 1::2]
+        to = torch.zeros_like(x)
+        first = one * c
+        to[..., 0::2] = first - two * s
+        if between == "read":
+            seen = to * 2
+        elif between == "written":
+            first.mul_(0.5)
+        to[..., 1::2] = one * s + two * c
+        return (to + seen if between == "read" else to).type_as(x)
+
+    def forward(self, x, time):
+        shift, scale, gate = (self.table + time.float()).chunk(3, 1)
+        y = (self.norm(self.first, x.float()) * (1 + scale) + shift).type_as(x)
+        q, k, v = (f(y).unflatten(-1, (self.heads, -1)) for f in (self.q, self.k, self.v))
+        q, k = self.turn(q), self.turn(k)
+        odd = self.turn(v, "read") + self.turn(v * 1, "written")
+        a = F.scaled_dot_product_attention(*(p.transpose(1, 2) for p in (q, k, v))).transpose(1, 2).flatten(2)
+        x = (x.float() + self.out(a) * gate).type_as(x)
+        x = (x.float() + self.end(self.norm(self.last, x.float()).type_as(x)).float() * gate).type_as(x)
+        return x, odd

@@ -68,6 +68,22 @@ run 0 ./ckpt import "$work/angles.pt2" --graph-out "$work/angles.graph"
 grep -q "# rope" "$work/angles.graph" && ! grep -q "# matmul\|# cos" "$work/angles.graph" ||
     fail "no rotary embedding in: $(cat "$work/angles.graph")"
 
+# A block in bf16 with norms, modulations and gates in fp32, and pairs that are turned.
+gzip -dc "$models/islands_bf16.pt2.gz" >"$work/islands.pt2"
+run 0 ./ckpt import "$work/islands.pt2" --graph-out "$work/islands.graph"
+[ "$(grep -c '^op forward.*# rope' "$work/islands.graph")" = 2 ] || fail "no two rotary embeddings of pairs"
+# Activations of 2 x 6 x 16: of fp32 is none, and of bf16 the residuals are.
+grep '^storage activation' "$work/islands.graph" | grep -q 'layer_norm_modulate' || fail "no modulated norm"
+! grep -q '^storage activation 1024  # \(cast$\|layer_norm\|gated\)' "$work/islands.graph" || fail "activations in fp32"
+
+# The gradients of q, k and v are written side by side, and sums for biases with the norm's gradient.
+gzip -dc "$models/gpt2.pt2.gz" >"$work/gpt2.pt2"
+run 0 ./ckpt import "$work/gpt2.pt2" --graph-out "$work/gpt2.graph"
+grep -q '# attention_dx in transformer.h.0' "$work/gpt2.graph" || fail "no attention in GPT-2"
+! grep -q '# concat in transformer.h' "$work/gpt2.graph" || fail "gradients of q, k and v are joined by a copy"
+[ "$(grep -c '^op backward.*# column_sum in transformer.h.0' "$work/gpt2.graph")" = 1 ] ||
+    fail "sums over rows of their own: $(grep '# column_sum' "$work/gpt2.graph")"
+
 # Dynamic dimensions.
 run 0 ./ckpt import "$dynamic"
 says '^  x  *float32 \[4 (s77), 2\]$'
