@@ -474,21 +474,27 @@ static struct tensor affine(struct recording *r, enum binary f, struct tensor a,
     return math_affine(r, a, f == BINARY_MUL ? b : 1 / b, 0);
 }
 
-/* A product of whole numbers of the step.  One that may not be exact is an index that is out of
- * range, which the step reports. */
-static ckpt_tensor check_product(struct recording *r, ckpt_tensor y)
+ckpt_tensor math_check_below(struct recording *r, ckpt_tensor x, float end, enum ckpt_dtype dtype,
+                             const char *what)
 {
     const char *module = r->node ? r->node->module : "";
     const int64_t one = 1;
-    ckpt_tensor end = ckpt_full(r->t, MOST_WHOLE, CKPT_F32, 0, NULL);
-    ckpt_tensor none = ckpt_full(r->t, 0.f, CKPT_I32, 1, &one);
-    ckpt_tensor index = ckpt_neg(r->t, ckpt_ge(r->t, ckpt_abs(r->t, y), end));
+    ckpt_tensor limit = ckpt_full(r->t, end, CKPT_F32, 0, NULL);
+    ckpt_tensor none = ckpt_full(r->t, 0.f, dtype, 1, &one);
+    ckpt_tensor index = ckpt_neg(r->t, ckpt_ge(r->t, x, limit));
 
-    ckpt_label(r->t, "%s%sproducts of whole numbers, exact below 2^24", module,
-               *module ? ", " : "");
+    ckpt_label(r->t, "%s%s%s", module, *module ? ", " : "", what);
     none = ckpt_index_select(r->t, none, 0, index);
     ckpt_label(r->t, "%s", module);
-    return ckpt_add(r->t, y, none);
+    return none;
+}
+
+/* A product of whole numbers of the step, which may not be exact. */
+static ckpt_tensor check_product(struct recording *r, ckpt_tensor y)
+{
+    return ckpt_add(r->t, y,
+                    math_check_below(r, ckpt_abs(r->t, y), MOST_WHOLE, CKPT_I32,
+                                     "products of whole numbers, exact below 2^24"));
 }
 
 /* Whether a factor is at most 1 in size. */

@@ -49,6 +49,11 @@ struct tensor math_where(struct recording *r, struct tensor cond, struct tensor 
 enum { MOST_WHOLE = 1 << 24, MOST_FACTOR = 1 << 12 };
 void math_check_whole(struct recording *r, const struct tensor *a, int64_t most);
 
+/* Zeros of the shape of x.  An element of x that is not below `end` is an index that is out of
+ * range, which the step reports with what is wrong. */
+ckpt_tensor math_check_below(struct recording *r, ckpt_tensor x, float end, enum ckpt_dtype dtype,
+                             const char *what);
+
 /* A tensor on the tape with its axes as they are in memory, for a function of each element; and the
  * result, with the axes and the dtype of `a`. */
 ckpt_tensor math_plain(struct recording *r, struct tensor *a);

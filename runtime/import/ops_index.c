@@ -338,6 +338,21 @@ static struct tensor op_repeat(struct call *c, int part)
     return a;
 }
 
+/* As repeat, and axes before the given ones stay. */
+static struct tensor op_tile(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    int64_t times[TENSOR_AXES];
+    const int n = call_ints(c, "dims", times, TENSOR_AXES);
+
+    (void)part;
+    while (a.ndim < n && !c->r->failed)
+        a = view_unsqueeze(c->r, a, 0);
+    for (int i = 0; i < n && !c->r->failed; i++)
+        a = repeat_axis(c, a, a.ndim - n + i, times[i], true);
+    return a;
+}
+
 static struct tensor op_repeat_interleave(struct call *c, int part)
 {
     struct tensor a = call_tensor(c, "self");
@@ -550,6 +565,7 @@ const struct op ops_index[] = {
     OP("index_select.default", op_index_select),
     OP("gather.default", op_gather),
     OP("repeat.default", op_repeat),
+    OP("tile.default", op_tile),
     OP("repeat_interleave.self_int", op_repeat_interleave),
     OP("meshgrid.indexing", op_meshgrid),
     OP("broadcast_tensors.default", op_broadcast),

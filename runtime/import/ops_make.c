@@ -167,6 +167,13 @@ static struct tensor op_randn(struct call *c, int part)
                            ckpt_randn(c->r->t, tape_dtype(c->dtype), like.ndim, like.shape));
 }
 
+static struct tensor op_normal(struct call *c, int part)
+{
+    const struct tensor a = op_randn(c, part);
+
+    return c->r->failed ? a : math_affine(c->r, a, call_double(c, "std"), call_double(c, "mean"));
+}
+
 /* The distribution function of normal values is uniform. */
 static struct tensor op_rand(struct call *c, int part)
 {
@@ -180,6 +187,14 @@ static struct tensor op_rand(struct call *c, int part)
                     0.5f);
     x = ckpt_clamp(c->r->t, x, 0.f, 0x1.fffffep-1f); /* 1 is no result */
     return tensor_of(c->r, c->dtype, ckpt_cast(c->r->t, x, tape_dtype(c->dtype)));
+}
+
+static struct tensor op_uniform(struct call *c, int part)
+{
+    const double from = call_double(c, "from"), to = call_double(c, "to");
+    const struct tensor a = op_rand(c, part);
+
+    return c->r->failed ? a : math_affine(c->r, a, to - from, from);
 }
 
 static struct tensor op_bernoulli(struct call *c, int part)
@@ -227,6 +242,8 @@ const struct op ops_make[] = {
     OP("randn_like.default", op_randn),
     OP("rand.default", op_rand),
     OP("rand_like.default", op_rand),
+    OP("normal.default", op_normal),
+    OP("uniform.default", op_uniform),
     OP("bernoulli.float", op_bernoulli),
     OP("bernoulli.p", op_bernoulli),
     {NULL, NULL, NULL, NULL, false},

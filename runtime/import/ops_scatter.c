@@ -383,6 +383,30 @@ static struct tensor op_scatter_value(struct call *c, int part)
     return scattered(c, &s, math_where(c->r, written, call_tensor(c, "value"), s.a, c->dtype));
 }
 
+/* Each place gets what is written there, and the step refuses one that is written twice: PyTorch
+ * leaves open which of the values it has then. */
+static struct tensor op_scatter_source(struct call *c, int part)
+{
+    const struct scatter s = read_scatter(c);
+    const int dtype = pt2_is_float(c->dtype) ? c->dtype : PT2_F32;
+
+    (void)part;
+    if (!tensor_numel(&s.index) || c->r->failed)
+        return scattered(c, &s, s.a);
+    struct tensor count = count_writes(c, &s), source = math_cast(c->r, source_of(c, &s), dtype);
+    if (c->r->failed)
+        return s.a;
+    ckpt_tape *t = c->r->t;
+    ckpt_tensor none =
+        math_check_below(c->r, count.x, 2.f, CKPT_F32, "places that are written twice");
+    none = ckpt_cast(t, none, tape_dtype(dtype));
+    struct tensor y =
+        tensor_of(c->r, dtype, ckpt_scatter_add(t, none, s.axis, s.index.x, source.x));
+    y = math_cast(c->r, y, c->dtype);
+    y = math_where(c->r, math_cast(c->r, count, PT2_BOOL), y, s.a, c->dtype);
+    return scattered(c, &s, y);
+}
+
 /* ---- masked_scatter -------------------------------------------------------------------------- */
 
 /* For each element of a mask with one axis the number of those up to it that are true, less 1; and
@@ -513,6 +537,7 @@ const struct op ops_scatter[] = {
     OP("index_add.default", op_index_add),
     OP("scatter_add.default", op_scatter_add),
     OP("scatter.value", op_scatter_value),
+    OP("scatter.src", op_scatter_source),
     OP("scatter_reduce.two", op_scatter_reduce),
     OP("masked_scatter.default", op_masked_scatter),
     OP("histc.default", op_histc),

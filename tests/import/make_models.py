@@ -197,6 +197,11 @@ def islands():
     return modules.Islands(), (floats(2, 6, 16), floats(2, 3, 16)), {}
 
 
+@model("tiles", kept=True)
+def tiles():
+    return modules.Tiles(), (floats(3, 4), torch.tensor([[0, 1], [1, 0], [1, 0]])), {}
+
+
 @model("whole", kept=True)
 def whole():
     return modules.Whole(), (integers(100, 5),), {}

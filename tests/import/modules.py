@@ -388,3 +388,19 @@ class Islands(nn.Module):
         x = (x.float() + self.out(a) * gate).type_as(x)
         x = (x.float() + self.end(self.norm(self.last, x.float()).type_as(x)).float() * gate).type_as(x)
         return x, odd
+
+
+class Tiles(nn.Module):
+    """A tensor repeated by tile, random values between equal bounds, and writes to places that differ, as a router
+    of experts makes them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x, index):
+        y = self.a(x)
+        random = torch.empty_like(y).uniform_(2, 3).clamp(max=2) + torch.empty_like(y).normal_(5, 0)
+        scores = torch.full_like(y, float("-inf")).scatter_(1, index, y.gather(1, index) * 2)
+        counts = torch.zeros_like(index).scatter(1, index[:, :1], index[:, 1:])
+        return scores.sigmoid(), torch.tile(y * random, (2,)), torch.tile(y, (2, 1, 3)), y[:, :2] * counts
