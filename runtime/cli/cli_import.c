@@ -110,6 +110,32 @@ static bool is_tied(const struct import_report *r, int i, const struct weight *w
     return false;
 }
 
+static bool names(const struct pt2_arg *a, int32_t value)
+{
+    for (int k = 0; a->kind == ARG_LIST && k < a->list.n; k++)
+        if (names(&a->list.item[k], value))
+            return true;
+    return a->kind == ARG_VALUE && a->value == value;
+}
+
+static bool is_read(const struct pt2_graph *g, int32_t value)
+{
+    for (int k = 0; k < g->n_out; k++)
+        if (names(&g->out[k], value))
+            return true;
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->node[i].n_in; k++)
+            if (names(&g->node[i].in[k].arg, value))
+                return true;
+    return false;
+}
+
+/* Without values nothing tells which tensors share memory, but the program reads one of them. */
+static bool is_idle(const struct import_report *r, int i, const struct weight *w)
+{
+    return !w->has_values && !is_read(r->program.graph, r->program.in[i].value);
+}
+
 static void print_weight(const struct pt2_tensor *t, const struct weight *w, bool tied)
 {
     char shape[200];
@@ -125,24 +151,27 @@ static void print_weights(const struct import_report *r, enum pt2_input_kind kin
                           const char *title, bool list)
 {
     const struct pt2_program *p = &r->program;
-    int64_t n = 0, values = 0, bytes = 0, ties = 0, empty = 0;
+    int64_t n = 0, values = 0, bytes = 0, ties = 0, empty = 0, idle = 0;
 
     for (int i = 0; i < p->n_in; i++) {
         const struct weight *w =
             p->in[i].kind == kind ? weights_find(r->weights, p->in[i].name) : NULL;
         if (!w)
             continue;
-        bool tied = is_tied(r, i, w);
+        const bool tied = is_tied(r, i, w), unread = is_idle(r, i, w);
         n++;
         ties += tied;
+        idle += unread;
         empty += !w->has_values;
-        values += tied ? 0 : w->numel;
-        bytes += tied || !w->dtype ? 0 : w->numel * w->dtype->size;
+        values += tied || unread ? 0 : w->numel;
+        bytes += tied || unread || !w->dtype ? 0 : w->numel * w->dtype->size;
     }
     printf("%-12s %lld tensors, %lld values, %s", title, (long long)n, (long long)values,
            human_bytes(bytes));
     if (ties)
         printf("; %lld share the memory of another", (long long)ties);
+    if (idle)
+        printf("; %lld that no call reads, tied or unused, not counted", (long long)idle);
     puts(empty ? "; exported without values: load them from a file of weights" : "");
     for (int i = 0; i < p->n_in && list; i++) {
         const struct weight *w =

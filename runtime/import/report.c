@@ -22,7 +22,7 @@ struct constants {
 static bool is_random(const char *target)
 {
     return strstr(target, "rand") || strstr(target, "dropout") || strstr(target, "bernoulli") ||
-           strstr(target, "multinomial") || strstr(target, "normal");
+           strstr(target, "multinomial") || strstr(target, "normal") || strstr(target, "uniform");
 }
 
 static bool arg_is_constant(const struct constants *c, const struct pt2_arg *a)

@@ -104,6 +104,9 @@ gzip -dc "$models/norms.pt2.gz" >"$work/norms.pt2"
 gzip -dc "$srcdir/tests/import/empty/norms.pt2.gz" >"$work/meta.pt2"
 run 0 ./ckpt import "$work/meta.pt2"
 says '^parameters .*exported without values: load them from a file of weights$'
+gzip -dc "$srcdir/tests/import/empty/bert.pt2.gz" >"$work/empty.pt2"
+run 0 ./ckpt import "$work/empty.pt2"
+says '^parameters .* tensors, 8467 values, .*; 1 that no call reads, tied or unused, not counted; exported without'
 for name in norms meta; do
     run 0 ./ckpt plan --pt2 "$work/$name.pt2" --machine rtx4090
     grep -v '^plan of' "$work/said" >"$work/$name.txt"
