@@ -63,7 +63,7 @@ static int check(struct video_options *o)
     if (o->vae && !o->output && !video_has_picture(o))
         return say_fail("--vae DIR is for --output FILE");
     if ((o->load[1] || o->guidance_low >= 0) && o->net.sizes.boundary <= 0)
-        return say_fail("--%s is for a pair of models, and %s is one",
+        return say_fail("--%s is for a pair of models, and %s is a single one",
                         o->load[1] ? "load-low" : "guidance-low", o->model);
     if (video_check_drawing(o) || video_check_image(o, "--image"))
         return -1;

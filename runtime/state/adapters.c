@@ -33,6 +33,7 @@ struct layers {
     float dropout;
     bool dora;
     char prefix[128];
+    int cut; /* bytes before the layers' names that the file leaves out */
 };
 
 /* The weight whose adapter has these values as A; NULL: they are another part. */
@@ -84,8 +85,9 @@ int adapters_alpha_items(struct save_item *items)
     return CKPT_ENOMEM;
 }
 
-/* The prefix is what the written name of an A has before its layer's name.  It is empty if the file
- * has another name for the layer. */
+/* The prefix is what the written name of an A has before its layer's name, which a file may have
+ * without its first part: that says which of two models has the layer.  It is empty if the file has
+ * another name for the layer. */
 static int find_prefix(struct layers *l, const struct save_item *s)
 {
     const struct layer *first = &l->all[0];
@@ -93,11 +95,27 @@ static int find_prefix(struct layers *l, const struct save_item *s)
 
     if (!name)
         return CKPT_ENOMEM;
-    int stem = before_end(name, (int)strlen(name), NAMES_A), n = stem - first->length;
-    if (n >= 0 && !strncmp(name + n, first->weight, (size_t)first->length))
+    const int stem = before_end(name, (int)strlen(name), NAMES_A);
+    const int cuts[] = {0, (int)strcspn(first->weight, ".") + 1};
+    for (int i = 0; i < 2 && stem >= 0 && cuts[i] < first->length; i++) {
+        const int length = first->length - cuts[i], n = stem - length;
+        if (n < 0 || strncmp(name + n, first->weight + cuts[i], (size_t)length))
+            continue;
         snprintf(l->prefix, sizeof l->prefix, "%.*s", n, name);
+        l->cut = cuts[i];
+        break;
+    }
     free(name);
     return 0;
+}
+
+/* Leaves the first part out of the names of layers. */
+static void cut_names(struct layers *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        l->all[i].weight += l->cut;
+        l->all[i].length -= l->cut;
+    }
 }
 
 static int add_layer(struct layers *l, const struct save_item *s, const struct param *w)
@@ -133,6 +151,7 @@ static int layers_find(struct layers *l, const struct save_item *items, int n)
             l->whole[l->n_whole++] = p->name;
         rc = w ? add_layer(l, &items[i], w) : 0;
     }
+    cut_names(l);
     return rc;
 }
 

@@ -122,6 +122,7 @@ runs "sampled" "$train" $run --expert both --lr 1e-2 --steps 3 --lora-rank 2 $dr
 [ -f "$work/clips/step-00000002.safetensors" ] || fail "no clip between steps: $(ls "$work/clips")"
 runs "latents" "$sample" $device --dtype fp32 --model "$work/pair" --frames 5 --height 32 --width 32 --steps 5 --text "$work/text" \
     --negative "$work/text" --load "$work/s.high" --load-low "$work/s.low" --out "$work/sampled"
+grep -aq '"transformer.target_modules\\": \[\\"blocks.0.attn1.to_q\\"' "$work/s.low" || fail "PEFT's settings have other layers"
 cmp -s "$work/clips/step-00000003.safetensors" "$work/sampled/latents-1.safetensors" || fail "another clip than wan-sample"
 cmp -s "$work/clips/step-00000002.safetensors" "$work/sampled/latents-1.safetensors" && fail "the clip does not change"
 runs "val" "$train" $run --expert both --lr 1e-3 --steps 1 --val "$work/val"
