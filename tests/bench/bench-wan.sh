@@ -4,7 +4,7 @@
 # 16G to 6G with host memory; all weights of 5B; adapters for one expert of A14B at 81 x 480 x 832.  Weights and latents are random.
 # Results are added to $OUT/wan.txt as they come, with their ratio to the first row of their part.
 #
-# usage: bench-wan.sh [PART]...; parts: ours peers full full-peer a14b a14b-peer small.  WAN_TRAIN names wan-train, RANK the rank,
+# usage: bench-wan.sh [PART]...; parts: ours peers full full-peer a14b a14b-both a14b-peer small.  WAN_TRAIN names wan-train, RANK the rank,
 # CLIP5 and CLIP14 the clips (FxHxW); rows.sh has the other variables.
 set -u
 
@@ -16,7 +16,7 @@ train=${WAN_TRAIN:-${BUILD:-build}/wan-train}
 rank=${RANK:-32}
 clip5=${CLIP5:-121x704x1280}
 clip14=${CLIP14:-81x480x832}
-[ $# -gt 0 ] || set -- ours peers a14b a14b-peer full full-peer
+[ $# -gt 0 ] || set -- ours peers a14b a14b-both a14b-peer full full-peer
 
 # config NAME HEADS LAYERS MLP CHANNELS: the directory of a model of these sizes
 config() {
@@ -30,6 +30,14 @@ JSON
 config 5B 24 30 14336 48
 config A14B 40 40 13824 16
 config tiny 2 4 512 16
+# pair NAME ...: the same for a pair of models
+pair() {
+    config "$1/transformer" "${@:2}"
+    config "$1/transformer_2" "${@:2}"
+    echo '{"boundary_ratio": 0.875}' >"$work/$1/model_index.json"
+}
+pair A14B-pair 40 40 13824 16
+pair tiny-pair 2 4 512 16
 
 # wan MODEL CLIP NAME OPTION...
 wan() {
@@ -70,10 +78,12 @@ for part; do
         wan A14B "$clip14" "A14B, 24G + 64G" --lora-rank "$rank" --vram 24G --host 64G
         wan A14B "$clip14" "A14B, free" --lora-rank "$rank"
         ;;
+    a14b-both) wan A14B-pair "$clip14" "A14B, both experts in one run, 24G + 64G" --expert both --lora-rank "$rank" --vram 24G --host 64G ;;
     a14b-peer) torch A14B "$clip14" 8 "PyTorch A14B, compiled, 30 blocks on the host" --lora-rank "$rank" --checkpoints --swap 30 ;;
     small) # a check of this script
         wan tiny 5x64x64 "tiny, free" --lora-rank 4
         wan tiny 5x64x64 "tiny, full"
+        wan tiny-pair 5x64x64 "tiny, both experts" --expert both --lora-rank 4
         torch tiny 5x64x64 8 "PyTorch tiny" --lora-rank 4 --eager
         torch tiny 5x64x64 8 "PyTorch tiny, all weights" --lora-rank 0 --eager --checkpoints
         ;;

@@ -153,4 +153,15 @@ cat >"$work/t2v/config.json" <<END
 END
 trains "$wan" wan --model "$work/t2v"
 
+# Both models of a pair have a program for each shape.
+mkdir "$work/pair"
+cp -R "$work/t2v" "$work/pair/transformer" && cp -R "$work/t2v" "$work/pair/transformer_2" || fail "no pair"
+echo '{"boundary_ratio": 0.875}' >"$work/pair/model_index.json"
+run="$wan $device --random --warmup 0 --lr 1e-3 --model $work/pair --expert both --lora-rank 2 --cache $dir/cache --buckets $work/table.json"
+runs "4 buckets in one arena" $run --steps 8 --save "$work/high" --save-low "$work/low"
+runs "memory:" $run --steps 3 --save-state "$work/state"
+runs "resumed" $run --steps 8 --resume "$work/state" --save "$work/a" --save-low "$work/b"
+cmp -s "$work/high" "$work/a" && cmp -s "$work/low" "$work/b" || fail "both experts: a run that resumes has other weights"
+refuses 2 "balance: not with --expert both" $run --balance time
+
 finish
