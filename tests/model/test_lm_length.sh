@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # lm-train --length auto: the longest multiple of 128 that fits, the same in every run and on every
-# rank, and limited by the model and the data.  Also one plan of 131,072 tokens of Llama 3.1 8B.
+# rank, and limited by the model and the data.  Also plans of Llama 3.1 8B: 131,072 tokens, and 8,192
+# in small budgets.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -84,4 +85,15 @@ refuses 2 "length" "$train" $small $book --length most
 
 long="--model llama3.1-8B --dtype bf16 --lora-rank 16 --data random --batch 1 --length 131072 --plan-only"
 runs "predicted step" "$train" $long --machine h100-80 --vram 80G
+
+# ---- small budgets with host memory ------------------------------------------------------------------
+
+# A step in 8G takes at most 1.25 times that in 24G, by plan (doc/lm.md).
+for budget in 24G 8G; do
+    runs "predicted step" "$train" --model llama3.1-8B --dtype bf16 --lora-rank 16 --data random --batch 1 --length 8192 \
+        --plan-only --machine h100-80 --vram $budget --host 64G
+    sed -n 's/^ *predicted step *\([0-9.]*\) ms.*/\1/p' "$work/out" >"$work/$budget"
+done
+paste "$work/8G" "$work/24G" | awk '{ exit !($2 > 0 && $1 <= 1.25 * $2) }' ||
+    fail "8G takes $(cat "$work/8G") ms, 24G $(cat "$work/24G")"
 finish
