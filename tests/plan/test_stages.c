@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stages against the simulation: after any moves, undone or not, the incrementally updated bytes
- * and ticks equal those of a simulation of the whole schedule, exactly.  The foreseen effect of a
- * move equals its real effect.
+ * and ticks equal those of a simulation of the whole schedule, exactly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,9 +17,7 @@ struct fixture {
     struct stages *x;
     const int32_t *retention;
     uint32_t random;
-    int moves, dropped_twice, foreseen;
-    bool known; /* the cost of the next move */
-    struct foresight f;
+    int moves, dropped_twice;
 };
 
 static uint32_t draw(struct fixture *f, uint32_t n)
@@ -97,13 +94,8 @@ static bool move(struct fixture *f)
     if (stages_fixed(f->x, s, i))
         return false;
     bool shift = room > 0 && draw(f, 3) == 0;
-    int32_t t = use_kept(l, i) ? to : from;
     if (shift)
-        t = from + 1 + (int32_t)draw(f, (uint32_t)room);
-    f->known = stages_foresee(f->x, s, i, t, &f->f);
-    f->foreseen += f->known;
-    if (shift)
-        stages_shift(f->x, s, i, t);
+        stages_shift(f->x, s, i, from + 1 + (int32_t)draw(f, (uint32_t)room));
     else
         stages_toggle(f->x, s, i);
     return true;
@@ -113,22 +105,16 @@ static void walk(struct fixture *f)
 {
     for (int n = 0; n < 600; n++) {
         int64_t peak = stages_peak(f->x), excess = f->x->top.excess, ticks = f->x->ticks;
-        int64_t work = f->x->work;
         if (!move(f))
             continue;
         f->moves++;
         assert_false(f->x->memory.failed);
         assert_int_equal(f->x->top.excess, excess_of(f));
-        if (f->known) {
-            assert_true(f->x->ticks - ticks == f->f.ticks);
-            assert_true(f->x->top.excess - excess >= f->f.excess);
-        }
         if (draw(f, 2)) {
             stages_undo(f->x);
             assert_int_equal(stages_peak(f->x), peak);
             assert_int_equal(f->x->top.excess, excess);
             assert_true(f->x->ticks == ticks);
-            assert_true(!f->known || f->x->work - work == f->f.work);
         } else {
             stages_accept(f->x);
         }
@@ -172,7 +158,7 @@ static void test_regular(void **state)
     run(&f, graph_transformer(2, 1 << 12, 1));
     run(&f, graph_transformer(1, 1 << 12, 3));
     run(&f, graph_unet(4, 1 << 12));
-    assert_true(f.moves > 500 && f.dropped_twice > 50 && f.foreseen > 300);
+    assert_true(f.moves > 500 && f.dropped_twice > 50);
 }
 
 static void test_random(void **state)
@@ -181,7 +167,7 @@ static void test_random(void **state)
     struct fixture f = {.random = 2};
     for (uint32_t seed = 1; seed <= 60; seed++)
         run(&f, graph_random(seed, 4 + (int32_t)(seed % 30)));
-    assert_true(f.moves > 5000 && f.dropped_twice > 500 && f.foreseen > 3000);
+    assert_true(f.moves > 5000 && f.dropped_twice > 500);
 }
 
 int main(void)

@@ -109,20 +109,6 @@ static bool is_hopeless(const struct annealer *a, int32_t s, int32_t i, double m
     return ticks + a->price * (double)excess > most;
 }
 
-/* Whether the move of s after use i to stage t is sure to cost more than most (stages_foresee). The
- * work that the move would have taken is counted. */
-static bool is_lost(struct annealer *a, int32_t s, int32_t i, int32_t t, double most)
-{
-    struct foresight f;
-    if (!stages_foresee(a->x, s, i, t, &f))
-        return false;
-    double more = (double)f.ticks + a->price * (double)f.excess;
-    if (more <= 0 || more <= most)
-        return false;
-    a->x->work += f.work;
-    return true;
-}
-
 /* Makes a random move, unless it changes nothing or is sure to cost more than most. */
 static bool move(struct annealer *a, double most)
 {
@@ -135,11 +121,10 @@ static bool move(struct annealer *a, double most)
     if (to - from == 1 && use_kept(l, i) && draw(a, 8) > 0)
         return false; /* between neighbouring stages dropping frees nothing */
     bool shift = to - from > 1 && draw(a, 6) == 0;
-    int32_t t = shift ? choose_stage(a, s, from, to) : use_kept(l, i) ? to : from;
-    if ((!shift && is_hopeless(a, s, i, most)) || is_lost(a, s, i, t, most))
+    if (!shift && is_hopeless(a, s, i, most))
         return false;
     if (shift)
-        stages_shift(a->x, s, i, t);
+        stages_shift(a->x, s, i, choose_stage(a, s, from, to));
     else
         stages_toggle(a->x, s, i);
     return true;

@@ -66,17 +66,6 @@ void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t);
  * the excess if no stage reran other ops, of which it may return a part that is at least enough. */
 int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i);
 int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i, int64_t enough);
-/*
- * The effect of a move without making it: if s is kept after use i, drop it and recompute it in
- * stage t; if it is dropped, keep it from stage t to use i + 1.  Returns false if other stages
- * would rerun different ops, so that only the move itself can tell.
- */
-struct foresight {
-    int64_t ticks;
-    int64_t excess; /* a lower bound */
-    int64_t work;   /* of making and undoing the move */
-};
-bool stages_foresee(struct stages *x, int32_t s, int32_t i, int32_t t, struct foresight *f);
 /* Undoes all moves since the last of these two calls. */
 void stages_undo(struct stages *x);
 void stages_accept(struct stages *x);

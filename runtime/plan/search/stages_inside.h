@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by stages.c, stages_play.c and stages_foresee.c. */
+/* Shared by stages.c and stages_play.c. */
 #ifndef CKPT_PLAN_STAGES_INSIDE_H
 #define CKPT_PLAN_STAGES_INSIDE_H
 
@@ -90,31 +90,6 @@ void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept)
 /* Marks stage t for evaluation; evaluates all marked stages until nothing changes. */
 void stages_mark_dirty(struct stages *x, int32_t t);
 void stages_propagate(struct stages *x);
-/* Marks stages that depend on s as an unneeded output: they rerun its writer for another output. */
-void stages_mark_strays_dirty(struct stages *x, int32_t s, int32_t from, int32_t to);
-
-/* Starts a batch: the reruns of a stage are found by stages_start and then stages_list. */
-void stages_start(struct stages *x);
-/* Sets whether s is resident at the begin and end of stage t, once per batch.  Uses that this stage
- * adds or removes do not change that. */
-void stages_find(const struct stages *x, struct mark *m, int32_t s, int32_t t);
-
-static inline struct mark *stages_meet(const struct stages *x, int32_t s, int32_t t)
-{
-    struct mark *m = &x->in->marks[s];
-    if (m->met != x->in->batch)
-        stages_find(x, m, s, t);
-    return m;
-}
-
-void stages_want(struct stages *x, struct mark *m, int32_t s);
-/* Lists in in->ops the reruns before base op t, unordered; stages_list_writers only the writers of
- * the storages wanted so far and of their missing inputs. */
-void stages_list(struct stages *x, int32_t t);
-void stages_list_writers(struct stages *x, int32_t t);
-/* Notes the storages that the listed ops use; the last op is the base op.  Returns the ticks of the
- * others. */
-int64_t stages_note(struct stages *x);
 void stages_push(struct stages *x, struct list *l, int32_t value);
 
 #endif

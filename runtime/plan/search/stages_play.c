@@ -57,7 +57,8 @@ void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes)
     x->work += (to - from) / 256;
 }
 
-void stages_mark_strays_dirty(struct stages *x, int32_t s, int32_t from, int32_t to)
+/* Marks stages that depend on s as an unneeded output: they rerun its writer for another output. */
+static void mark_strays_dirty(struct stages *x, int32_t s, int32_t from, int32_t to)
 {
     const struct program *p = x->p;
     for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++) {
@@ -78,7 +79,7 @@ void stages_raise(struct stages *x, int32_t s, int32_t from, int32_t to, int sig
     int64_t bytes = sign * x->p->g->storages[s].bytes;
     in->raised.data[in->n_raised++] = (struct raised){from, to, bytes};
     stages_lift(x, from, to, bytes);
-    stages_mark_strays_dirty(x, s, from, to);
+    mark_strays_dirty(x, s, from, to);
 }
 
 static void set_stage(struct stages *x, int32_t t, int32_t n_ops, int64_t rise, int64_t ticks)
@@ -139,14 +140,20 @@ int32_t uses_find(const struct uses *l, int32_t t)
     return (int32_t)(from - l->data);
 }
 
-void stages_find(const struct stages *x, struct mark *m, int32_t s, int32_t t)
+/* Sets whether s is resident at the begin and end of stage t, once per batch.  Uses that this stage
+ * adds or removes do not change that. */
+static struct mark *meet(const struct stages *x, int32_t s, int32_t t)
 {
+    struct mark *m = &x->in->marks[s];
+    if (m->met == x->in->batch)
+        return m;
     const struct uses *l = &x->uses[s];
     int32_t i = uses_find(l, t);
     bool here = i < l->n && use_stage(l, i) == t;
     m->met = x->in->batch;
     m->begins = i > 0 && (!m->droppable || use_kept(l, i - 1));
     m->ends = m->droppable ? (here ? use_kept(l, i) : m->begins) : i + here < l->n;
+    return m;
 }
 
 void stages_mark_dirty(struct stages *x, int32_t t)
@@ -203,7 +210,7 @@ static void remove_use(struct stages *x, int32_t s, int32_t t)
 
 /* ---- one stage ------------------------------------------------------------------------------ */
 
-void stages_want(struct stages *x, struct mark *m, int32_t s)
+static void want(struct stages *x, struct mark *m, int32_t s)
 {
     m->wanted = x->in->batch;
     stages_push(x, &x->in->wanted, s);
@@ -216,9 +223,9 @@ static void want_reads(struct stages *x, int32_t op, int32_t t)
         int32_t s = x->in->refs[o->refs + j];
         if (!x->in->marks[s].droppable)
             continue;
-        struct mark *m = stages_meet(x, s, t);
+        struct mark *m = meet(x, s, t);
         if (!m->begins && m->wanted != x->in->batch)
-            stages_want(x, m, s);
+            want(x, m, s);
     }
 }
 
@@ -230,21 +237,20 @@ static void want_kept(struct stages *x, int32_t t)
         int32_t s = l->data[j];
         if (!x->p->droppable[s] || x->p->position[s] >= t)
             continue;
-        struct mark *m = stages_meet(x, s, t);
+        struct mark *m = meet(x, s, t);
         if (m->ends && !m->begins && m->wanted != x->in->batch)
-            stages_want(x, m, s);
+            want(x, m, s);
     }
 }
 
-void stages_start(struct stages *x)
-{
-    x->in->batch++;
-    x->in->wanted.n = x->in->ops.n = 0;
-}
-
-void stages_list_writers(struct stages *x, int32_t t)
+/* Lists in in->ops the reruns before base op t, unordered, as a batch. */
+static void list(struct stages *x, int32_t t)
 {
     struct stages_inside *in = x->in;
+    in->batch++;
+    in->wanted.n = in->ops.n = 0;
+    want_reads(x, t, t);
+    want_kept(x, t);
     for (int32_t k = 0; k < in->wanted.n; k++) {
         const struct mark *m = &in->marks[in->wanted.data[k]];
         for (int32_t j = 0; j < m->n_writers; j++) {
@@ -256,13 +262,6 @@ void stages_list_writers(struct stages *x, int32_t t)
             want_reads(x, w, t);
         }
     }
-}
-
-void stages_list(struct stages *x, int32_t t)
-{
-    want_reads(x, t, t);
-    want_kept(x, t);
-    stages_list_writers(x, t);
 }
 
 static void note(struct stages *x, int32_t s, int32_t step)
@@ -277,7 +276,9 @@ static void note(struct stages *x, int32_t s, int32_t step)
     m->last = step;
 }
 
-int64_t stages_note(struct stages *x)
+/* Notes the storages that the listed ops use; the last op is the base op.  Returns the ticks of the
+ * others. */
+static int64_t note_all(struct stages *x)
 {
     struct stages_inside *in = x->in;
     int64_t ticks = 0;
@@ -297,7 +298,7 @@ int64_t stages_note(struct stages *x)
 /* Whether a rerun at this step needs extra room for output s that is not wanted. */
 static bool stray(struct stages *x, int32_t s, int32_t step, int32_t t)
 {
-    const struct mark *m = stages_meet(x, s, t);
+    const struct mark *m = meet(x, s, t);
     if (m->wanted == x->in->batch)
         return false;
     if (m->noted != x->in->batch)
@@ -312,7 +313,7 @@ static int64_t rise_of(struct stages *x, int32_t t)
     memset(change, 0, ((size_t)in->ops.n + 1) * sizeof(*change));
     for (int32_t i = 0; i < in->noted.n; i++) {
         int32_t s = in->noted.data[i];
-        const struct mark *m = stages_meet(x, s, t);
+        const struct mark *m = meet(x, s, t);
         if (!m->begins)
             change[m->first] += m->bytes;
         if (!m->ends)
@@ -355,11 +356,10 @@ static void compare_uses(struct stages *x, int32_t t)
 static void evaluate(struct stages *x, int32_t t)
 {
     stages_save(x, t);
-    stages_start(x);
-    stages_list(x, t);
+    list(x, t);
     sort_ops(x->in->ops.data, x->in->ops.n);
     stages_push(x, &x->in->ops, t);
-    int64_t ticks = stages_note(x);
+    int64_t ticks = note_all(x);
     compare_uses(x, t);
     set_stage(x, t, x->in->ops.n, rise_of(x, t), ticks);
     x->work += 2 + x->in->ops.n;
