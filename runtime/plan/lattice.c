@@ -81,20 +81,26 @@ static struct budgets budgets_of(const struct lattice *l, const struct grid_poin
     return b;
 }
 
-/* The grid point for these budgets, with its unplaced plan. */
+/* The grid point for these budgets, with its unplaced plan.  Beside an unlimited host no search
+ * uses the drive, so there all kinds have the same grid points. */
 static int find_grid_point(struct lattice *l, const struct grid_point *at, struct grid_point **out)
 {
+    struct grid_point key = *at;
     int32_t i = 0;
+    if (key.host == NO_END) {
+        key.kind = HOST_ALONE;
+        key.nvme = l->base[TIER_NVME];
+    }
     while (i < l->n &&
-           (l->grid_points.data[i].kind != at->kind ||
-            l->grid_points.data[i].device != at->device ||
-            l->grid_points.data[i].host != at->host || l->grid_points.data[i].nvme != at->nvme))
+           (l->grid_points.data[i].kind != key.kind ||
+            l->grid_points.data[i].device != key.device ||
+            l->grid_points.data[i].host != key.host || l->grid_points.data[i].nvme != key.nvme))
         i++;
     if (i == l->n && ARRAY_RESERVE(&l->grid_points, l->n))
         return CKPT_ENOMEM;
     struct grid_point *c = *out = &l->grid_points.data[i];
     if (i == l->n) {
-        *c = *at;
+        *c = key;
         l->n++;
     }
     if (c->has_unplaced)
@@ -124,7 +130,7 @@ static int search_grid_point(struct lattice *l, struct grid_point *c, double flo
 /* The seconds of the fastest plan with unlimited budgets; faster points do not count. */
 static int fastest_of_all(struct lattice *l, double *seconds)
 {
-    const struct grid_point most = {.device = l->most, .host = NO_END, .nvme = l->base[TIER_NVME]};
+    const struct grid_point most = {.device = l->most, .host = NO_END};
     struct grid_point *c;
     int rc = 0;
     if (l->floor == 0) {

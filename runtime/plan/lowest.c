@@ -33,9 +33,9 @@ enum { SUM_BITS = 3, HOST_BITS = 1, SPLITS = 12 };
 enum { HOST_ALONE, NVME_ALONE, SOME_HOST };
 
 struct split {
-    int64_t host;         /* budget of the host; of NVMe there is enough, but none in HOST_ALONE */
-    double seconds[2];    /* without addresses, in other and in serial steps; 0: not known */
-    struct plan *plan[2]; /* NULL: not made, or the tiers are too small; owned */
+    int64_t host; /* budget of the host; of NVMe there is enough, but none in HOST_ALONE */
+    struct point unplaced[2]; /* in other and in serial steps; of 0 seconds: not known */
+    struct plan *plan[2];     /* NULL: not made, or the tiers are too small; owned */
 };
 
 struct selection {
@@ -181,24 +181,24 @@ static int find_plan(struct lowest *l, struct selection *s, int i, bool serial,
 {
     struct split *t = &s->splits[i];
     struct plan **made = &t->plan[serial];
+    struct point *at = &t->unplaced[serial];
     struct budgets own = {.device = INT64_MAX, .host = t->host};
-    double *seconds = &t->seconds[serial];
     int rc = 0;
     *p = NULL;
     if (i != HOST_ALONE && (b->nvme <= l->base[TIER_NVME] || t->host > b->host))
         return 0;
     memcpy(own.tier_base, l->base, sizeof(l->base));
     own.nvme = i == HOST_ALONE ? l->base[TIER_NVME] : NO_END;
-    if (!*made && (*seconds == 0 || *seconds < limit))
-        rc = offload_fixed(l->x, &own, &s->few, serial, serial ? s->placed : NULL, limit, seconds,
-                           made);
+    if (at->seconds == 0)
+        rc = offload_fixed_unplaced(l->x, &own, &s->few, serial, at);
+    bool holds = tiers_hold(b, l->base[TIER_HOST] + at->host, l->base[TIER_NVME] + at->nvme);
+    if (!rc && !*made && at->seconds < limit && (holds || (serial && !s->placed)))
+        rc = offload_fixed(l->x, &own, &s->few, serial, serial ? s->placed : NULL, made);
     if (serial && !rc && *made && !s->placed) {
         s->placed = *made;
         rc = fill_holes(l, s);
     }
-    if (*made && (*made)->seconds < limit &&
-        tiers_hold(b, l->base[TIER_HOST] + (*made)->host_bytes,
-                   l->base[TIER_NVME] + (*made)->nvme_bytes))
+    if (*made && (*made)->seconds < limit && holds)
         *p = *made;
     return rc;
 }

@@ -152,10 +152,9 @@ static struct measured measure(const struct graph *g, const struct machine *m,
 }
 
 /* Plans in a child process, so that the peak of resident memory belongs to the planner alone. */
-static void bench_size(const char *what, const struct graph *g, const struct machine *m,
-                       int64_t device, int64_t host, int64_t reserved, double most_seconds)
+static void bench_within(const char *what, const struct graph *g, const struct machine *m,
+                         const struct budgets *b, int64_t reserved, double most_seconds)
 {
-    struct budgets b = {.device = device, .host = host};
     struct measured r;
     char target[64];
     int fd[2], status;
@@ -166,7 +165,7 @@ static void bench_size(const char *what, const struct graph *g, const struct mac
     pid_t child = fork();
     if (child == 0) {
         alarm(PATIENCE);
-        r = measure(g, m, &b, reserved);
+        r = measure(g, m, b, reserved);
         _exit(write(fd[1], &r, sizeof(r)) != sizeof(r));
     }
     close(fd[1]);
@@ -179,6 +178,13 @@ static void bench_size(const char *what, const struct graph *g, const struct mac
     else
         bench_row(what, target, r.seconds < most_seconds && (double)r.bytes < most_bytes,
                   "%.2f s, %.0f MB, %d ops", r.seconds, 1e-6 * (double)r.bytes, (int)r.ops);
+}
+
+static void bench_size(const char *what, const struct graph *g, const struct machine *m,
+                       int64_t device, int64_t host, int64_t reserved, double most_seconds)
+{
+    struct budgets b = {.device = device, .host = host};
+    bench_within(what, g, m, &b, reserved, most_seconds);
 }
 
 static int64_t transient_share(const struct graph *g, double share)
@@ -198,6 +204,11 @@ static void bench_sizes(const struct machine *m)
     graph_free(g);
     g = model_stdit(28, true, m);
     bench_size("STDiT3-XL/2 step, 26G", g, m, 26 * gib, 0, 0, 1);
+    graph_free(g);
+    const struct stdit_shape narrow = {.depth = 24, .tokens = STDIT_TOKENS, .narrow = true};
+    const struct budgets all = {.device = 6 * gib, .host = 4 * gib, .nvme = 64 * gib};
+    g = model_stdit_shape(&narrow, m);
+    bench_within("STDiT3 step of depth 24, 6G+4G+64G", g, m, &all, 0, 3);
     graph_free(g);
     g = model_stdit(95, false, m);
     bench_size("STDiT3 step of depth 95, 80G", g, m, 80 * gib, 0, 0, 1);

@@ -564,24 +564,45 @@ int offload_fewest(struct offloader *x, const struct budgets *b, struct fewest *
     return search_fewest(x, f);
 }
 
-int offload_fixed(struct offloader *x, const struct budgets *b, const struct fewest *f, bool serial,
-                  const struct plan *like, double limit, double *seconds, struct plan **out)
+/* Selects for a plan of fewest bytes, and simulates it. */
+static int try_fixed(struct offloader *x, const struct budgets *b, const struct fewest *f,
+                     bool serial, bool *fits)
 {
-    bool fits;
     begin(x, b, f->limit);
     x->tight = true;
     x->serial = serial;
     x->most = f->most;
     x->best = f->at;
-    *out = NULL;
     int rc = load(x, f->at.option);
-    struct transfer *t = x->loaded->t;
     if (rc)
         return rc;
-    choose_fewest(t, &f->at, f->limit);
-    rc = transfer_try(t, f->limit, INFINITY, &fits);
-    *seconds = !rc && fits ? t->seconds : INFINITY;
-    if (rc || *seconds >= limit)
+    choose_fewest(x->loaded->t, &f->at, f->limit);
+    return transfer_try(x->loaded->t, f->limit, INFINITY, fits);
+}
+
+int offload_fixed_unplaced(struct offloader *x, const struct budgets *b, const struct fewest *f,
+                           bool serial, struct point *p)
+{
+    bool fits = false;
+    int rc = try_fixed(x, b, f, serial, &fits);
+    *p = f->at;
+    if (!rc && fits)
+        rc = transfer_assign(x->loaded->t, false, &fits);
+    if (rc)
+        return rc;
+    p->seconds = fits ? x->loaded->t->seconds : INFINITY;
+    p->host = x->loaded->t->tier[TIER_HOST];
+    p->nvme = x->loaded->t->tier[TIER_NVME];
+    return 0;
+}
+
+int offload_fixed(struct offloader *x, const struct budgets *b, const struct fewest *f, bool serial,
+                  const struct plan *like, struct plan **out)
+{
+    bool fits = false;
+    *out = NULL;
+    int rc = try_fixed(x, b, f, serial, &fits);
+    if (rc || !fits)
         return rc;
     x->like = like;
     rc = build(x, out);

@@ -9,14 +9,21 @@
 
 CKPT_CLONES static int64_t most_of_steps(const int64_t *bytes, int32_t n)
 {
-    int64_t most = INT64_MIN;
-    for (int32_t k = 0; k < n; k++)
-        most = max_i64(most, bytes[k]);
-    return most;
+    int64_t a = INT64_MIN, b = a, c = a, d = a; /* none waits for another */
+    for (; n >= 4; n -= 4, bytes += 4) {
+        a = max_i64(a, bytes[0]);
+        b = max_i64(b, bytes[1]);
+        c = max_i64(c, bytes[2]);
+        d = max_i64(d, bytes[3]);
+    }
+    for (; n > 0; n--)
+        a = max_i64(a, *bytes++);
+    return max_i64(max_i64(a, b), max_i64(c, d));
 }
 
 CKPT_CLONES static void raise_steps(int64_t *bytes, int32_t n, int64_t more)
 {
+#pragma omp simd
     for (int32_t k = 0; k < n; k++)
         bytes[k] += more;
 }
@@ -24,6 +31,7 @@ CKPT_CLONES static void raise_steps(int64_t *bytes, int32_t n, int64_t more)
 CKPT_CLONES static int64_t steps_above(const int64_t *bytes, int32_t n, int64_t target)
 {
     int64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (int32_t k = 0; k < n; k++)
         sum += max_i64(bytes[k] - target, 0);
     return sum;
@@ -31,7 +39,8 @@ CKPT_CLONES static int64_t steps_above(const int64_t *bytes, int32_t n, int64_t 
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-enum { BITS = 6 }; /* of parts; in a program of 2^16 steps or more they grow as their root */
+enum { BITS = 6 };  /* of parts; in a program of 2^16 steps or more they grow as their root */
+enum { MANY = 16 }; /* parts looked at together */
 
 static int32_t parts_of(const struct range_max *l)
 {
@@ -115,10 +124,8 @@ static void add_in_part(struct range_max *l, int32_t part, int32_t from, int32_t
 
 static void add_to_parts(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
 {
-    for (int32_t part = from; part < to; part++) {
-        l->all[part] += bytes;
-        l->most[part] += bytes;
-    }
+    raise_steps(l->all + from, to - from, bytes);
+    raise_steps(l->most + from, to - from, bytes);
 }
 
 /* One step, the most frequent change: no other is looked at unless it was the most of its part. */
@@ -166,16 +173,6 @@ static int64_t above_in_part(const struct range_max *l, int32_t part, int32_t fr
     return steps_above(l->bytes + from, to - from, l->target - l->all[part]);
 }
 
-int64_t range_max_above(const struct range_max *l, int32_t from, int32_t to)
-{
-    int64_t sum = 0;
-    for (int32_t end; from < to; from = end) {
-        end = (int32_t)min_i64(to, part_end(l, from >> l->bits));
-        sum += above_in_part(l, from >> l->bits, from, end);
-    }
-    return sum;
-}
-
 int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes,
                        int64_t enough)
 {
@@ -193,7 +190,11 @@ int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int6
 int32_t range_max_clear_from(const struct range_max *l, int32_t from, int32_t to, int64_t limit)
 {
     while (to > from) {
-        int32_t part = (to - 1) >> l->bits, start = part << l->bits;
+        int32_t part = (to - 1) >> l->bits, start = part << l->bits, many = part - MANY + 1;
+        if (many << l->bits > from && most_of_steps(l->most + many, MANY) <= limit) {
+            to = many << l->bits;
+            continue;
+        }
         if (l->most[part] <= limit) {
             to = start > from ? start : from;
             continue;

@@ -35,8 +35,6 @@ static inline int64_t range_max_at(const struct range_max *l, int32_t k)
 
 /* Adds bytes to the steps [from, to). */
 void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes);
-/* The excess of the steps [from, to). */
-int64_t range_max_above(const struct range_max *l, int32_t from, int32_t to);
 /* How much range_max_add would add to the excess; may stop once the sum reaches `enough`. */
 int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes,
                        int64_t enough);

@@ -115,6 +115,8 @@ static bool relieve_by(struct transfer *x, const struct ranking *r, int32_t step
     bool any = false;
     for (int32_t i = 0; i<r->n && * over> 0; i++) {
         struct idle_gap *a = &x->list[r->items[i]];
+        if (a->residence >= 0 && a->out_step >= step)
+            break; /* so do all activations behind it */
         if (!may_take(x, a) || !is_away(a, step) || !take(x, r->items[i], room))
             continue;
         *over -= a->bytes;

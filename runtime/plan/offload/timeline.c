@@ -38,6 +38,7 @@ struct line {
     int32_t next_in;   /* the next of ins to submit */
     int32_t clear;     /* the step from which on next_in has room until its use, or -1: unknown */
     int32_t used;      /* number of ins whose use is at or before the current step */
+    int32_t use_step;  /* the use of the next of these, or INT32_MAX */
 };
 
 struct timeline {
@@ -50,12 +51,19 @@ struct timeline {
     double comm_waits; /* seconds that a whole step waits for collectives */
     int64_t leaving;   /* bytes that are leaving the device and still occupy it */
     int32_t left;      /* number of cleans whose out_step has passed */
+    int32_t left_step; /* the out_step of the next one, or INT32_MAX */
     int32_t held;      /* number of x->held whose collective has ended */
     double shift;      /* seconds of the previous step */
     double host;       /* when the host ends its last update so far */
     struct line lines[TIER_COUNT];
     struct line *end; /* of the lines in use */
 };
+
+/* As fmax, which is a call. */
+static inline double later(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 static void set_lines(struct timeline *f)
 {
@@ -107,16 +115,21 @@ static double held_until(const struct timeline *f)
                           : INFINITY;
 }
 
+static void find_left_step(struct timeline *f)
+{
+    const struct ranking *r = &f->x->cleans;
+    f->left_step = f->left < r->n ? f->x->list[r->items[f->left]].out_step : INT32_MAX;
+}
+
 /* Frees the storages that leave without a copy before step k.  A collective under way still holds
  * its operands; if x->tight, later steps wait for the collective instead. */
 static void leave_clean(struct timeline *f, int32_t k)
 {
     struct transfer *x = f->x;
-    for (; f->left < x->cleans.n; f->left++) {
-        int32_t i = x->cleans.items[f->left];
+    while (f->left_step < k) {
+        int32_t i = x->cleans.items[f->left++];
         struct idle_gap *a = &x->list[i];
-        if (a->out_step >= k)
-            return;
+        find_left_step(f);
         a->offload.free_step = a->out_step;
         if (x->tight)
             comm_queue_leave(x->comm, a->storage);
@@ -204,7 +217,7 @@ static void bring(struct timeline *f, struct line *l, int32_t k)
 {
     struct idle_gap *a = first_coming(f, l);
     a->offload.in_step = k;
-    a->offload.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
+    a->offload.in_start = later(made_at(f, a), later(l->in_free, f->now));
     bool beside = l->out_free > a->offload.in_start;
     a->offload.in_end =
         a->offload.in_start + queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
@@ -218,15 +231,23 @@ static void bring(struct timeline *f, struct line *l, int32_t k)
 static void prefetch(struct timeline *f, struct line *l, int32_t k, double seconds)
 {
     struct transfer *x = f->x;
-    for (struct idle_gap *a; (a = first_coming(f, l)) && l->in_free < f->now + seconds;) {
+    while (l->next_in < l->ins->n && l->clear <= k && l->in_free < f->now + seconds) {
+        int32_t i = l->ins->items[l->next_in];
+        const struct idle_gap *a = &x->list[i];
+        if (!x->gone[i])
+            return;
         if (l->clear < 0)
             l->clear = clear_from(f, a, k);
-        if (k < l->clear || !x->gone[l->ins->items[l->next_in]] ||
-            range_max_at(&x->committed, k) + f->leaving > f->device - a->bytes ||
+        if (k < l->clear || range_max_at(&x->committed, k) + f->leaving > f->device - a->bytes ||
             made_at(f, a) > f->now + seconds)
             return;
         bring(f, l, k);
     }
+}
+
+static void find_use_step(const struct timeline *f, struct line *l)
+{
+    l->use_step = l->used < l->ins->n ? f->x->list[l->ins->items[l->used]].use_step : INT32_MAX;
 }
 
 /* Submits the copies in that step k needs, waiting for their copies out.  Returns when the last of
@@ -240,8 +261,10 @@ static double bring_own(struct timeline *f, struct line *l, int32_t k)
     while (first_coming(f, l) && first_coming(f, l)->use_step == k)
         bring(f, l, k);
     double there = 0; /* later copies of the queue are for later steps */
-    for (; l->used < l->next_in && x->list[l->ins->items[l->used]].use_step <= k; l->used++)
-        there = x->list[l->ins->items[l->used]].offload.in_end;
+    while (l->use_step <= k) {
+        there = x->list[l->ins->items[l->used++]].offload.in_end;
+        find_use_step(f, l);
+    }
     return there;
 }
 
@@ -293,8 +316,9 @@ static void simulate_step(struct timeline *f, int32_t k)
     while (f->leaving > 0 && range_max_at(&x->committed, k) > f->device - f->leaving)
         wait_out(f, k);
     for (struct line *l = f->lines; l < f->end; l++)
-        brought = fmax(brought, bring_own(f, l, k));
-    double start = fmax(f->now, brought);
+        if (l->use_step <= k)
+            brought = later(brought, bring_own(f, l, k));
+    double start = later(f->now, brought);
     x->free[k] = f->now;
     double ready = x->comm ? wait_comm(f, k, start) : start;
     for (struct line *l = f->lines; l < f->end && !x->serial; l++)
@@ -329,6 +353,7 @@ static void start_line(struct timeline *f, struct line *l, int32_t head)
     l->carried = head < n;
     l->head = l->carried ? head : 0;
     l->sent = l->next_in = l->used = 0;
+    find_use_step(f, l);
     l->clear = -1;
     l->in_free = 0;
     l->out_free = l->carried ? x->list[l->outs->items[n - 1]].offload.out_end - f->shift : 0;
@@ -356,6 +381,7 @@ static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], 
     f->now = clip_left(f);
     f->comm_waits = f->leaving = f->host = f->left = f->held = x->held.n = 0;
     comm_queue_start(x->comm);
+    find_left_step(f);
     for (int32_t i = 0; i < x->n; i++)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
     for (int t = 0; t < TIER_COUNT; t++)
@@ -423,17 +449,22 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
     }
 }
 
-/* A lower bound of the step: the busier queue in. */
+/* Seconds of the copies of a queue that runs alone. */
+static double queue_length(const struct timeline *f, const struct ranking *r, double rate)
+{
+    double seconds = 0;
+    for (int32_t i = 0; i < r->n; i++)
+        seconds += queue_seconds(f->x->m, f->x->list[r->items[i]].bytes, rate, 0, false);
+    return seconds;
+}
+
+/* A lower bound of the step: the busiest queue. */
 static double min_seconds(const struct timeline *f)
 {
     double most = 0;
-    for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
-        double seconds = 0;
-        for (int32_t i = 0; i < l->ins->n; i++)
-            seconds +=
-                queue_seconds(f->x->m, f->x->list[l->ins->items[i]].bytes, l->in_rate, 0, false);
-        most = fmax(most, seconds);
-    }
+    for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        most = later(most, later(queue_length(f, l->outs, l->out_rate),
+                                 queue_length(f, l->ins, l->in_rate)));
     return most;
 }
 

@@ -34,20 +34,21 @@ struct offers {
 
 struct bound {
     const struct machine *m;
-    double base;              /* seconds of a step that drops and copies nothing */
-    double alive;             /* bytes at the peak */
-    double unwritten;         /* the part that a tier may hold without a copy in each step */
-    double held[TIER_COUNT];  /* bytes that another program keeps in a tier */
-    double window;            /* seconds from the start of the tail to the peak of the next step */
-    double tail;              /* seconds of the tail */
-    double updated;           /* persistent bytes that the tail reads */
-    double host_window;       /* seconds from the start of the tail to the last first use of a value
-                               * that an update writes */
-    double state_share;       /* the smallest part of hosted bytes that stays in the host tier */
-    struct offers reruns;     /* cost: seconds; value: bytes freed at the peak */
-    struct offer worth_rerun; /* sum of the reruns that cost less than waiting for a copy out */
-    struct offers updates;    /* that may run on the host.  cost: bytes of state and value; value:
-                               * seconds on the device */
+    double base;             /* seconds of a step that drops and copies nothing */
+    double alive;            /* bytes at the peak */
+    double unwritten;        /* the part that a tier may hold without a copy in each step */
+    double held[TIER_COUNT]; /* bytes that another program keeps in a tier */
+    double window;           /* seconds from the start of the tail to the peak of the next step */
+    double tail;             /* seconds of the tail */
+    double updated;          /* persistent bytes that the tail reads */
+    double host_window;      /* seconds from the start of the tail to the last first use of a value
+                              * that an update writes */
+    double state_share;      /* the smallest part of hosted bytes that stays in the host tier */
+    struct offers reruns;    /* cost: seconds; value: bytes freed at the peak */
+    double worth_rerun;      /* bytes of the reruns that cost less than waiting for a copy out, */
+    double worth_drive;      /* and of those that cost less than waiting for one to NVMe */
+    struct offers updates;   /* that may run on the host.  cost: bytes of state and value; value:
+                              * seconds on the device */
     struct pool memory;
 };
 
@@ -204,12 +205,14 @@ static int list_updates(const struct graph *g, const struct place *at, struct bo
     return rc;
 }
 
-/* Sums the reruns that cost less than waiting for a copy of the same bytes. */
-static void set_worth_rerun(struct bound *b)
+/* Bytes of the reruns that cost less than waiting for their copies at this rate. */
+static double worth_rerun(const struct bound *b, double rate)
 {
+    double bytes = 0;
     for (int32_t i = 0; i < b->reruns.n; i++)
-        if (b->reruns.list[i].cost * b->m->d2h_both <= b->reruns.list[i].value)
-            b->worth_rerun = b->reruns.sums[i];
+        if (b->reruns.list[i].cost * rate <= b->reruns.list[i].value)
+            bytes = b->reruns.sums[i].value;
+    return bytes;
 }
 
 static int find_facts(struct frontier *f, const struct schedule *s, struct bound *b)
@@ -231,7 +234,8 @@ static int find_facts(struct frontier *f, const struct schedule *s, struct bound
             b->held[graph_backing(&g->storages[i])] += bytes;
     }
     if (!rc) {
-        set_worth_rerun(b);
+        b->worth_rerun = worth_rerun(b, b->m->d2h_both);
+        b->worth_drive = worth_rerun(b, b->m->nvme_write);
         rc = list_updates(g, at, b);
     }
     return rc;
@@ -306,24 +310,51 @@ static double least_wait(const struct bound *b, const struct room *r, double hos
     return fmax(0, wait);
 }
 
-/* The most bytes that can be off the device at the peak with this waiting time. */
-static double most_away(const struct bound *b, const struct room *r, double wait, double hosted)
+/* The most bytes that can be off the device at the peak, and the further bytes for which a step can
+ * wait: those that only the link limits, and those that the drive's rate limits. */
+struct away {
+    double bytes, by_link, by_drive;
+};
+
+static struct away most_away(const struct bound *b, const struct room *r, double wait,
+                             double hosted)
 {
-    double window = b->window + wait - saved_at_least(b, hosted), kept = b->unwritten + hosted;
-    double link = kept + b->m->d2h_both * window;
-    double nvme = r->nvme > 0 ? fmin(r->nvme, b->unwritten + b->m->nvme_write * window) : 0;
-    return fmin(link, fmin(r->host, link) + nvme);
+    double window = b->window + wait - saved_at_least(b, hosted), link_rate = b->m->d2h_both;
+    double link = b->unwritten + hosted + link_rate * window, rate = b->m->nvme_write;
+    double drive = r->nvme > 0 ? b->unwritten + rate * window : 0, left = r->nvme - drive;
+    double tiers = r->host + fmin(r->nvme, drive);
+    struct away a = {fmin(link, tiers), fmax(0, tiers - link), 0};
+    if (left <= 0)
+        return a;
+    if (rate >= link_rate)
+        return (struct away){a.bytes, INFINITY, 0};
+    /* While the link limits, the drive goes on. */
+    double more = a.by_link * rate / (link_rate - rate);
+    a.by_link += fmin(more, left);
+    a.by_drive = left - fmin(more, left);
+    return a;
 }
 
-/* The shortest step with these bytes updated on the host; convex in hosted.  A byte costs at most
- * the wait for its copy out. */
+/* The part of *over that is at most `most`, which is taken off it. */
+static double take_part(double *over, double most)
+{
+    double part = fmax(0, fmin(*over, most));
+    *over -= part;
+    return part;
+}
+
+/* The shortest step with these bytes updated on the host; convex in hosted.  Bytes above the budget
+ * run again or wait for their copies out, the cheapest first. */
 static double shortest(const struct bound *b, const struct room *r, double hosted)
 {
     double wait = least_wait(b, r, hosted);
-    double over = b->alive - r->device - most_away(b, r, wait, hosted);
-    double gone = fmin(over, b->worth_rerun.value);
-    double recompute = cost_of(&b->reruns, gone) + fmax(0, over - gone) / b->m->d2h_both;
-    return b->base + wait + recompute - value_of(&b->updates, hosted);
+    struct away a = most_away(b, r, wait, hosted);
+    double over = b->alive - r->device - a.bytes, gone = take_part(&over, b->worth_rerun);
+    wait += take_part(&over, a.by_link) / b->m->d2h_both;
+    gone += take_part(&over, b->worth_drive - b->worth_rerun);
+    wait += a.by_drive > 0 ? take_part(&over, a.by_drive) / b->m->nvme_write : 0;
+    gone += fmax(0, over);
+    return b->base + wait + cost_of(&b->reruns, gone) - value_of(&b->updates, hosted);
 }
 
 double bound_seconds(const struct bound *b, const struct budgets *budgets)

@@ -289,7 +289,7 @@ struct point {
     int32_t option;
     double amounts[AMOUNTS];
     double seconds;     /* of a step, without addresses; INFINITY if no plan was found */
-    int64_t host, nvme; /* bytes of the tiers, set by offload_unplaced */
+    int64_t host, nvme; /* bytes of the tiers, of unplaced plans */
 };
 
 /* A search for plans with offloads; it keeps the schedules that it has loaded. */
@@ -326,13 +326,15 @@ struct fewest {
 double offload_fewest_seconds(const struct offloader *x);
 /* Searches for the selection of fewest device bytes; only the sum of the tiers matters. */
 int offload_fewest(struct offloader *x, const struct budgets *b, struct fewest *f);
-/*
- * The plan of a selection.  In serial steps its residences on the device depend on the selection
- * alone: it may have the addresses of another such plan, like.  *plan is NULL if it takes limit
- * seconds or more, INFINITY if the tiers are too small; *seconds is set in any case.
+/* Simulates a selection: sets the seconds, INFINITY if the tiers are too small, and the bytes of
+ * the tiers of *p. */
+int offload_fixed_unplaced(struct offloader *x, const struct budgets *b, const struct fewest *f,
+                           bool serial, struct point *p);
+/* The plan of a selection, or NULL if the tiers are too small.  In serial steps its residences on
+ * the device depend on the selection alone: it may have the addresses of another such plan, like.
  */
 int offload_fixed(struct offloader *x, const struct budgets *b, const struct fewest *f, bool serial,
-                  const struct plan *like, double limit, double *seconds, struct plan **plan);
+                  const struct plan *like, struct plan **plan);
 /* As plan_share_offsets. */
 int offload_share(struct offloader *x, struct plan *p, const struct plan *like);
 
