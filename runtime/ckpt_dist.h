@@ -67,7 +67,9 @@ extern "C" {
 /* Whether this context failed because a rank is lost. */
 CKPT_API bool ckpt_rank_is_lost(const ckpt *c);
 
-/* Whether an elastic job would have more ranks if it formed again; on other ranks than 0 false. */
+/* Whether an elastic job would have more ranks if it formed again; on other ranks than 0 false.
+ * Rank 0 calls it between steps, at least once in options.comm_deadline: processes that wait are
+ * answered by it. */
 CKPT_API bool ckpt_job_grows(ckpt *c);
 
 /*

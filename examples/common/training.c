@@ -382,6 +382,8 @@ static int run_step(struct training *t)
     run_clock_step(&t->clock, from, run_clock_now());
     if (!rc && resume_due(&t->options->state, t->submitted))
         rc = save_all(t, true);
+    if (t->options->state.elastic)
+        ckpt_job_grows(t->context); /* answers those that wait */
     if (!rc && is_due(t->options->state.elastic, t->submitted))
         rc = keep_in_memory(t);
     return rc;

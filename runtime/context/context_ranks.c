@@ -75,6 +75,8 @@ int ckpt_restart(ckpt *c, char *const *argv)
     NOT_NULL(argv);
     if (!c->ranks.peers)
         return error_set(CKPT_EINVAL, "ckpt_restart: the job is not elastic: see options.ranks");
+    if (c->ranks.comm) /* none of them waits for this one */
+        c->ranks.comm->ops->give_up(c->ranks.comm, "the job forms again");
     return peers_restart(c->ranks.peers, argv);
 }
 

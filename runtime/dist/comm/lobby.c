@@ -326,13 +326,11 @@ int rendezvous_form(struct rendezvous *v)
 
 /* ---- while the job runs ---------------------------------------------------------------------- */
 
-bool comm_lobby_grows(struct comm_lobby *l, int ranks)
+/* Tells those that wait at the place to go on waiting. */
+static void look(struct comm_lobby *l, double now)
 {
     struct arrival came;
-    const double now = clock_seconds();
-    int which, n = ranks;
-    if (!l || now < l->next)
-        return false;
+    int which;
     l->next = now + LOOK_EVERY;
     while (acceptor_wait(&l->acceptor, clock_seconds() + 1e-3, NULL, 0, &came, &which) ==
            ACCEPTOR_ARRIVAL) {
@@ -340,6 +338,16 @@ bool comm_lobby_grows(struct comm_lobby *l, int ranks)
             l->seen[came.hello.rank - 1] = now;
         send_away(&l->key, &came);
     }
+}
+
+bool comm_lobby_grows(struct comm_lobby *l, int ranks)
+{
+    const double now = clock_seconds();
+    int n = ranks;
+    if (!l)
+        return false;
+    if (now >= l->next)
+        look(l, now);
     for (int i = 0; i < l->seats; i++)
         n += l->seen[i] > 0 && l->seen[i] > now - WAITS_FOR;
     return most_ranks(l->divides, n < l->seats ? n : l->seats) > ranks;
