@@ -10,7 +10,6 @@
  * none is free, and retries forever if it cannot.  Therefore this file takes and returns one buffer
  * per thread in advance, after a probe that mappings of this size are possible.
  */
-#include <cblas.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -25,10 +24,17 @@
 #define BUFFER (INT64_C(128) << 20)
 #define SPARE  (INT64_C(1) << 20)
 
+/* The C interface of BLAS with integers of 32 bits, which needs no header: its package has 56 MB.
+ */
+enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
+typedef void sgemm_call(int order, int of_a, int of_b, int m, int n, int k, float alpha,
+                        const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                        int ldc);
+
 static struct {
     pthread_mutex_t lock;
     void *library;
-    __typeof__(&cblas_sgemm) sgemm;
+    sgemm_call *sgemm;
     /* OpenBLAS's internal pool functions: in no header, but exported since GotoBLAS. */
     void *(*take)(int place);
     void (*give)(void *buffer);
@@ -39,12 +45,17 @@ static struct {
 static int find_calls(void *library)
 {
     void (*set_num_threads)(int);
+    const char *(*get_config)(void);
     *(void **)&blas.sgemm = dlsym(library, "cblas_sgemm");
     *(void **)&blas.take = dlsym(library, "blas_memory_alloc");
     *(void **)&blas.give = dlsym(library, "blas_memory_free");
     *(void **)&set_num_threads = dlsym(library, "openblas_set_num_threads");
+    *(void **)&get_config = dlsym(library, "openblas_get_config");
     if (!blas.sgemm || !blas.take || !blas.give || !set_num_threads)
         return error_set(CKPT_EDEVICE, "%s is not OpenBLAS: functions are missing", OPENBLAS_FILE);
+    if (get_config && strstr(get_config(), "USE64BITINT"))
+        return error_set(CKPT_EDEVICE, "%s has integers of 64 bits: install one with 32",
+                         OPENBLAS_FILE);
     /* The library may have been loaded before, with a thread count of its own.  Our threads already
      * divide the work; further threads would compete for the same cores. */
     set_num_threads(1);
@@ -198,7 +209,7 @@ void blas_close(int threads)
 void blas_sgemm(int64_t m, int64_t n, int64_t k, float alpha, struct blas_matrix a,
                 struct blas_matrix b, float beta, float *c, int64_t ldc)
 {
-    blas.sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
-               b.transposed ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, alpha,
-               a.data, (blasint)a.ld, b.data, (blasint)b.ld, beta, c, (blasint)ldc);
+    blas.sgemm(ROW_MAJOR, a.transposed ? TRANSPOSED : AS_IT_IS,
+               b.transposed ? TRANSPOSED : AS_IT_IS, (int)m, (int)n, (int)k, alpha, a.data,
+               (int)a.ld, b.data, (int)b.ld, beta, c, (int)ldc);
 }
