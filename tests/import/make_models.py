@@ -28,6 +28,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import modules  # noqa: E402
+import more_models  # noqa: E402
 
 MODELS = {}  # name: (in tests/import/models, function that returns module, args, kwargs)
 
@@ -234,10 +235,10 @@ def tokens(vocabulary=99, **more):
     return inputs
 
 
-def language(name, family, kept=False, attention="sdpa", **config):
+def language(name, family, kept=False, attention="sdpa", of=None, **config):
     every = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                  intermediate_size=64, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    hugging(name, family + "ForCausalLM", family + "Config", {**every, **config}, tokens(use_cache=False), kept,
+    hugging(name, family + "ForCausalLM", of or family + "Config", {**every, **config}, tokens(use_cache=False), kept,
             attention)
 
 
@@ -339,6 +340,8 @@ hugging("llava", "LlavaForConditionalGeneration", "LlavaConfig",
              image_token_index=98, image_seq_length=4),
         lambda: dict(input_ids=torch.cat([torch.full((2, 4), 98), integers(98, 2, 12)], 1),
                      pixel_values=floats(2, 3, 8, 8), labels=integers(98, 2, 16), use_cache=False), kept=True)
+
+more_models.add(sys.modules[__name__])
 
 # ---- timm ---------------------------------------------------------------------------------------
 

@@ -394,7 +394,7 @@ static int compare_budgets(const struct session *s, const char *path)
  * round to the nearest float: an ulp of f is 3e-5 of the angle. */
 static double limit_of(const char *name, double own, bool is_bf16)
 {
-    static const char *const angles[] = {"dit", "flux", "pixart", "qwenimage"};
+    static const char *const angles[] = {"dit", "flux", "pixart", "qwenimage", "sd3"};
 
     for (size_t i = 0; i < sizeof angles / sizeof angles[0]; i++)
         if (!strcmp(name, angles[i]))
