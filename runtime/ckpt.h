@@ -156,7 +156,8 @@ struct ckpt_options {
     size_t size;
     int64_t vram;         /* device budget: bytes; negative: per cent of the device; CKPT_VRAM_...;
                            * 0: AUTO on a GPU, NONE on the CPU */
-    int64_t host;         /* bytes of host memory as a second tier; 0: none */
+    int64_t host;         /* bytes of host memory as a second tier; 0: none.  Fewer are used where
+                           * available memory or a control group leaves fewer */
     const char *nvme;     /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
     const char *device;   /* "auto" (a GPU if there is one), "cpu", "cuda" */
     int64_t micro_batch;  /* samples per micro-step; 0: the batch; CKPT_AUTO: the fastest size */
