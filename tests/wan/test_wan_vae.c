@@ -232,6 +232,8 @@ static void test_reference(void **state)
         make_model(&small[k / 2]);
         for (int i = 0; i < 8; i++)
             check_case(&small[k / 2], k & 1, frames[i / 2], i & 1 ? CKPT_BF16 : CKPT_F32, both);
+        print_message("%s %s in bf16: %.3e, diffusers %.3e\n", small[k / 2].tag,
+                      k & 1 ? "decode" : "encode", both[0], both[1]);
         assert_true(both[0] <= both[1]);
         remove_model();
     }
