@@ -11,6 +11,7 @@
 #include "context/context.h"
 #include "core/options.h"
 #include "core/sized.h"
+#include "dist/peers.h"
 #include "optim/optimizer.h"
 
 const char *ckpt_error(const ckpt *c)
@@ -253,7 +254,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         poll_collectives(c);
     if (!rc) {
-        memory_set_host(&c->memory);
+        memory_set_host(&c->memory, peers_held(c->ranks.peers));
         rc = memory_open(&c->memory);
     }
     if (!rc)

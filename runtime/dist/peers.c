@@ -345,6 +345,11 @@ int64_t peers_planned(const struct peers *p)
     return p ? p->planned : 0;
 }
 
+int64_t peers_held(const struct peers *p)
+{
+    return p ? p->mapped[0] + p->mapped[1] : 0;
+}
+
 static int broadcast(struct comm *hosts, int root, void *data, int64_t n)
 {
     const struct comm_call call = {.kind = COMM_BROADCAST,

@@ -57,8 +57,15 @@ void peers_note_saved(struct peers *p);
  * memory that was not planned before.  Collective; returns 0 or a code. */
 int peers_plan(struct peers *p, struct comm *hosts, int64_t bytes, int64_t *more);
 int64_t peers_planned(const struct peers *p);
+/* Bytes of host memory that states take already. */
+int64_t peers_held(const struct peers *p);
 
-/* Executes this program with these arguments, keeping the states.  Returns a code if it cannot. */
+/* As peers_close, but the next peers_open has the states of a process that was in a job. */
+void peers_leave(struct peers *p);
+bool peers_are_left(void);
+
+/* Executes this program with these arguments, keeping the states.  NULL: those that were left.
+ * Returns a code if it cannot. */
 int peers_restart(struct peers *p, char *const *argv);
 
 #endif

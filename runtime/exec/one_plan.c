@@ -144,15 +144,15 @@ static int reserve_peers(struct ckpt_program *p)
     int rc = peers_plan(ps->ranks->peers, ranks_all(ps->ranks), bytes, &more);
     if (rc)
         return rc;
-    if (more > ps->options->host)
+    if (more > ps->memory->host)
         return error_set(CKPT_EINVAL,
                          "--elastic keeps the last states of this rank and of the one before it in "
                          "host memory, %s (%lld bytes): give --host at least %lld more, or leave "
                          "out --elastic",
                          human_bytes(peers_planned(ps->ranks->peers)),
                          (long long)peers_planned(ps->ranks->peers),
-                         (long long)(more - ps->options->host));
-    ps->options->host -= more;
+                         (long long)(more - ps->memory->host));
+    ps->memory->host -= more;
     return 0;
 }
 

@@ -8,13 +8,13 @@
 
 #define PAGE INT64_C(4096)
 
-void memory_set_host(struct memory *m)
+void memory_set_host(struct memory *m, int64_t held)
 {
     struct host_limit l = host_limits_check("", INT64_MAX / 2);
     m->host = m->options->host;
-    if (!m->host || m->options->plan_only || l.left >= m->host)
+    if (!m->host || m->options->plan_only || l.left >= m->host - held)
         return;
-    m->host = max_i64(PAGE, l.left / PAGE * PAGE);
+    m->host = max_i64(PAGE, (l.left + held) / PAGE * PAGE);
     snprintf(m->host_limit, sizeof m->host_limit, "%s", l.name);
 }
 

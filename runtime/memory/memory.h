@@ -62,9 +62,10 @@ struct memory {
     void *user;
 };
 
-/* Sets host and host_limit: options.host, or what available memory and control groups leave.  Ranks
- * of one host each see all that is left; what they reserve together is checked when they do. */
-void memory_set_host(struct memory *m);
+/* Sets host and host_limit: options.host, or what available memory and control groups leave, and
+ * `held` bytes that this process has already and options.host counts.  Ranks of one host each see
+ * all that is left; what they reserve together is checked when they do. */
+void memory_set_host(struct memory *m, int64_t held);
 /* Opens the tiers that the options ask for.  Returns 0 or a code, with the sentence. */
 int memory_open(struct memory *m);
 /* untouched: a file operation hangs, so the memory it may still access is not freed. */

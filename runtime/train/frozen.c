@@ -107,12 +107,12 @@ static bool may_be_offloaded(const struct param *p, const char *pattern)
 static bool offload(ckpt *c, struct param *p)
 {
     const int64_t bytes = param_slot_bytes(p, SLOT_VALUE), files = c->memory.directories.bytes;
-    const int64_t slots = files ? plan_staging(c->options.host) : 0;
+    const int64_t slots = files ? plan_staging(c->memory.host) : 0;
     const int64_t host = memory_tier_bytes(&c->params, TIER_HOST);
     const int64_t nvme =
         round_up(memory_tier_bytes(&c->params, TIER_NVME), (int64_t)PLAN_NVME_ALIGN);
 
-    if (bytes <= c->options.host / 8 * 7 - slots - host)
+    if (bytes <= c->memory.host / 8 * 7 - slots - host)
         memory_place_slot(&c->memory, p, SLOT_VALUE, BACKING_HOST, host);
     else if (bytes <= files - nvme)
         memory_place_slot(&c->memory, p, SLOT_VALUE, BACKING_NVME, nvme);

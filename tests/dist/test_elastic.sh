@@ -151,6 +151,9 @@ done
 refuses 1 "elastic keeps the last states of this rank and of the one before it in host memory, .*give --host at least" \
     env RANK=0 WORLD_SIZE=4 $lm --steps 2 --ranks "$meet" --elastic 1 --host 16K
 wait
+# What they take is no longer there for the plan: less than 1 MiB of it is left.
+refuses 1 "no plan fits .* with [0-9.]* KiB of host memory" \
+    env RANK=0 WORLD_SIZE=1 $lm --steps 2 --ranks "$meet" --elastic 1 --vram 150K --host 1M
 refuses 1 "elastic needs ranks" $lm --steps 2 --elastic 1
 refuses 1 "give --ranks tcp:HOST:PORT or file:PATH, not mpi" $lm --steps 2 --elastic 1 --ranks mpi
 refuses 1 "cannot lose a rank" $lm --steps 2 --elastic 1 --ranks "$meet" --sequence 2
