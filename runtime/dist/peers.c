@@ -240,6 +240,7 @@ static void note_part(struct peers_state *s, int part, int r, int i, bool previo
 static bool collect(struct peers_state *s, const struct half *all, int n, const struct half *like)
 {
     int missing = 0;
+    s->job = like->of_job;
     s->updates = like->updates;
     s->parts = like->of_size;
     for (int k = 0; k < s->parts; k++)
@@ -310,6 +311,10 @@ int peers_find(struct peers *p, struct comm *hosts, struct peers_state *s)
     free(all);
     if (rc)
         peers_state_free(s);
+    /* A newer pair may be of a state that is not complete: it is the one to write over. */
+    for (int i = 0; i < HALVES; i++)
+        if (s->parts && own[i].of_job == s->job && own[i].updates == s->updates)
+            p->next = !i;
     return rc;
 }
 

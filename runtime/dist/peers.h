@@ -34,6 +34,7 @@ int peers_end(struct peers *p, struct comm *hosts, int64_t bytes, int64_t update
 
 /* Where the parts of a state are. */
 struct peers_state {
+    uint64_t job; /* that wrote it */
     int64_t updates;
     int parts;      /* 0: no state is complete */
     int *holder;    /* rank that has it */
