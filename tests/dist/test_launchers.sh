@@ -47,7 +47,8 @@ pair pmix "tcp:localhost:$port" PMIX_RANK=0 WORLD_SIZE=2 -- PMIX_RANK=1 WORLD_SI
 pair srun env $slurm SLURM_PROCID=0 PMIX_RANK=0 -- $slurm SLURM_PROCID=1 PMIX_RANK=1
 
 # The first host of lists, as the sentence of a rank that finds nobody has it.
-for list in "node[07-09,12],gpu1 node07" "a1,b2 a1" "n[3,5-6] n3" "rack2-n[001-128] rack2-n001"; do
+for list in "node[07-09,12],gpu1 node07" "a1,b2 a1" "n[3,5-6] n3" "rack2-n[001-128] rack2-n001" \
+    "r[1-2]n[3-4,9]-ib,x r1n3-ib" "open[4 open4"; do
     refuses 1 "rank 0 at tcp:${list#* }:20001" env SLURM_JOB_ID=1 SLURM_NTASKS=2 SLURM_PROCID=1 \
         SLURM_JOB_NODELIST="${list% *}" $lm --ranks env --comm-deadline 0.2
 done

@@ -91,14 +91,24 @@ int comm_launched_as(int *rank, int *size)
 /* Ports that neither services nor outgoing connections usually have. */
 enum { PORTS_FROM = 20000, PORTS = 10000 };
 
-/* The first host of a list of Slurm's: "node[01-04,7],gpu2" is node01. */
+/* The first host of a list of Slurm's: "node[01-04,7],gpu2" is node01, "r[1-2]n[3-4]-ib" is
+ * r1n3-ib. */
 static void first_host(const char *list, char *dst, size_t size)
 {
-    const size_t name = strcspn(list, "[,"), number = list[name] == '[';
-    const char *digits = list + name + number;
+    size_t n = 0;
 
-    snprintf(dst, size, "%.*s%.*s", (int)name, list, number ? (int)strspn(digits, "0123456789") : 0,
-             digits);
+    for (const char *at = list; *at && *at != ',' && n + 1 < size; at++) {
+        if (*at != '[') {
+            dst[n++] = *at;
+            continue;
+        }
+        for (at++; *at >= '0' && *at <= '9' && n + 1 < size; at++)
+            dst[n++] = *at;
+        at += strcspn(at, "]");
+        if (!*at)
+            break;
+    }
+    dst[n] = '\0';
 }
 
 /* torchrun listens at MASTER_PORT itself, for its own use. */
