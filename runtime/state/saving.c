@@ -29,7 +29,7 @@ struct saving {
     double patience; /* seconds that rank 0 waits for parts after the context was closed */
     pthread_t thread;
     bool threaded; /* thread is to be joined */
-    atomic_bool written, closing, cancelled;
+    atomic_bool written, published, closing, cancelled;
     int part_rc, rc;     /* of the thread: for its part, once written; of all, once joined */
     struct error error;  /* the sentence */
     struct error **late; /* where a step finds it */
@@ -377,6 +377,8 @@ int saving_keep(ckpt *c, struct save_item *items, int n, const struct note_list 
 
     if (!c->ranks.peers)
         rc = error_set(CKPT_EINVAL, CKPT_PEERS ": the job is not elastic: see options.ranks");
+    if (c->saving && c->saving->published)
+        peers_note_saved(c->ranks.peers);
     n = rc ? 0 : take_own(c, items, n, &cache);
     char *pieces = n < 0 ? NULL : describe_pieces(items, n);
     if (!rc && !pieces)
@@ -463,6 +465,7 @@ static void *run(void *user)
         rc = await_parts(s);
     if (!rc && !s->rank)
         rc = publish(s);
+    s->published = !rc && !s->rank;
     s->rc = rc;
     if (rc && !s->cancelled)
         __atomic_store_n(s->late, &s->error, __ATOMIC_RELEASE);
@@ -525,6 +528,8 @@ int saving_wait(ckpt *c)
     if (!rc && s->rc)
         rc = error_set(s->rc, "%s", s->error.text);
     rc = meet(c, rc, "the end of a save");
+    if (!rc)
+        peers_note_saved(c->ranks.peers);
     c->params.late = NULL;
     saving_free(s, rc);
     return rc;
@@ -557,13 +562,13 @@ int saving_begin(ckpt *c, const char *path, struct save_item *items, int n, stru
     else if (!rc)
         rc = write_now(c, s);
     values_cache_free(&cache);
-    if (!rc)
-        peers_note_saved(c->ranks.peers);
     if (!rc && c->options.save_async) {
         c->saving = s;
         c->close_saving = close_saving;
         return 0;
     }
+    if (!rc)
+        peers_note_saved(c->ranks.peers);
     saving_free(s, rc);
     return ranks_give_up(&c->ranks, rc);
 }
