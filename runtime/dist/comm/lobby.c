@@ -143,10 +143,22 @@ static void keep_place(struct rendezvous *v, struct comm_lobby *l)
 
 /* ---- who comes ------------------------------------------------------------------------------- */
 
-/* Tells a process to try again later. */
-static void send_away(const struct job_key *key, const struct arrival *to)
+#define FOREIGN "it is of another version, or one of another number of ranks"
+
+static bool is_of_job(const struct hello *h, int seats)
+{
+    return h->size == seats + 1 && !strncmp(h->version, ckpt_version(), sizeof h->version - 1);
+}
+
+/* Tells a process to try again later; one that can never be of the job, that it is refused. */
+static void send_away(const struct job_key *key, const struct arrival *to, int seats)
 {
     struct answer a = {.magic = ANSWER_MAGIC, .verdict = ANSWER_WAIT};
+    if (!is_of_job(&to->hello, seats)) {
+        a.verdict = ANSWER_REFUSED;
+        snprintf(a.sentence, sizeof a.sentence, "the job there does not take this process: %s",
+                 FOREIGN);
+    }
     answer_sign(key, &to->challenge, &to->hello, NULL, &a);
     socket_write(to->fd, &a, sizeof a, clock_seconds() + 0.1);
     close(to->fd);
@@ -154,7 +166,8 @@ static void send_away(const struct job_key *key, const struct arrival *to)
 
 static void leave_out(struct rendezvous *v, int i)
 {
-    send_away(&v->key, &v->arrivals[i]);
+    const int seats = v->m->size - 1;
+    send_away(&v->key, &v->arrivals[i], seats);
     v->fds[i] = -1;
 }
 
@@ -162,10 +175,10 @@ static void leave_out(struct rendezvous *v, int i)
 static void take_seat(struct rendezvous *v, int own_seat, const struct arrival *came)
 {
     const struct hello *h = &came->hello;
-    if (h->size != v->m->size || strcmp(h->version, v->version))
-        rendezvous_reject(v, came, "it is of another version, or one of another number of ranks");
+    if (!is_of_job(h, v->m->size - 1))
+        rendezvous_reject(v, came, FOREIGN);
     else if (v->fds[h->rank] >= 0 || h->rank == own_seat + 1)
-        send_away(&v->key, came);
+        send_away(&v->key, came, v->m->size - 1);
     else {
         v->arrivals[h->rank] = *came;
         v->fds[h->rank] = came->fd;
@@ -334,9 +347,9 @@ static void look(struct comm_lobby *l, double now)
     l->next = now + LOOK_EVERY;
     while (acceptor_wait(&l->acceptor, clock_seconds() + 1e-3, NULL, 0, &came, &which) ==
            ACCEPTOR_ARRIVAL) {
-        if (came.hello.rank <= l->seats)
+        if (is_of_job(&came.hello, l->seats))
             l->seen[came.hello.rank - 1] = now;
-        send_away(&l->key, &came);
+        send_away(&l->key, &came, l->seats);
     }
 }
 
