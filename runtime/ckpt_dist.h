@@ -64,7 +64,8 @@ extern "C" {
  */
 #define CKPT_PEERS "memory of the ranks"
 
-/* Whether this context failed because a rank is lost. */
+/* Whether this context failed because a rank is lost; NULL: whether ckpt_open did, in a process that
+ * was in the job before. */
 CKPT_API bool ckpt_rank_is_lost(const ckpt *c);
 
 /* Whether an elastic job would have more ranks if it formed again; on other ranks than 0 false.
@@ -81,8 +82,9 @@ CKPT_API int ckpt_job_history(ckpt *c, bool *again, bool *saved, int64_t *update
 
 /*
  * Executes the program of this process again with these arguments; argv ends with NULL.  States in
- * memory stay, and nothing else: no other context may be open.  Returns only if it fails:
- * CKPT_EINVAL: the job is not elastic, or a NULL argument; CKPT_EIO, CKPT_ENOMEM.
+ * memory stay, and nothing else: no other context may be open.  c is NULL after ckpt_open failed.
+ * Returns only if it fails: CKPT_EINVAL: the job is not elastic, or argv is NULL; CKPT_EIO,
+ * CKPT_ENOMEM.
  */
 CKPT_API int ckpt_restart(ckpt *c, char *const *argv);
 

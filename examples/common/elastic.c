@@ -95,7 +95,7 @@ int elastic_formed(const struct trainer *t)
 
 static void begin_again(const struct trainer *t, char *const *argv)
 {
-    const long long now = ckpt_updates(*t->context);
+    const long long now = *t->context ? ckpt_updates(*t->context) : updates;
     char text[128];
 
     tries = now == updates ? tries + 1 : 0;
@@ -115,7 +115,7 @@ void elastic_end(const struct trainer *t, char *const *argv)
 {
     const struct resume_options *o = &t->train->state;
 
-    if (!o->elastic || !*t->context || !(o->grows || ckpt_rank_is_lost(*t->context)))
+    if (!o->elastic || !(o->grows || ckpt_rank_is_lost(*t->context)))
         return;
     say_note(o->grows ? "--elastic: another rank is there: beginning again with it"
                       : "--elastic: beginning again with the ranks that are left");

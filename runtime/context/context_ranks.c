@@ -42,6 +42,8 @@ int ckpt_launched(int *rank, int *ranks)
 bool ckpt_rank_is_lost(const ckpt *c)
 {
     struct comm *hosts = c && c->ranks.comm ? comm_of_hosts(c->ranks.comm) : NULL;
+    if (!c)
+        return peers_are_left();
     return hosts && c->error.code == CKPT_ECOMM && hosts->ops->check(hosts) == CKPT_ECOMM;
 }
 
@@ -71,13 +73,12 @@ int ckpt_job_history(ckpt *c, bool *again, bool *saved, int64_t *updates)
 int ckpt_restart(ckpt *c, char *const *argv)
 {
     ERRORS_TO(context_error(c));
-    NOT_NULL(c);
     NOT_NULL(argv);
-    if (!c->ranks.peers)
+    if (c ? !c->ranks.peers : !peers_are_left())
         return error_set(CKPT_EINVAL, "ckpt_restart: the job is not elastic: see options.ranks");
-    if (c->ranks.comm) /* none of them waits for this one */
+    if (c && c->ranks.comm) /* none of them waits for this one */
         c->ranks.comm->ops->give_up(c->ranks.comm, "the job forms again");
-    return peers_restart(c->ranks.peers, argv);
+    return peers_restart(c ? c->ranks.peers : NULL, argv);
 }
 
 void ckpt_request_stop(ckpt *c)

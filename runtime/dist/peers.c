@@ -392,15 +392,34 @@ int peers_read(struct peers *p, struct comm *hosts, const struct peers_state *s,
 
 /* ---- beginning again ------------------------------------------------------------------------- */
 
-int peers_restart(struct peers *p, char *const *argv)
+/* Keeps the files for the program that is executed next, or the next context. */
+static int hand_on(const struct peers *p)
 {
     char text[64];
     for (int i = 0; i < HALVES; i++)
         if (fcntl(p->fd[i], F_SETFD, 0))
             return fail("cannot be kept");
     snprintf(text, sizeof text, "%d,%d", p->fd[0], p->fd[1]);
-    if (setenv(FILES, text, 1))
-        return fail("cannot be named");
+    return setenv(FILES, text, 1) ? fail("cannot be named") : 0;
+}
+
+void peers_leave(struct peers *p)
+{
+    if (p && p->half[0]->size && !hand_on(p))
+        p->fd[0] = p->fd[1] = -1;
+    peers_close(p);
+}
+
+bool peers_are_left(void)
+{
+    return getenv(FILES) != NULL;
+}
+
+int peers_restart(struct peers *p, char *const *argv)
+{
+    int rc = p ? hand_on(p) : 0;
+    if (rc)
+        return rc;
     execv("/proc/self/exe", argv);
     return error_set(CKPT_EIO, "this program cannot be executed again: %s", strerror(errno));
 }

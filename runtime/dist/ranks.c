@@ -89,8 +89,6 @@ static int open_elastic(struct ranks *job, struct comm_rendezvous *m, char *text
     return peers_open(&job->peers, &m->former_rank, &m->former_size);
 }
 
-enum { FORM_TRIES = 3 };
-
 static int open_ranks(struct ranks *job)
 {
     const char *where = job->options->ranks;
@@ -123,9 +121,10 @@ static int open_ranks(struct ranks *job)
             where);
     if (!rc && !comm)
         rc = comm_open_tcp(&comm, &m, deadline);
-    /* Another rank was lost while the job formed again. */
-    for (int i = 0; i < FORM_TRIES && rc == CKPT_ECOMM && m.former_size; i++)
-        rc = comm_open_tcp(&comm, &m, deadline);
+    if (rc && !m.former_size) { /* its states are out of date: it does not begin again */
+        peers_close(job->peers);
+        job->peers = NULL;
+    }
     if (rc)
         return rc;
     if (comm->size == 1)
@@ -149,7 +148,10 @@ void ranks_close(struct ranks *job, int code)
     comm_close(job->sequence);
     comm_close(job->comm);
     comm_lobby_close(job->lobby);
-    peers_close(job->peers);
+    if (code == CKPT_ECOMM) /* another rank was lost while the job formed again */
+        peers_leave(job->peers);
+    else
+        peers_close(job->peers);
     pace_close(&job->pace);
     job->comm = job->sequence = NULL;
     job->lobby = NULL;

@@ -132,9 +132,10 @@ struct comm_rendezvous {
      */
     struct comm_lobby **lobby;
     int64_t divides;
-    int former_rank, former_size; /* in the job before; size 0: this process is new */
+    int former_rank, former_size; /* in the job before; size 0: this process is new, or, set by
+                                     comm_open_tcp, a job formed without it */
 };
-int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadline);
+int comm_open_tcp(struct comm **c, struct comm_rendezvous *m, double deadline);
 
 /* Whether a job of `ranks` would have more if it formed again: processes wait at the place.  Does
  * not block.  Both accept NULL. */

@@ -311,14 +311,17 @@ static int lead(struct rendezvous *v, int seat, int seats, struct comm_lobby *l)
     return rc;
 }
 
-/* A process that was told to wait does so as long as the job runs. */
+/* A process that was told to wait does so as long as the job runs.  What it knows of a job before
+ * is then out of date: the next one does not wait for the others of that, and where the job has
+ * ended this process does not begin it again. */
 int rendezvous_form(struct rendezvous *v)
 {
     const int seat = v->m->rank, seats = v->m->size;
+    const bool may_lead = !seat || v->m->former_size;
     struct comm_lobby *l = NULL;
     for (;;) {
         const char *why = "nobody is there";
-        int rc = !seat || v->m->former_size ? take_place(v, seats, &l) : 1;
+        int rc = may_lead ? take_place(v, seats, &l) : 1;
         if (!rc)
             return lead(v, seat, seats, l);
         v->m->rank = seat + 1;
@@ -328,8 +331,10 @@ int rendezvous_form(struct rendezvous *v)
             rc = rendezvous_join(v, &why);
         if (rc <= 0)
             return rc;
-        if (v->waits)
+        if (v->waits) {
             v->until = clock_seconds() + v->deadline;
+            v->m->former_size = 0;
+        }
         if (clock_seconds() + 0.1 > v->until)
             return error_set(CKPT_ECOMM, "rank %d found no job at %.200s within %g s: %s", seat,
                              v->m->where, v->deadline, why);

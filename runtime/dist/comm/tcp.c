@@ -246,7 +246,7 @@ static const struct link_ops tcp_ops = {.start = tcp_start,
                                         .abort = tcp_abort,
                                         .close = tcp_close};
 
-int comm_open_tcp(struct comm **c, const struct comm_rendezvous *given, double deadline)
+int comm_open_tcp(struct comm **c, struct comm_rendezvous *given, double deadline)
 {
     struct comm_rendezvous m = *given;
     struct tcp_link *t = calloc(1, sizeof *t);
@@ -260,6 +260,7 @@ int comm_open_tcp(struct comm **c, const struct comm_rendezvous *given, double d
     int rc = t && fds && t->peers && t->polled
                  ? rendezvous_connect(&m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
                  : error_set(CKPT_ENOMEM, "no memory for %d ranks", m.size);
+    given->former_size = m.former_size;
     if (rc) {
         free(fds);
         if (t)
