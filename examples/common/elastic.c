@@ -5,6 +5,7 @@
  * resume.c.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,11 @@
 #include "elastic.h"
 #include "run_clock.h"
 #include "say.h"
+#include "signals.h"
 
 /* Handed to the program that is executed next: the descriptor of standard output, the updates when
- * it began again, how often it did so there, and the start of the run. */
+ * it began again, how often it did so there, the start of the run, and whether a signal asked to
+ * stop. */
 #define STORY "LIBCKPT_STORY"
 
 enum { MOST_TRIES = 5 };
@@ -27,13 +30,15 @@ static double begun;
 static void read_story(void)
 {
     const char *text = getenv(STORY);
-    int fd;
+    int fd, stops = 0;
 
-    if (!text || sscanf(text, "%d,%lld,%lld,%lf", &fd, &updates, &tries, &begun) != 4 ||
+    if (!text || sscanf(text, "%d,%lld,%lld,%lf,%d", &fd, &updates, &tries, &begun, &stops) != 5 ||
         fcntl(fd, F_SETFD, FD_CLOEXEC))
         begun = run_clock_now();
     else
         out = fd;
+    if (stops)
+        signals_stop();
     if (out < 0) /* ranks other than 0 print nothing, and may become rank 0 */
         out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     unsetenv(STORY);
@@ -104,7 +109,8 @@ static void begin_again(const struct trainer *t, char *const *argv)
         return;
     }
     fflush(NULL);
-    snprintf(text, sizeof text, "%d,%lld,%lld,%.3f", out, now, tries, begun);
+    signal(SIGUSR1, SIG_IGN); /* by default it ends a process that does not yet handle it */
+    snprintf(text, sizeof text, "%d,%lld,%lld,%.3f,%d", out, now, tries, begun, signals_stopping());
     if (setenv(STORY, text, 1) || fcntl(out, F_SETFD, 0) || dup2(out, STDOUT_FILENO) < 0)
         say_fail("--elastic: the program cannot begin again");
     else if (ckpt_restart(*t->context, argv))

@@ -83,6 +83,16 @@ static void watch_ending(void)
     }
 }
 
+bool signals_stopping(void)
+{
+    return stopping;
+}
+
+void signals_stop(void)
+{
+    stopping = 1;
+}
+
 void signals_watch(ckpt *c)
 {
     ckpt *last = watched;
@@ -90,6 +100,8 @@ void signals_watch(ckpt *c)
     watched = c;
     if (c && !last)
         watch_ending();
+    if (c && stopping)
+        ckpt_request_stop(c);
     for (int i = 0; !c && last && !stopping && i < ENDING; i++)
         sigaction(ending[i], &before[i], NULL); /* once it stops, a second signal ends it */
     if (c && saving) {                          /* SIGUSR1 arrived before training began */

@@ -19,4 +19,9 @@ void signals_open(void);
 /* From here on stop and save signals apply to the training steps of c; NULL: no longer. */
 void signals_watch(ckpt *c);
 
+/* Whether a signal asked a training to stop; asks it to, for a signal that the program before this
+ * one got (elastic.c). */
+bool signals_stopping(void);
+void signals_stop(void);
+
 #endif
