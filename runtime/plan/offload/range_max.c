@@ -191,7 +191,7 @@ int32_t range_max_clear_from(const struct range_max *l, int32_t from, int32_t to
 {
     while (to > from) {
         int32_t part = (to - 1) >> l->bits, start = part << l->bits, many = part - MANY + 1;
-        if (many << l->bits > from && most_of_steps(l->most + many, MANY) <= limit) {
+        if (many > from >> l->bits && most_of_steps(l->most + many, MANY) <= limit) {
             to = many << l->bits;
             continue;
         }
