@@ -7,7 +7,7 @@ set -u
 command -v python3 >/dev/null || exit 77
 root=$(cd "${srcdir:-.}" && pwd)
 folder=$(mktemp -d)
-export OUT=$folder LIMIT=2 PYTHON=python3 STEPS=5 DEVICE=cpu
+export OUT=$folder LIMIT=20 PYTHON=python3 STEPS=5 DEVICE=cpu
 # shellcheck source=tests/bench/rows.sh
 . "$root/tests/bench/rows.sh"
 trap 'rm -rf "$folder" "$work"' EXIT
@@ -45,8 +45,10 @@ run 15 true
 row ", 1.500 of a row\$"
 run 15 false
 row "failed (1): some-train: it says why ; until then 15.00 ms"
-run 15 "sleep 9"
+limit=3
+run 15 "sleep 60"
 row "failed (124): some-train: .*until then 15.00 ms"
+limit=20
 compare_with_next
 run 20 true
 row "of the places\$"
@@ -57,8 +59,10 @@ here=$folder
 printf 'print("{1}", flush=True)\nraise ValueError("too large")\n' >"$folder/fails.py"
 peer "a peer" fails.py >/dev/null
 row "^a peer  *failed (1): ValueError: too large; until then {1}\$"
-printf 'import time\nprint("{2}", flush=True)\ntime.sleep(9)\n' >"$folder/waits.py"
+printf 'import time\nprint("{2}", flush=True)\ntime.sleep(60)\n' >"$folder/waits.py"
+limit=5
 peer "a peer" waits.py >/dev/null
+limit=20
 row "failed (124); until then {2}\$"
 printf 'print("{1}")\nprint("{3}")\n' >"$folder/ends.py"
 peer "a peer" ends.py >/dev/null
