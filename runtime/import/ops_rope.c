@@ -101,7 +101,6 @@ static bool rotate(struct recording *r, struct tensor x, struct rotary p, int64_
                    struct tensor *y)
 {
     const struct tensor *cosines = variable_read(r, p.cosines), *sines = variable_read(r, p.sines);
-    const int64_t d = x.shape[x.ndim - 1];
     int axes[TENSOR_AXES], inverse[TENSOR_AXES], axis = 0;
 
     const int from_end = r->failed || x.constant ? 0 : position_axis(cosines, columns);
@@ -109,6 +108,7 @@ static bool rotate(struct recording *r, struct tensor x, struct rotary p, int64_
         cosines->shape[cosines->ndim - from_end] != x.shape[x.ndim - from_end] ||
         sines->shape[sines->ndim - from_end] != x.shape[x.ndim - from_end])
         return false;
+    const int64_t d = x.shape[x.ndim - 1];
     struct tensor *table = find_table(r, cosines, sines, from_end, d);
     if (!table)
         return false;
@@ -190,7 +190,7 @@ bool record_rotary(struct call *c, struct tensor *y)
     if (!pattern_rotary(c, &p) || !pattern_same_facts(p.x->facts, c->facts))
         return false;
     const struct tensor *x = variable_read(c->r, p.x);
-    return rotate(c->r, *x, p, x->shape[x->ndim - 1], y);
+    return !c->r->failed && rotate(c->r, *x, p, x->shape[x->ndim - 1], y);
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -237,6 +237,24 @@ static struct variable *every_other(struct call *c, int64_t begin)
     return fits ? whole : NULL;
 }
 
+static bool same_size(const struct pt2_size *a, const struct pt2_size *b)
+{
+    return a->expr && b->expr ? !strcmp(a->expr, b->expr) : !a->expr && !b->expr && a->n == b->n;
+}
+
+/* Whether `to` has the dtype of pairs, and their shape with the last two axes as one. */
+static bool joins_pairs(const struct pt2_tensor *to, const struct pt2_tensor *pairs)
+{
+    const int last = to->ndim - 1;
+    const struct pt2_size half = {to->size[last].n / 2, to->size[last].expr};
+    bool joins = to->dtype == pairs->dtype && pairs->ndim == to->ndim + 1 && !half.expr &&
+                 same_size(&half, &pairs->size[last]);
+
+    for (int i = 0; joins && i < last; i++)
+        joins = same_size(&to->size[i], &pairs->size[i]);
+    return joins;
+}
+
 bool record_pairs(struct call *c)
 {
     struct recording *r = c->r;
@@ -257,13 +275,16 @@ bool record_pairs(struct call *c)
     if (every_other(&first, 0) != to ||
         !turned_pair(call_variable(&first, "src"), "aten.sub.Tensor", &p) ||
         !turned_pair(v, "aten.add.Tensor", &q) || p.x != q.x || p.cosines != q.sines ||
-        p.sines != q.cosines)
+        p.sines != q.cosines || !joins_pairs(to->facts, p.x->facts))
         return false;
+    struct tensor x = *variable_read(r, p.x);
+    if (r->failed)
+        return true;
+    const int64_t columns = x.shape[x.ndim - 2];
     int64_t shape[TENSOR_AXES];
-    for (int i = 0; i < to->facts->ndim; i++)
-        shape[i] = to->facts->size[i].n;
-    struct tensor x = view_reshape(r, *variable_read(r, p.x), to->facts->ndim, shape);
-    if (r->failed || !rotate(r, x, p, shape[to->facts->ndim - 1] / 2, &y))
+    memcpy(shape, x.shape, sizeof shape);
+    shape[x.ndim - 2] *= 2;
+    if (!rotate(r, view_reshape(r, x, x.ndim - 1, shape), p, columns, &y))
         return r->failed;
     r->deferred = NULL;
     variable_write(r, to, y);

@@ -52,7 +52,8 @@ model("dynamic", kept=True)(lambda: (modules.Dynamic(), (floats(3, 10, 8), float
 # Those exported with other sizes: the arguments of the export, and the dimensions that may differ.
 DYNAMIC = {"dynamic": ((torch.ones(5, 16, 8), torch.ones(5)),
                        ({0: torch.export.Dim("b", min=2, max=64), 1: 2 * torch.export.Dim("t", min=3, max=32)},
-                        {0: torch.export.Dim("b", min=2, max=64)}))}
+                        {0: torch.export.Dim("b", min=2, max=64)})),
+           "pairs": ((torch.ones(5, 6, 8),), ({0: torch.export.Dim("b", min=2, max=64)},))}
 model("probe", kept=True)(lambda: (modules.Probe(), (), dict(ids=integers(40, 2, 6), weights=floats(2, 6))))
 model("norms", kept=True)(lambda: (modules.Norms(), (floats(4, 3, 12, 12), integers(10, 4)), {}))
 model("volume", kept=True)(lambda: (modules.Volume(), (floats(1, 1, 6, 8, 8), integers(3, 1, 6, 8, 8)), {}))
@@ -196,6 +197,9 @@ def angles():
 @model("islands", kept=True)
 def islands():
     return modules.Islands(), (floats(2, 6, 16), floats(2, 3, 16)), {}
+
+
+model("pairs", kept=True)(lambda: (modules.Pairs(), (floats(3, 6, 8),), {}))
 
 
 @model("tiles", kept=True)

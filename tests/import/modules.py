@@ -390,6 +390,29 @@ class Islands(nn.Module):
         return x, odd
 
 
+class Pairs(nn.Module):
+    """Rotary embeddings of pairs in a batch of any size: one that is an op, one of bf16 whose result is wider, and one of
+    a single place that is turned to all."""
+
+    def __init__(self, length=6, width=8):
+        super().__init__()
+        self.a = nn.Linear(width, width)
+        angles = torch.arange(length)[:, None] * 10.0 ** -torch.arange(0, 1, 2 / width)
+        self.register_buffer("cosines", angles.cos(), persistent=False)
+        self.register_buffer("sines", angles.sin(), persistent=False)
+
+    def turn(self, x, to):
+        one, two = x.unflatten(-1, (-1, 2)).unbind(-1)
+        to[..., 0::2] = one * self.cosines - two * self.sines
+        to[..., 1::2] = one * self.sines + two * self.cosines
+        return to
+
+    def forward(self, x):
+        y = self.a(x)
+        wide = self.turn(x.bfloat16(), torch.zeros_like(x))
+        return self.turn(y, torch.zeros_like(y)), wide * y, self.turn(y[:, :1], torch.zeros_like(y))
+
+
 class Tiles(nn.Module):
     """A tensor repeated by tile, random values between equal bounds, and writes to places that differ, as a router
     of experts makes them."""

@@ -76,6 +76,11 @@ run 0 ./ckpt import "$work/islands.pt2" --graph-out "$work/islands.graph"
 grep '^storage activation' "$work/islands.graph" | grep -q 'layer_norm_modulate' || fail "no modulated norm"
 ! grep -q '^storage activation 1024  # \(cast$\|layer_norm\|gated\)' "$work/islands.graph" || fail "activations in fp32"
 
+# Pairs of a batch of another size than at the export; those of another dtype or shape than the result are no such op.
+gzip -dc "$models/pairs.pt2.gz" >"$work/pairs.pt2"
+run 0 ./ckpt import "$work/pairs.pt2" --dim x.0=3 --graph-out "$work/pairs.graph"
+[ "$(grep -c '^op forward.*# rope' "$work/pairs.graph")" = 1 ] || fail "not one rotary embedding of pairs"
+
 # The gradients of q, k and v are written side by side, and sums for biases with the norm's gradient.
 gzip -dc "$models/gpt2.pt2.gz" >"$work/gpt2.pt2"
 run 0 ./ckpt import "$work/gpt2.pt2" --graph-out "$work/gpt2.graph"
