@@ -393,7 +393,9 @@ static struct tensor op_scatter_source(struct call *c, int part)
     (void)part;
     if (!tensor_numel(&s.index) || c->r->failed)
         return scattered(c, &s, s.a);
-    struct tensor count = count_writes(c, &s), source = math_cast(c->r, source_of(c, &s), dtype);
+    struct tensor count = count_writes(c, &s), source = source_of(c, &s);
+    math_check_whole(c->r, &source, MOST_WHOLE);
+    source = math_cast(c->r, source, dtype);
     if (c->r->failed)
         return s.a;
     ckpt_tape *t = c->r->t;
