@@ -239,8 +239,8 @@ CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv
 CKPT_API int ckpt_open(ckpt **c, const struct ckpt_options *opt);
 /*
  * Why the context computes on the CPU although options.device, "auto", would prefer a GPU: a
- * sentence, valid until the context is closed; "" if it does not, or where neither a card is there
- * nor CUDA in the library.  NULL: "".
+ * sentence, valid until the context is closed; "" if it does not, or where no NVIDIA card is there
+ * or CUDA_VISIBLE_DEVICES is empty.  NULL: "".
  */
 CKPT_API const char *ckpt_no_gpu(const ckpt *c);
 /* Frees the context, its parameters and every program compiled in it.  NULL is allowed. */

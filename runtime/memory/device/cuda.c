@@ -643,11 +643,6 @@ static int make_queues(struct cuda_device *c)
                           cudaGetErrorString(cudaGetLastError()));
 }
 
-bool device_expected(void)
-{
-    return true;
-}
-
 int device_open_cuda(struct device **d, int index, bool unordered)
 {
     int64_t memory = 0;

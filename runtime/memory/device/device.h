@@ -166,7 +166,8 @@ int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
  * one that the kernels were not built for, a build without CUDA), with the sentence. */
 int device_open_cuda(struct device **d, int index, bool unordered);
 
-/* Whether a GPU could be meant: the library has CUDA, or the machine has a card. */
+/* Whether a GPU could be meant: the machine has an NVIDIA card, with or without a driver, and
+ * CUDA_VISIBLE_DEVICES does not hide all. */
 bool device_expected(void);
 
 /* Describes the compiler of element-wise expressions and the directory of compiled kernels, or says

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stubs for a build without the CUDA toolkit: there is no CUDA device. */
-#include <unistd.h>
 #include "memory/device/device.h"
 
 int device_open_cuda(struct device **d, int index, bool unordered)
@@ -10,11 +9,6 @@ int device_open_cuda(struct device **d, int index, bool unordered)
     (void)unordered;
     return error_set(CKPT_EDEVICE, "--device cuda: this libckpt was built without CUDA; "
                                    "configure says why");
-}
-
-bool device_expected(void)
-{
-    return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK); /* Linux, WSL2 */
 }
 
 void device_describe_compiler(char *dst, size_t size)
