@@ -64,8 +64,8 @@ extern "C" {
  */
 #define CKPT_PEERS "memory of the ranks"
 
-/* Whether this context failed because a rank is lost; NULL: whether ckpt_open did, in a process that
- * was in the job before. */
+/* Whether this context failed because a rank is lost; NULL: whether ckpt_open did, in a process
+ * that was in the job before. */
 CKPT_API bool ckpt_rank_is_lost(const ckpt *c);
 
 /* Whether an elastic job would have more ranks if it formed again; on other ranks than 0 false.

@@ -42,8 +42,7 @@ static pid_t start_second(bool opens)
     setenv("RANK", "1", 1);
     if (opens)
         _exit(open_job(&c, where) != 0);
-    struct comm_rendezvous m = {
-        .where = meet, .rank = 1, .size = 2, .lobby = &lobby, .divides = 2};
+    struct comm_rendezvous m = {.where = meet, .rank = 1, .size = 2, .lobby = &lobby, .divides = 2};
     _exit(comm_open_tcp(&comm, &m, DEADLINE) != 0);
 }
 
