@@ -59,8 +59,9 @@ extern "C" {
  * "tcp:" must not be lost.
  *
  * As a path of a state: host memory of this rank and of the next one, so that no loss of one rank
- * loses it.  Two states are kept, of which one is whole at any time.  ckpt_compile takes the memory
- * from options.host, or returns CKPT_EINVAL with the bytes if that is too small.
+ * loses it, unless the next job has to leave out several others for N.  Two states are kept, of
+ * which one is whole at any time.  ckpt_compile takes the memory from options.host, or returns
+ * CKPT_EINVAL with the bytes if that is too small.
  */
 #define CKPT_PEERS "memory of the ranks"
 

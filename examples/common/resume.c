@@ -122,6 +122,9 @@ int resume_find(struct resume_options *o, ckpt *c)
 
     if (o->elastic && ckpt_job_history(c, &again, &saved, &kept))
         return say_fail("%s", ckpt_error(c));
+    if (again && kept < 0 && !ckpt_rank(c))
+        say_note("--elastic: no state in memory is complete: the job goes on from %s",
+                 saved ? "its last save" : "where it began");
     if (again && (kept >= 0 || saved))
         return find_last(o, c, saved, kept);
     if (!o->automatic)

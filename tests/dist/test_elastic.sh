@@ -140,6 +140,8 @@ near "$work/disk" 400
     fail "other ranks than 4, 3 and 1: $(grep config "$work/disk" | cut -c 1-300)"
 cat "$work"/out.? >"$work/said"
 grep -q "resumed: memory of the ranks, after" "$work/said" || fail "not from memory: $(tail -n 3 "$work/said")"
+grep -q "no state in memory is complete: the job goes on from its last save" "$work/said" ||
+    fail "nobody says that the state is lost: $(tail -n 3 "$work/said")"
 grep -q "resumed: .*state, after [0-9]*0 steps" "$work/said" || fail "not from the disk: $(tail -n 3 "$work/said")"
 end
 
