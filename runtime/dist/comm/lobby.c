@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -311,13 +312,15 @@ static int lead(struct rendezvous *v, int seat, int seats, struct comm_lobby *l)
     return rc;
 }
 
-/* A process that was told to wait does so as long as the job runs.  What it knows of a job before
- * is then out of date: the next one does not wait for the others of that, and where the job has
- * ended this process does not begin it again. */
+/* A process that was told to wait does so as long as the job runs.  Where it is told so again
+ * later, which no job does that has just lost a rank, what it knows of a job before is out of date:
+ * the next one does not wait for the others of that, and where the job has ended this process does
+ * not begin it again. */
 int rendezvous_form(struct rendezvous *v)
 {
     const int seat = v->m->rank, seats = v->m->size;
     const bool may_lead = !seat || v->m->former_size;
+    double told = INFINITY;
     struct comm_lobby *l = NULL;
     for (;;) {
         const char *why = "nobody is there";
@@ -332,8 +335,10 @@ int rendezvous_form(struct rendezvous *v)
         if (rc <= 0)
             return rc;
         if (v->waits) {
+            told = fmin(told, clock_seconds());
             v->until = clock_seconds() + v->deadline;
-            v->m->former_size = 0;
+            if (clock_seconds() > told + LOOK_EVERY)
+                v->m->former_size = 0;
         }
         if (clock_seconds() + 0.1 > v->until)
             return error_set(CKPT_ECOMM, "rank %d found no job at %.200s within %g s: %s", seat,
