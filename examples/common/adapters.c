@@ -325,14 +325,14 @@ static int is_zero(ckpt *c, int i, int64_t n, bool *zero)
     return rc;
 }
 
-int adapters_check_step(const struct training *t, int64_t step)
+int adapters_check(const struct training *t, ckpt_param_filter of)
 {
     struct names idle = {.n = 0};
 
-    for (int i = 0; i < ckpt_param_count(t->context) && step == t->first; i++) {
+    for (int i = 0; i < ckpt_param_count(t->context); i++) {
         const struct ckpt_param_info p = param_info_at(t->context, i);
         bool zero = false;
-        if (!strstr(p.name, ".lora_B.weight"))
+        if (!strstr(p.name, ".lora_B.weight") || !of(t->saves_user, p.name))
             continue;
         if (is_zero(t->context, i, p.numel, &zero))
             return -1;
@@ -343,6 +343,11 @@ int adapters_check_step(const struct training *t, int64_t step)
         names_report(&idle, "--lora-targets",
                      "adapters that learn nothing: no layer multiplies by their weight as it is");
     return 0;
+}
+
+int adapters_check_step(const struct training *t, int64_t step)
+{
+    return step == t->first ? adapters_check(t, ckpt_lora_only) : 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -264,8 +264,10 @@ void adapters_introduce(const struct adapter_options *o);
  * lengths of the weights' rows; a state sets both.  Returns 0, or -1 after an error message. */
 int adapters_begin(const struct adapter_run *r);
 
-/* After a step, where it is the first: names adapters that have not changed, because no product
- * reads their weight.  Returns 0, or -1 after an error message. */
+/* After the first step of these: names adapters that have not changed, because no product reads
+ * their weight.  Returns 0, or -1 after an error message. */
+int adapters_check(const struct training *t, ckpt_param_filter of);
+/* The same of all, after a step, where it is the first. */
 int adapters_check_step(const struct training *t, int64_t step);
 
 /* Stores in the states of this run what its options do not say of the adapters.  Returns 0, or -1

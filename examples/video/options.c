@@ -215,6 +215,7 @@ static int check_both(struct video_options *o)
     const bool both = o->net.begin != NULL;
     const char *without = t->load                                     ? "--load"
                           : t->save_ema                               ? "--save-ema"
+                          : t->save_int8                              ? "--save-int8"
                           : o->adapters.merge                         ? "--lora-merge"
                           : o->balance                                ? "--balance"
                           : t->dump                                   ? "--dump"

@@ -77,6 +77,7 @@ ckpt_tensor video_record(ckpt_tape *t, int64_t batch, void *user)
 struct steps {
     struct video_course course;
     struct video_batch batch;
+    bool began[2]; /* the models of a pair that a step has trained */
 };
 
 static int select_clips(struct training *t, int64_t step)
@@ -98,13 +99,6 @@ static int feed(struct training *t, int64_t step)
     return video_batch_feed_training(&s->batch, program(t, step))
                ? say_fail("%s", ckpt_error(t->context))
                : 0;
-}
-
-static int end(struct training *t, int64_t step)
-{
-    struct steps *s = t->user;
-
-    return video_course_end(&s->course, t, step) || adapters_check_step(t, step) ? -1 : 0;
 }
 
 static int log_expert(struct training *t, int64_t step)
@@ -153,6 +147,20 @@ static bool saves_high(void *run, const char *name)
 static bool saves_low(void *run, const char *name)
 {
     return saves_of(run, name, true);
+}
+
+static int end(struct training *t, int64_t step)
+{
+    struct steps *s = t->user;
+    const bool second = video_course_of(&s->course, step)->second;
+
+    if (video_course_end(&s->course, t, step))
+        return -1;
+    if (!t->saves_low)
+        return adapters_check_step(t, step);
+    const bool first = !s->began[second];
+    s->began[second] = true;
+    return first ? adapters_check(t, second ? saves_low : saves_high) : 0;
 }
 
 int video_open_steps(void *run, struct training *t)

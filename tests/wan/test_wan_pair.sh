@@ -125,11 +125,23 @@ runs "latents" "$sample" $device --dtype fp32 --model "$work/pair" --frames 5 --
 grep -aq '"transformer.target_modules\\": \[\\"blocks.0.attn1.to_q\\"' "$work/s.low" || fail "PEFT's settings have other layers"
 cmp -s "$work/clips/step-00000003.safetensors" "$work/sampled/latents-1.safetensors" || fail "another clip than wan-sample"
 cmp -s "$work/clips/step-00000002.safetensors" "$work/sampled/latents-1.safetensors" && fail "the clip does not change"
-runs "val" "$train" $run --expert both --lr 1e-3 --steps 1 --val "$work/val"
-cp "$work/out" "$work/whole"
-for expert in high low; do
-    runs "val" "$train" $run --expert $expert --lr 1e-3 --steps 1 --val "$work/val"
-done
+
+# Validation takes each level to its model: with the first one twice, only levels below the boundary have other losses.
+levels() {
+    runs "val" "$train" $clip --dtype fp32 --model "$1" --expert both --lr 0 --steps 1 --val "$work/val"
+    sed -n 's/^  *\([0-9]*\)\.[0-9]  \([0-9.]*\)$/\1 \2/p' "$work/out"
+}
+cp -R "$work/pair" "$work/twice"
+cp "$work/pair/transformer/diffusion_pytorch_model.safetensors" "$work/twice/transformer_2"
+levels "$work/pair" >"$work/a"
+levels "$work/twice" >"$work/b"
+paste "$work/a" "$work/b" | awk '
+    { bad += $1 != $3 || ($2 == $4) != ($1 >= 875); $1 >= 875 ? high++ : low++ }
+    END { exit bad || !high || !low }' || fail "validation: other levels: $(paste "$work/a" "$work/b")"
+
+# Adapters of an expert are not idle where the first steps are the other one's.
+runs "memory" "$train" $run --expert both --lr 1e-3 --steps 2 --lora-rank 2 --seed 1
+! grep -q "learn nothing" "$work/err" || fail "$(grep "learn nothing" "$work/err")"
 
 # ---- wrong input --------------------------------------------------------------------------------------
 
@@ -139,6 +151,7 @@ refuses 2 "two models: give --save FILE and --save-low FILE" "$train" $new --sav
 refuses 1 "same file" "$train" $new --save-low "$work/x" --save "$work/x"
 refuses 2 "load: not with --expert both" "$train" $new --load "$work/s.high"
 refuses 2 "save-ema: not with --expert both" "$train" $new --save-ema "$work/x" --ema-decay 0.9
+refuses 2 "save-int8: not with --expert both" "$train" $run --expert both --steps 1 --qat int8 --save-int8 "$work/x"
 refuses 2 "lora-merge: not with --expert both" "$train" $new --lora-merge "$work/x"
 refuses 2 "lora-format peft: not with --expert both" "$train" $new --lora-format peft --save "$work/x" --save-low "$work/y"
 refuses 2 "save-low is for --expert both" "$train" $run --expert low --steps 1 --save-low "$work/x"
