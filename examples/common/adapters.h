@@ -123,12 +123,12 @@ struct adapter_file {
     char base[ADAPTER_BASE]; /* digest of the weights that it was trained on; "": not in the file */
     double network;          /* kohya's alpha of layers without one; NAN: none */
     bool is_state, original, dora;
-    bool rooted;        /* --lora-rs of a state's run */
-    bool matched;       /* with the layers of the model */
-    bool unscaled;      /* neither the file nor an option has an alpha */
-    int64_t rank;       /* --lora-rank of a state's run, else of the first layer */
-    double alpha;       /* --lora-alpha of a state's run; NAN: not in the file */
-    double dropout;     /* of the training that made the file */
+    bool rooted;          /* --lora-rs of a state's run */
+    bool matched;         /* with the layers of the model */
+    bool unscaled;        /* neither the file nor an option has an alpha */
+    int64_t rank;         /* --lora-rank of a state's run, else of the first layer */
+    double alpha;         /* --lora-alpha of a state's run; NAN: not in the file */
+    double dropout;       /* of the training that made the file */
     char targets[1024];   /* names of layers inside a block, as for --lora-targets */
     char also[LORA_ALSO]; /* layers that are trained as a whole, as for --lora-also */
 };
