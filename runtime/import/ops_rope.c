@@ -15,7 +15,7 @@
 /* A table [rows, D/2, 2] of the library, and the constants that it is from. */
 struct rope_table {
     const void *cosines, *sines;
-    int64_t step[4]; /* strides of rows and columns */
+    int64_t step[5]; /* strides of rows and columns, and the columns */
     struct tensor table;
     struct rope_table *before;
 };
@@ -68,9 +68,9 @@ static struct tensor *find_table(struct recording *r, const struct tensor *cosin
 {
     struct rope_table *t = r->ropes;
     const int64_t shape[3] = {cosines->shape[cosines->ndim - axis], d / 2, 2};
-    const int64_t step[4] = {cosines->stride[cosines->ndim - axis],
+    const int64_t step[5] = {cosines->stride[cosines->ndim - axis],
                              cosines->stride[cosines->ndim - 1], sines->stride[sines->ndim - axis],
-                             sines->stride[sines->ndim - 1]};
+                             sines->stride[sines->ndim - 1], cosines->shape[cosines->ndim - 1]};
 
     while (t && (t->cosines != cosines->f || t->sines != sines->f ||
                  memcmp(t->step, step, sizeof step) != 0 ||

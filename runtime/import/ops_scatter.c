@@ -396,6 +396,7 @@ static struct tensor op_scatter_source(struct call *c, int part)
     struct tensor count = count_writes(c, &s), source = source_of(c, &s);
     math_check_whole(c->r, &source, MOST_WHOLE);
     source = math_cast(c->r, source, dtype);
+    tensor_record(c->r, &source); /* a constant that was cast is not on the tape */
     if (c->r->failed)
         return s.a;
     ckpt_tape *t = c->r->t;
