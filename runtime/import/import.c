@@ -344,9 +344,12 @@ static void update_buffers(struct recording *r, const ckpt_import *m, const stru
 
     for (int k = 0; k < p->n_in && !r->failed; k++) {
         const struct item *i = m->in[k].changes ? &f->item[p->in[k].value] : NULL;
-        if (!i || i->kind != ITEM_TENSOR || i->v->version == 1)
+        if (!i || i->kind != ITEM_TENSOR)
             continue;
-        struct tensor a = math_cast(r, i->v->now, PT2_F32);
+        const struct tensor now = *variable_read(r, i->v); /* with a change that was deferred */
+        if (i->v->version == 1)
+            continue;
+        struct tensor a = math_cast(r, now, PT2_F32);
         ckpt_update_buffer(r->t, m->in[k].param, tensor_record(r, &a), 1.f);
     }
 }
