@@ -88,21 +88,29 @@ static int list_saves(struct list *l, const char *file)
 
 /* ---- intact saves ---------------------------------------------------------------------------- */
 
+/* Codes of frozen weights are whole numbers. */
+static bool is_whole_number(const char *dtype)
+{
+    return (*dtype == 'I' && strcmp(dtype, "I8") != 0) || *dtype == 'U' || !strcmp(dtype, "BOOL");
+}
+
+/* Reads every tensor, and so compares every checksum. */
 static int read_all(ckpt_file *f)
 {
-    float *buffer = NULL;
+    void *buffer = NULL; /* fp32 and i32 are equally long */
     int rc = 0;
 
     for (int i = 0; i < ckpt_file_count(f) && !rc; i++) {
         struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
         rc = ckpt_file_entry(f, i, &e);
-        float *more = rc ? NULL : realloc(buffer, (size_t)e.numel * sizeof *more + 1);
+        void *more = rc ? NULL : realloc(buffer, (size_t)e.numel * sizeof(float) + 1);
         if (!rc && !more)
             rc = CKPT_ENOMEM;
-        if (more) {
-            buffer = more;
-            rc = ckpt_file_read_f32(f, i, buffer, e.numel);
-        }
+        if (!more)
+            break;
+        buffer = more;
+        rc = is_whole_number(e.dtype) ? ckpt_file_read_i32(f, i, buffer, e.numel)
+                                      : ckpt_file_read_f32(f, i, buffer, e.numel);
     }
     free(buffer);
     return rc;

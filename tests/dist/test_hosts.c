@@ -150,7 +150,8 @@ static void set_up(struct copier *k, int rank, struct comm *comm, int64_t host)
 {
     k->slow.device.ops = &slow_ops;
     k->options = (struct ckpt_options){.host = host};
-    k->memory = (struct memory){.device = &k->slow.device, .budget = 1000 + 2 * COPIED - host};
+    k->memory = (struct memory){
+        .device = &k->slow.device, .budget = 1000 + 2 * COPIED - host, .host = host};
     k->machine = (struct machine){.links.ranks_per_host = 2};
     k->job = (struct ranks){.options = &k->options,
                             .params = &k->params,

@@ -88,6 +88,8 @@ for kind in "--lora-rank 3 --lora-dropout 0.3" "--lora-rank 3 --lora-dora" \
     same host
     trains first --steps 2 --save-state "$work/state"
     load=
+    cp "$work/state" "$work/newest"
+    trains auto --resume auto --save-state "$work/newest"
     trains both --resume "$work/state"
     # what the state has needs no option
     rest=$kind kind=$(echo "$kind" | grep -o -e "--frozen nf4")
@@ -97,6 +99,7 @@ for kind in "--lora-rank 3 --lora-dropout 0.3" "--lora-rank 3 --lora-dora" \
     cat "$work/first.log" "$work/both.log" >"$work/all" && mv "$work/all" "$work/both.log"
     same both
     cmp -s "$work/both/adapter_model.safetensors" "$work/named/adapter_model.safetensors" || fail "$kind: resumed by its state alone"
+    cmp -s "$work/both/adapter_model.safetensors" "$work/auto/adapter_model.safetensors" || fail "$kind: --resume auto"
     trains micro --micro-batch 1
     near micro
     rm -f "$work/meet"
