@@ -116,9 +116,8 @@ trains() {
         on $ranks $lora --save "$work/even"
         [ "$(buckets "$work/log")" != "$(buckets "$work/log.1")" ] || fail "$program: all of $ranks ranks have one bucket"
         on $ranks $lora --steps 2 --save-state "$work/half"
-        on $ranks $lora --resume "$work/half" --zero 3 --save "$work/other"
+        on $ranks $lora --resume "$work/half" --zero 2 --save "$work/other"
         cmp -s "$work/even" "$work/other" || fail "$program: $ranks ranks that resume have other weights"
-        refuses 1 "$ranks ranks" $run $lora --resume "$work/half"
     done
 }
 
