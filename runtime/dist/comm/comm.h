@@ -31,7 +31,7 @@ enum comm_kind {
  * reduce_scatter, what one rank sends to another for all_to_all, else the whole buffer; the other
  * buffer of all_gather and reduce_scatter, and both of all_to_all, have comm->size times as many.
  * Part p of an all_to_all goes to rank p, where it becomes the part of this rank.  A shift sends
- * src to the next rank and fills dst from the rank before, in a circle; not on NCCL.  In place: src
+ * src to the next rank and fills dst from the rank before, in a ring; not on NCCL.  In place: src
  * of an all_gather is dst + rank * count, dst of a reduce_scatter is src + rank * count, src of an
  * all_reduce is dst; other overlaps are not allowed.  A broadcast reads src at the root and writes
  * dst elsewhere.

@@ -20,7 +20,7 @@
 
 /* Seconds without arrivals after which a job forms without those that are missing: processes that
  * are started in place of others come a little later. */
-#define SETTLE 1.0
+#define GRACE_PERIOD 1.0
 /* Seconds between two looks at the place; for which a process counts as waiting after it came. */
 #define LOOK_EVERY 1.0
 #define WAITS_FOR  5.0
@@ -221,7 +221,7 @@ static int gather(struct rendezvous *v, int own_seat)
     for (;;) {
         const int n = count(v, &survivors, &former);
         const bool enough = former && survivors >= former - 1;
-        double until = enough ? last + SETTLE : v->until;
+        double until = enough ? last + GRACE_PERIOD : v->until;
         if (n == v->m->size - 1)
             return 0;
         switch (acceptor_wait(&v->acceptor, until, v->fds, v->m->size, &came, &which)) {
