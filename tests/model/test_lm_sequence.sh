@@ -7,25 +7,6 @@
 lm="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --hidden 32 --heads 4 --layers 2
     --mlp 32 --length 64"
 
-# ranks N NAME COMMAND...: a process for each of N ranks; what rank R says goes to NAME.R.
-ranks() {
-    n=$1
-    name=$work/$2
-    shift 2
-    jobs=
-    for r in $(seq 1 $((n - 1))); do
-        RANK=$r WORLD_SIZE=$n timeout 100 "$@" --ranks "file:$work/meet" >"$name.$r" 2>&1 &
-        jobs="$jobs $!"
-    done
-    ended=0
-    RANK=0 WORLD_SIZE=$n timeout 100 "$@" --ranks "file:$work/meet" >"$name.0" 2>&1 || ended=1
-    for j in $jobs; do
-        wait "$j" || ended=1
-    done
-    rm -f "$work/meet"
-    return $ended
-}
-
 all() {
     ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
 }

@@ -10,25 +10,6 @@ stdit="${STDIT_TRAIN:-./stdit-train} $both --hidden 32 --heads 4 --depth 1 --cap
 cogvideo="${COGVIDEO_TRAIN:-./cogvideo-train} $both --random"
 wan="${WAN_TRAIN:-./wan-train} $both --random"
 
-# ranks N NAME COMMAND...: a process for each of N ranks; what rank R says goes to NAME.R.
-ranks() {
-    n=$1
-    name=$work/$2
-    shift 2
-    jobs=
-    for r in $(seq 1 $((n - 1))); do
-        RANK=$r WORLD_SIZE=$n timeout 100 "$@" --ranks "file:$work/meet" >"$name.$r" 2>&1 &
-        jobs="$jobs $!"
-    done
-    ended=0
-    RANK=0 WORLD_SIZE=$n timeout 100 "$@" --ranks "file:$work/meet" >"$name.0" 2>&1 || ended=1
-    for j in $jobs; do
-        wait "$j" || ended=1
-    done
-    rm -f "$work/meet"
-    return $ended
-}
-
 # all N NAME COMMAND...: the log of rank 0 is NAME.
 all() {
     rm -f "$work/$2"
