@@ -27,7 +27,16 @@ struct kind {
 
 static const struct kind small[] = {{"2.1", 8, 8, 16, 1, false}, {"2.2", 8, 16, 48, 1, true}};
 
+/* On a GPU sums of fewer than 32 channels have an order that depends on the number of positions, so
+ * the same bits hold for these widths.  Published ones begin at 96. */
+static const struct kind wide[] = {{"2.1", 32, 32, 16, 1, false}, {"2.2", 32, 32, 48, 1, true}};
+
 static char directory[64];
+
+static bool on_gpu(void)
+{
+    return getenv("CKPT_DEVICE") != NULL;
+}
 
 /* A configuration whose statistics of channel c are c / 8 - 1 and 1 / 2 + c / 16. */
 static void write_config(const struct kind *d)
@@ -234,7 +243,8 @@ static void test_reference(void **state)
             check_case(&small[k / 2], k & 1, frames[i / 2], i & 1 ? CKPT_BF16 : CKPT_F32, both);
         print_message("%s %s in bf16: %.3e, diffusers %.3e\n", small[k / 2].tag,
                       k & 1 ? "decode" : "encode", both[0], both[1]);
-        assert_true(both[0] <= both[1]);
+        /* cuDNN's convolutions add in another order: 1.005 for one of the four on an H200 */
+        assert_true(both[0] <= (on_gpu() ? 1.05 : 1.) * both[1]);
         remove_model();
     }
 }
@@ -249,9 +259,13 @@ static void check_same(const struct fixture *like, const float *y, enum ckpt_dty
 
     open_fixture(&f, dtype, vram, host);
     float *other = coded(&f, info);
-    if (memcmp(y, other, (size_t)(out * f.output) * sizeof *y))
-        fail_msg("passes of %d, slices of %d, budget %lld: other bits", (int)f.passes.each,
-                 (int)f.clip.slice, (long long)vram);
+    int64_t differ = 0, n = out * f.output;
+    for (int64_t i = 0; i < n; i++)
+        differ += memcmp(y + i, other + i, sizeof *y) != 0;
+    if (differ)
+        fail_msg("passes of %d, slices of %d, budget %lld: other bits in %lld of %lld values, %.1e",
+                 (int)f.passes.each, (int)f.clip.slice, (long long)vram, (long long)differ,
+                 (long long)n, vae_difference(other, 1, y, n));
     ckpt_close(f.c);
     free(other);
 }
@@ -279,21 +293,25 @@ static void check_bits(const struct kind *d, bool decode, enum ckpt_dtype dtype)
                       decode ? "decode" : "encode", (int)f.clip.slice, (long long)info.min_budget,
                       (long long)whole.min_budget);
     }
-    if (!getenv("CKPT_DEVICE")) /* on a GPU workspaces are larger than such small planes */
+    if (!on_gpu()) /* workspaces are larger than such small planes there */
         assert_true(info.min_budget < whole.min_budget);
-    check_same(&f, y, dtype, info.min_budget, 0, NULL);
+    /* what a process takes of a GPU outside of the arena grows with each context */
+    const int64_t more = on_gpu() ? 32 << 20 : 0;
+    check_same(&f, y, dtype, info.min_budget + more, 0, NULL);
     check_same(&f, y, dtype, 0, INT64_C(1) << 30, &info);
-    check_same(&f, y, dtype, info.min_budget, INT64_C(1) << 30, NULL);
+    check_same(&f, y, dtype, info.min_budget + more, INT64_C(1) << 30, NULL);
     free(y);
 }
 
 static void test_same_bits(void **state)
 {
     (void)state;
+    const struct kind *kind = on_gpu() ? wide : small;
+
     for (int k = 0; k < 2; k++) {
-        make_model(&small[k]);
-        check_bits(&small[k], false, k ? CKPT_F32 : CKPT_BF16);
-        check_bits(&small[k], true, k ? CKPT_BF16 : CKPT_F32);
+        make_model(&kind[k]);
+        check_bits(&kind[k], false, k ? CKPT_F32 : CKPT_BF16);
+        check_bits(&kind[k], true, k ? CKPT_BF16 : CKPT_F32);
         remove_model();
     }
 }

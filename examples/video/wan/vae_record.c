@@ -16,7 +16,7 @@
 #include "ckpt.h"
 #include "vae.h"
 
-enum { FRONT = 2, MOST = CKPT_MAX_PARTS };
+enum { FRONT = 2, MOST = CKPT_MAX_PARTS, PLANE = 1 << 30 };
 
 struct recorder {
     const struct wanvae *m;
@@ -40,11 +40,11 @@ static ckpt_tensor join(const struct recorder *k, int n, const ckpt_tensor *x)
     return n > 1 ? ckpt_concat(k->t, 0, n, x) : x[0];
 }
 
-/* Frames per slice of planes with that many elements per frame.  Kernels count elements in 32
- * bits. */
+/* Frames per slice of planes with that many elements per frame.  The lengths of more than 2^30
+ * elements are summed by another kernel, in another order. */
 static int64_t step_of(const struct recorder *k, int64_t frames, int64_t elements)
 {
-    int64_t most = INT32_MAX / elements - FRONT, n = k->slice > 0 ? k->slice : frames;
+    int64_t most = PLANE / elements - FRONT, n = k->slice > 0 ? k->slice : frames;
 
     n = n < most ? n : most;
     return n > 1 ? n : 1;
