@@ -7,7 +7,7 @@
 #
 # usage: bench-wan-sample.sh [PART]...; parts: sample sample-peer decode decode-peer small (a check of this script).  WAN_SAMPLE and
 # WAN_DECODE name the programs, PYTHON the interpreter of the peer, STEPS the steps of a run, LIMIT the seconds of each, DEVICE the
-# device, CLIP the clip (FxHxW), HOST the host memory of a run.
+# device, CLIP the clip (FxHxW), HOST the host memory of a run, BUDGETS some of the budgets in GiB, OFFLOADS some of the peer's ways.
 set -u
 
 build=${BUILD:-build}
@@ -18,6 +18,8 @@ device=${DEVICE:-cuda}
 steps=${STEPS:-6}
 clip=${CLIP:-121x704x1280}
 host=${HOST:-64G}
+budgets=${BUDGETS:-24 12 8}
+offloads=${OFFLOADS:-none block leaf}
 results=${OUT:-/tmp}/wan-sample.txt
 peer=$(dirname "$0")/peer_wan_sample.py
 [ $# -gt 0 ] || set -- sample sample-peer decode decode-peer
@@ -114,14 +116,14 @@ for part; do
     esac
     case $part in
     sample)
-        for budget in 24G 12G 8G; do
-            ours_sample "sample, $budget + $host" --vram $budget --host "$host"
+        for budget in $budgets; do
+            ours_sample "sample, ${budget}G + $host" --vram "${budget}G" --host "$host"
         done
         ;;
     sample-peer)
-        for budget in 24 12 8; do
-            for offload in none block leaf; do
-                theirs "diffusers, ${budget}G, offload $offload" sample --limit $budget --offload $offload
+        for budget in $budgets; do
+            for offload in $offloads; do
+                theirs "diffusers, ${budget}G, offload $offload" sample --limit "$budget" --offload "$offload"
             done
         done
         ;;
