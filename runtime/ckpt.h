@@ -209,13 +209,15 @@ struct ckpt_options {
     const char *qat_skip;   /* weights that it leaves out, patterns between commas; NULL: none */
     bool save_async;  /* ckpt_save_state copies to host memory, and a thread writes; see there */
     int64_t sequence; /* ranks that split the tokens of their samples (ckpt_sequence); 1: none */
+    int64_t runs;     /* steps that are expected in all: where they take less than a minute, a GPU
+                         does not time its kernels first; 0: many */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
             NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL,      \
-            NULL, NULL, false, NULL, NULL, NULL, NULL, false, 1                                    \
+            NULL, NULL, false, NULL, NULL, NULL, NULL, false, 1, 0                                 \
     }
 
 /*

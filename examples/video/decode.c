@@ -97,6 +97,7 @@ static int go(struct video_coder *k, const struct autoencoder *a, const struct o
 {
     bool plan_only = k->options.library.plan_only;
 
+    k->options.library.runs = !o->tiling;
     if (check_paths(k, o) || video_coder_config(k, a, true) ||
         (o->clip ? size_latents(k, o, l)
                  : video_latents_read(l, o->latents, !plan_only) || check(k, o, l)) ||

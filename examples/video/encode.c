@@ -206,6 +206,7 @@ static int go(struct video_coder *k, const struct autoencoder *a, const struct o
         return -1;
     if (!k->options.library.plan_only && open_videos(v, o))
         return -1;
+    k->options.library.runs = v->n;
     if (video_coder_open(k) || video_coder_compile(k, o->frames, o->height, o->width))
         return -1;
     if (k->options.library.plan_only)

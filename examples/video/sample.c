@@ -397,9 +397,11 @@ int video_sampler_open(struct video_sampler *s, bool show)
 {
     struct video_run *r = s->run;
     const struct video_options *o = &r->options;
+    struct ckpt_options library = o->library;
     char tokens[32];
 
-    if (say_open(&r->context, &o->library))
+    library.runs = s->clips * o->sample_steps;
+    if (say_open(&r->context, &library))
         return -1;
     if (ckpt_ranks(r->context) > 1)
         return say_fail("--ranks: this program does not divide its clips among ranks");

@@ -86,6 +86,7 @@ static int open_decoder(struct job *j, bool show)
     if (video_coder_configure(k, &j->run.options, true))
         return -1;
     k->options.library = j->run.options.library;
+    k->options.library.runs = s->clips;
     k->shown = !show;
     return video_coder_open(k) || video_coder_compile(k, video_sampler_frames(s),
                                                       s->geometry.height, s->geometry.width)

@@ -215,6 +215,7 @@ int video_picture_encode(const struct video_options *o, bool show, float **image
     int rc = video_coder_configure(&k, o, false);
 
     k.options.library = o->library;
+    k.options.library.runs = 1;
     k.shown = !show;
     if (!rc)
         rc = video_coder_open(&k) ||

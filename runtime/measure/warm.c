@@ -40,6 +40,7 @@ enum {
 
 #define HOT_SECONDS  2.0  /* untimed ops run this long before they are timed */
 #define COLD_SECONDS 5e-3 /* of a step: if untimed ops take less, heating is not worth the time */
+#define SHORT_RUN    60.0 /* seconds: timing takes ten or more, which a shorter run never gets back */
 
 /* An op that no machine file has a time for. */
 struct untimed {
@@ -424,8 +425,20 @@ static double mean_of(const double *values, int n)
     return sum / n;
 }
 
+/* Whether the run that is expected is too short for timing to pay. */
+static bool is_short(const struct warmer *w)
+{
+    double seconds = 0;
+    for (int32_t i = 0; i < w->p->graph->n_ops; i++)
+        seconds += w->p->graph->ops[i].seconds * times_of(w, i);
+    int64_t runs = w->p->programs->options->runs;
+    return runs > 0 && (double)runs * seconds < SHORT_RUN;
+}
+
 static int time_untimed(struct warmer *w)
 {
+    if (is_short(w))
+        return 0;
     bool hot = w->flops > COLD_SECONDS * w->p->programs->machine.flops;
     double until = clock_seconds() + (hot ? HOT_SECONDS : 0);
     int rc = 0;

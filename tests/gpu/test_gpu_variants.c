@@ -2,7 +2,7 @@
 /*
  * The 2-D autoencoder on a GPU, in every variant and under several budgets: the same bits.  The
  * widths are Open-Sora's, for which cuDNN has many engines whose selection depends on the picture
- * size.
+ * size.  And which programs are timed first.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -168,9 +168,57 @@ static void test_decode_fp32(void **state)
     check(&(struct coded){.dtype = CKPT_F32, .decode = true, .frames = 2, .rows = 4, .columns = 8});
 }
 
+/* ---- timing ---------------------------------------------------------------------------------- */
+
+static ckpt_tensor record_sums(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 4567});
+
+    (void)user;
+    ckpt_output(t, "y", ckpt_sum(t, x, 1u << 1));
+    return CKPT_NONE;
+}
+
+/* Ops of a program that were timed before it was planned, for so many expected runs. */
+static int timed_ops(int64_t runs)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    ckpt_program *p;
+    char *text = NULL, *at;
+    size_t size;
+    ckpt *c;
+
+    o.device = "cuda";
+    o.runs = runs;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    if (ckpt_compile(c, record_sums, NULL, NULL, 3, &p))
+        fail_msg("%s", ckpt_error(c));
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    ckpt_plan_print(p, f);
+    fclose(f);
+    ckpt_close(c);
+    at = strstr(text, " ops timed");
+    assert_non_null(at);
+    while (at > text && *at != ';')
+        at--;
+    int n = (int)strtol(at + 1, NULL, 10);
+    free(text);
+    return n;
+}
+
+static void test_short_runs(void **state)
+{
+    (void)state;
+    assert_int_equal(timed_ops(1), 0);
+    assert_true(timed_ops(0) > 0);
+    assert_true(timed_ops(INT64_MAX) > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_short_runs),
         cmocka_unit_test(test_decode_bf16),
         cmocka_unit_test(test_encode_bf16),
         cmocka_unit_test(test_decode_fp32),

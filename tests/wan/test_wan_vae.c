@@ -296,7 +296,7 @@ static void check_bits(const struct kind *d, bool decode, enum ckpt_dtype dtype)
     if (!on_gpu()) /* workspaces are larger than such small planes there */
         assert_true(info.min_budget < whole.min_budget);
     /* what a process takes of a GPU outside of the arena grows with each context */
-    const int64_t more = on_gpu() ? 32 << 20 : 0;
+    const int64_t more = on_gpu() ? 64 << 20 : 0;
     check_same(&f, y, dtype, info.min_budget + more, 0, NULL);
     check_same(&f, y, dtype, 0, INT64_C(1) << 30, &info);
     check_same(&f, y, dtype, info.min_budget + more, INT64_C(1) << 30, NULL);
