@@ -11,8 +11,10 @@ const char say_program[] = "lm-sample";
 static int go(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
+    struct ckpt_options library = o->library;
 
-    if (say_open(&r->context, &o->library))
+    library.runs = o->chat ? 0 : o->sample_tokens;
+    if (say_open(&r->context, &library))
         return -1;
     if (ckpt_ranks(r->context) > 1)
         return say_fail("--ranks: this program does not divide its texts among ranks");
