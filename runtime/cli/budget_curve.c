@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The curve of step time against device budget.  It is monotonic, so between two known points it
- * lies in the rectangle they span.  The next point bisects the budgets (geometrically) of the
- * largest rectangle, so points are dense where the curve bends.
+ * lies in the rectangle they span.  The next point bisects the budgets (geometrically) of one of
+ * these: for a curve the largest one, so points are dense where it bends.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -46,8 +46,7 @@ static int add_point(const struct plan_job *job, struct budget_curve *c, int64_t
     return 0;
 }
 
-/* The interval with the largest rectangle, or -1 if no interval contains another budget. */
-static int32_t largest_interval(const struct budget_curve *c)
+int32_t budget_curve_largest(const struct budget_curve *c)
 {
     double largest = 0;
     int32_t best = -1;
@@ -82,9 +81,11 @@ static int find_ends(const struct plan_job *job, struct budget_curve *c)
     return rc ? cli_fail("%s", error_get()) : 0;
 }
 
-int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_curve *c)
+int budget_curve_fill(struct plan_job *job, int32_t points,
+                      int32_t (*next)(const struct budget_curve *), struct budget_curve *c)
 {
     *c = (struct budget_curve){0};
+    job->most = points;
     int rc = find_ends(job, c);
     if (rc)
         return rc;
@@ -95,11 +96,11 @@ int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_
     if (!rc && largest > c->smallest)
         rc = add_point(job, c, largest);
     while (!rc && c->n < points) {
-        int32_t i = largest_interval(c);
+        int32_t i = next(c);
         if (i < 0)
             break;
         double middle = sqrt((double)c->budgets[i]) * sqrt((double)c->budgets[i + 1]);
-        int32_t before = c->n;
+        int32_t before = job->planned = c->n;
         rc = add_point(job, c,
                        max_i64(c->budgets[i] + 1, min_i64((int64_t)middle, c->budgets[i + 1] - 1)));
         if (c->n == before)

@@ -78,6 +78,7 @@ struct plan_job {
     struct graph *graph;
     struct frontier *search;
     struct plan_watch watch; /* of the search */
+    int32_t planned, most;   /* budgets of a curve: planned so far, and at most; 0: no curve */
     struct machine machine;
     struct budgets budgets;
     int64_t asked;    /* requested device bytes, if the machine has less */
@@ -103,12 +104,16 @@ struct budget_curve {
     int32_t n;
     int64_t smallest, fastest; /* device bytes, regardless of the capacity */
 };
-/* Computes at most `points` points, 2 or more.  Returns 0, or an exit status after printing a
+/* Computes at most `points` points, 2 or more: both ends, then one between points i and i + 1 for
+ * each i that `next` returns, until it returns -1.  Returns 0, or an exit status after printing a
  * message; free the curve in any case. */
-int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_curve *c);
+int budget_curve_fill(struct plan_job *job, int32_t points,
+                      int32_t (*next)(const struct budget_curve *), struct budget_curve *c);
+/* The interval with the largest rectangle, or -1 if no interval contains another budget. */
+int32_t budget_curve_largest(const struct budget_curve *c);
 void budget_curve_free(struct budget_curve *c);
 /* Prints the curve of step time against budget, and draws it if o->svg is set. */
-int cli_sweep(const struct plan_job *job);
+int cli_sweep(struct plan_job *job);
 /* Prints the scaling study for numbers of ranks up to o->world. */
 int cli_scaling(struct plan_job *job);
 int cli_explain(const struct plan_job *job, const char *name);

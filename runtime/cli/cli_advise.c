@@ -7,7 +7,8 @@
  * Detecting Knee Points in System Behavior", ICDCSW 2011, for a decreasing curve without noise:
  * with budgets and logarithms of seconds scaled to [0, 1], the point with the largest 1 - x - y,
  * which is farthest below the line from the first to the last point.  Seconds as they are would be
- * scaled by the smallest budget alone, whose step may take twice as long as the next one's.
+ * scaled by the smallest budget alone, whose step may take twice as long as the next one's.  The
+ * curve is monotonic, so few plans are enough: only intervals are divided that may be deeper.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@
 #include "memory/tier/host_limits.h"
 #include "memory/tier/tier.h"
 
-enum { POINTS = 48 };
+#define POINTS 48   /* budgets planned at most */
+#define CLOSE  .003 /* the deepest point lies at most this far below the knee */
 
 struct advise_options {
     const char *graph, *machine, *nvme;
@@ -116,20 +118,45 @@ static void put_command(const struct advise_options *o, char **command, int64_t 
 
 /* ---- the three ------------------------------------------------------------------------------- */
 
-static int32_t find_knee(const struct budget_curve *c)
+/* A budget and a time of the curve in the scale of its ends, and 1 - x - y of them. */
+static double depth(const struct budget_curve *c, int64_t budget, double seconds)
 {
     double x0 = (double)c->budgets[0], x1 = (double)c->budgets[c->n - 1];
-    double y0 = log(c->plans[c->n - 1]->seconds), y1 = log(c->plans[0]->seconds), most = 0;
+    double y0 = log(c->plans[c->n - 1]->seconds), y1 = log(c->plans[0]->seconds);
+    return 1 - ((double)budget - x0) / (x1 - x0) - (log(seconds) - y0) / (y1 - y0);
+}
+
+static double depth_at(const struct budget_curve *c, int32_t i)
+{
+    return depth(c, c->budgets[i], c->plans[i]->seconds);
+}
+
+static int32_t find_knee(const struct budget_curve *c)
+{
+    double most = 0;
     int32_t knee = 0;
-    for (int32_t i = 1; i + 1 < c->n; i++) {
-        double x = ((double)c->budgets[i] - x0) / (x1 - x0);
-        double y = (log(c->plans[i]->seconds) - y0) / (y1 - y0);
-        if (1 - x - y > most) {
-            most = 1 - x - y;
+    for (int32_t i = 1; i + 1 < c->n; i++)
+        if (depth_at(c, i) > most) {
+            most = depth_at(c, i);
             knee = i;
         }
-    }
     return knee;
+}
+
+/* The interval that may hold the deepest point: each point in it has a larger budget than its begin
+ * and takes no less time than its end.  -1 if none is deeper than the knee by more than CLOSE. */
+static int32_t deepest_interval(const struct budget_curve *c)
+{
+    double deepest = 0;
+    int32_t knee = find_knee(c), best = -1;
+    for (int32_t i = 0; i + 1 < c->n; i++) {
+        double most = depth(c, c->budgets[i], c->plans[i + 1]->seconds);
+        if (c->budgets[i + 1] - c->budgets[i] > 1 && most > deepest) {
+            deepest = most;
+            best = i;
+        }
+    }
+    return deepest > (knee ? depth_at(c, knee) : 0) + CLOSE ? best : -1;
 }
 
 static void put_point(const struct advise_options *o, char **command, const char *name,
@@ -155,7 +182,7 @@ static void print_advice(const struct advise_options *o, char **command, const s
         printf(": %s for a budget", human_bytes(job->capacity));
     puts(job->machine.estimate ? " (an estimate, not measured)" : "");
     put_point(o, command, c->n == 1 ? "only one" : "smallest", c, 0);
-    int32_t knee = c->n > 2 ? find_knee(c) : 0;
+    int32_t knee = find_knee(c);
     if (knee)
         put_point(o, command, "knee", c, knee);
     if (c->n > 1)
@@ -216,7 +243,7 @@ static int advise(const struct advise_options *o, char **command)
     if (!rc)
         rc = cli_search(&job);
     if (!rc)
-        rc = budget_curve_fill(&job, POINTS, &c);
+        rc = budget_curve_fill(&job, POINTS, deepest_interval, &c);
     if (!rc)
         print_advice(o, command, &job, &c);
     budget_curve_free(&c);

@@ -10,9 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "cli/advise.h"
 #include "cli/hold_signals.h"
+#include "report/progress.h"
 
 enum { ADDED = 7 };
 
@@ -49,6 +51,25 @@ static void exec_program(char **arguments, int output)
     _exit(127);
 }
 
+/* Waits for the program, with lines of progress; *status as of wait.  Returns 0 or an errno. */
+static int wait_for(pid_t child, const char *program, int *status)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    double start = clock_seconds();
+    char what[ADVISE_LINE];
+    int reported = 0;
+    snprintf(what, sizeof what, "running %s for the graph of its step", program);
+    for (;;) {
+        pid_t ended = waitpid(child, status, WNOHANG);
+        if (ended == child || (ended < 0 && errno != EINTR))
+            return ended < 0 ? errno : 0;
+        int seconds = (int)(clock_seconds() - start);
+        if (seconds > reported)
+            progress_seconds(stderr, what, reported = seconds);
+        nanosleep(&pause, NULL);
+    }
+}
+
 /* Runs the program and waits; *status as of wait. */
 static int run(char **arguments, int output, int *status)
 {
@@ -59,9 +80,7 @@ static int run(char **arguments, int output, int *status)
     if (!child)
         exec_program(arguments, output);
     hold_signals_for(child);
-    int failed = 0;
-    while (waitpid(child, status, 0) < 0 && !failed)
-        failed = errno == EINTR ? 0 : errno;
+    int failed = wait_for(child, arguments[0], status);
     hold_signals_for(0);
     return failed ? cli_fail("%s cannot be waited for: %s", arguments[0], strerror(failed)) : 0;
 }

@@ -9,6 +9,7 @@
 #include "cli/import_graph.h"
 #include "plan/graph/graph_file.h"
 #include "memory/tier/tier.h"
+#include "report/progress.h"
 #include "report/timeline.h"
 
 #define ROW(...)   CKPT_OPTION(struct plan_options, __VA_ARGS__)
@@ -207,11 +208,21 @@ void cli_free_job(struct plan_job *job)
     machine_free(&job->machine);
 }
 
+static void report(void *user, int seconds)
+{
+    const struct plan_job *job = user;
+    char what[64] = "planning";
+    if (job->most)
+        snprintf(what, sizeof what, "planning, %d of at most %d budgets done", (int)job->planned,
+                 (int)job->most);
+    progress_seconds(stderr, what, seconds);
+}
+
 int cli_search(struct plan_job *job)
 {
     if (job->search)
         return 0;
-    job->watch = (struct plan_watch){.report = ckpt_progress_plan, .user = stderr};
+    job->watch = (struct plan_watch){.report = report, .user = job};
     plan_watch_start(&job->watch);
     job->graph->watch = &job->watch;
     return frontier_build(job->graph, &job->search) ? cli_fail("out of host memory") : 0;

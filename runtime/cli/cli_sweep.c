@@ -37,10 +37,10 @@ static int draw(const struct plan_job *job, const struct budget_curve *c)
     return sweep_svg_write(&s, o->svg) ? cli_fail("%s", error_get()) : 0;
 }
 
-int cli_sweep(const struct plan_job *job)
+int cli_sweep(struct plan_job *job)
 {
     struct budget_curve c;
-    int rc = budget_curve_fill(job, (int32_t)job->o->points, &c);
+    int rc = budget_curve_fill(job, (int32_t)job->o->points, budget_curve_largest, &c);
     if (!rc) {
         printf("%12s %12s %11s %9s %11s %11s %8s\n", "budget", "peak", "step, s", "overhead",
                "recompute", "exposed", "gap");

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "core/base.h"
 #include "ckpt_tools.h"
+#include "report/progress.h"
 
 #define LINE          256  /* longest line, bytes */
 #define DRAW_SECONDS  0.1  /* shortest time between two drawings on a terminal */
@@ -40,12 +41,17 @@ static bool is_terminal(FILE *f)
     return fd >= 0 && isatty(fd) && term && *term && strcmp(term, "dumb");
 }
 
+void progress_seconds(FILE *f, const char *what, int seconds)
+{
+    if (!f || !(seconds == 2 || seconds == 5 || (seconds > 0 && seconds % 10 == 0)))
+        return;
+    fprintf(f, "%s: %d s\n", what, seconds);
+    fflush(f);
+}
+
 void ckpt_progress_plan(void *file, int seconds)
 {
-    if (!file || !(seconds == 2 || seconds == 5 || (seconds > 0 && seconds % 10 == 0)))
-        return;
-    fprintf(file, "planning: %d s\n", seconds);
-    fflush(file);
+    progress_seconds(file, "planning", seconds);
 }
 
 ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total)

@@ -162,6 +162,8 @@ while read -r line; do
 done <typed
 run 0 "$ckpt" advise --machine rtx4090 --host 1M -- "$mlp" --threads 1
 grep -q "mlp --threads 1 --vram [0-9]*[KM] --host 1M$" out || fail "advise -- mlp: $(cat out)"
+run 0 "$ckpt" advise --machine rtx4090 -- sh -c 'sleep 3; exec "$0" "$@"' "$mlp"
+grep -q "^running sh for the graph of its step: 2 s$" err || fail "advise, 3 s without a word: $(cat err)"
 run 0 "$ckpt" advise --graph mlp.graph --machine ./card.json
 grep -q "^too large" out && grep -q "^all of it" out || fail "advise beyond the card: $(cat out)"
 refuse 2 "give --graph FILE" "$ckpt" advise
