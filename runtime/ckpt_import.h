@@ -84,7 +84,8 @@ CKPT_API int ckpt_import_missing(const ckpt_import *m);
 /*
  * Records the model.  inputs and outputs have as many elements as the counts above.  Inputs are
  * float tensors or i32, by their dtype in PyTorch; their sizes set the dynamic dimensions.  Each
- * call records the model once more, with the same parameters; its buffers are updated with the step
+ * call records the model once more, with the same parameters; buffers, and parameters that are not
+ * trained, get with the step what ops in place write to them or to views of them
  * (ckpt_update_buffer).  The tape keeps CKPT_ESHAPE for inputs of other shapes, and CKPT_EFORMAT
  * for what the library cannot record, with the op, the module and the line; outputs are then
  * CKPT_NONE.

@@ -276,6 +276,8 @@ static void set_item(struct recording *r, struct frame *f, int32_t value, struct
     struct variable *v = variable_new(r, &f->graph->value[value].tensor, a);
 
     if (v)
+        v->differentiable = v->facts->requires_grad;
+    if (v)
         f->item[value] = (struct item){.kind = ITEM_TENSOR, .v = v};
 }
 
@@ -330,6 +332,8 @@ static void set_inputs(struct recording *r, ckpt_import *m, struct frame *f,
             set_user_input(r, m, f, k, inputs[n++]);
         else if (p->in[k].kind >= PT2_CONSTANT_INPUT)
             continue; /* what it is stands where it is used */
+        else if (in->tied && in->changes)
+            f->item[p->in[k].value] = f->item[p->in[in->tied - m->in].value];
         else if (in->param.id)
             set_param(r, &p->in[k], in, f);
         else
@@ -344,7 +348,7 @@ static void update_buffers(struct recording *r, const ckpt_import *m, const stru
 
     for (int k = 0; k < p->n_in && !r->failed; k++) {
         const struct item *i = m->in[k].changes ? &f->item[p->in[k].value] : NULL;
-        if (!i || i->kind != ITEM_TENSOR)
+        if (!i || i->kind != ITEM_TENSOR || m->in[k].tied)
             continue;
         const struct tensor now = *variable_read(r, i->v); /* with a change that was deferred */
         if (i->v->version == 1)

@@ -4,6 +4,7 @@
 #include "ckpt_files.h"
 #include "context/context.h"
 #include "import/inputs.h"
+#include "import/mutation.h"
 #include "import/views.h"
 
 struct maker {
@@ -33,52 +34,68 @@ static bool is_read_as(const struct pt2_program *p, int32_t value, const char *t
     return false;
 }
 
-/* An op in place has a name that ends in "_". */
-static bool is_in_place(const char *target)
-{
-    const char *end = strrchr(target, '.');
+/* ---- what a step changes --------------------------------------------------------------------- */
 
-    return end && end > target && end[-1] == '_' && (end - target < 2 || end[-2] != '_');
-}
-
-/* Whether a node changes the value, which batch norm does without a word. */
-static bool node_changes(const struct pt2_node *n, int32_t value)
-{
-    if (!strcmp(n->target, "torch.ops.aten.batch_norm.default"))
-        return is_value(pt2_arg_find(n, "running_mean"), value) ||
-               is_value(pt2_arg_find(n, "running_var"), value);
-    return is_in_place(n->target) && is_value(pt2_arg_find(n, "self"), value);
-}
-
-/* Whether a node of the graph, or of one that a node has, changes the value in place. */
-static bool changes(const struct pt2_graph *g, int32_t value)
-{
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        const struct pt2_node *n = &g->node[i];
-        const struct pt2_graph *inner = NULL;
-        if (node_changes(n, value))
-            return true;
-        for (int k = 0, first = 0; k < n->n_in; k++) {
-            const struct pt2_arg *a = &n->in[k].arg;
-            if (a->kind == ARG_GRAPH) {
-                inner = a->graph;
-                first = k + 1;
-            } else if (inner && is_value(a, value) && k - first < inner->n_in &&
-                       inner->in[k - first].kind == ARG_VALUE &&
-                       changes(inner, inner->in[k - first].value)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-static bool is_changed(const struct pt2_program *p, const struct pt2_input *in)
+static bool is_output(const struct pt2_program *p, const struct pt2_input *in)
 {
     for (int i = 0; i < p->n_out; i++)
         if (p->out[i].kind == PT2_BUFFER_MUTATION && !strcmp(p->out[i].name, in->name))
             return true;
-    return changes(p->graph, in->value);
+    return false;
+}
+
+/* What keeps a value from step to step: buffers, and parameters that are not trained. */
+static int refuse_change(const struct maker *m, int i, const struct pt2_node *n)
+{
+    const struct pt2_input *from = &m->p->in[i];
+    char shown[200], place[300];
+
+    pt2_node_place(n, place, sizeof place);
+    return error_set(CKPT_EFORMAT, "%s: '%s', which %s, is changed in place by %s (%s)", m->p->path,
+                     text_shown(from->name, shown, sizeof shown),
+                     from->kind == PT2_PARAMETER ? "is trained" : "is a constant, not a buffer",
+                     n->target, place);
+}
+
+/* Names of one memory change together, if all are the same elements of it. */
+static int spread_change(const struct maker *m, int i)
+{
+    const struct weight *w = weights_find(m->w, m->p->in[i].name);
+    char shown[200], other[200];
+
+    for (int k = 0; w && k < m->p->n_in; k++) {
+        const struct pt2_input *from = &m->p->in[k];
+        const struct weight *x =
+            k == i || from->kind > PT2_CONSTANT ? NULL : weights_find(m->w, from->name);
+        if (!x || !weights_overlap(w, x))
+            continue;
+        if (from->kind != m->p->in[i].kind || !weights_same(w, x))
+            return error_set(CKPT_EFORMAT,
+                             "%s: '%s', which a step changes, has memory of '%s', and is not the "
+                             "whole of it",
+                             m->p->path, text_shown(m->p->in[i].name, shown, sizeof shown),
+                             text_shown(from->name, other, sizeof other));
+        m->in[k].changes = true;
+    }
+    return 0;
+}
+
+static int find_changes(const struct maker *m)
+{
+    const struct pt2_node **writer;
+    int rc = mutation_find(m->p, &writer);
+
+    for (int i = 0; !rc && i < m->p->n_in; i++) {
+        const struct pt2_input *from = &m->p->in[i];
+        if (from->kind > PT2_CONSTANT || (!writer[from->value] && !is_output(m->p, from)))
+            continue;
+        const bool kept = from->kind == PT2_BUFFER ||
+                          (from->kind == PT2_PARAMETER &&
+                           !m->p->graph->value[from->value].tensor.requires_grad);
+        m->in[i].changes = true;
+        rc = kept ? spread_change(m, i) : refuse_change(m, i, writer[from->value]);
+    }
+    return rc;
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -175,7 +192,7 @@ static int make_param(const struct maker *m, const struct pt2_input *from, const
 
     if (trained && t->dtype != PT2_F32 && t->dtype != PT2_BF16)
         return refuse_dtype(m, from->name, t->dtype);
-    order_axes(m->p, trained ? from->value : -1, t->ndim, in);
+    order_axes(m->p, trained && !in->changes ? from->value : -1, t->ndim, in);
     inverse_axes(t->ndim, in->axis, inverse);
     for (int i = 0; i < t->ndim; i++)
         size[i] = axis_size(t, i);
@@ -342,14 +359,15 @@ static int make_input(const struct maker *m, int i)
         return rc;
     const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
     const struct model_input *tied = find_tied(m, i, w);
-    in->changes = from->kind == PT2_BUFFER && is_changed(m->p, from);
     const bool is_float = pt2_is_float(t->dtype);
     const bool kept = from->kind == PT2_PARAMETER || in->changes ||
                       (from->kind == PT2_BUFFER && from->persistent && is_float);
-    if (tied && kept)
+    if (tied && kept) {
         *in = *tied;
-    else if (kept || (from->kind == PT2_BUFFER && from->persistent))
+        in->tied = tied;
+    } else if (kept || (from->kind == PT2_BUFFER && from->persistent)) {
         rc = make_param(m, from, w, in);
+    }
     if (rc || kept)
         return rc;
     in->param = CKPT_NONE; /* files have it, but what is recorded is its value */
@@ -360,7 +378,7 @@ int model_inputs_make(ckpt *c, struct pt2_program *p, const struct weights *w,
                       struct model_input *in)
 {
     const struct maker m = {.c = c, .p = p, .w = w, .in = in};
-    int rc = 0;
+    int rc = find_changes(&m);
 
     for (int i = 0; !rc && i < p->n_in; i++)
         if (p->in[i].kind <= PT2_CONSTANT)

@@ -13,7 +13,8 @@ struct model_input {
     ckpt_tensor param; /* CKPT_NONE: it is a constant, or the user's */
     bool reordered;    /* axis i of the parameter is axis[i] of PyTorch's */
     int axis[TENSOR_AXES];
-    bool changes;           /* a buffer that a step changes */
+    bool changes;           /* a step writes its memory: a buffer, or a parameter not trained */
+    const struct model_input *tied; /* an input before it that is the same memory, or NULL */
     struct tensor constant; /* of constants */
 };
 

@@ -128,6 +128,33 @@ static void read_pending(struct recording *r, const struct variable *storage)
     }
 }
 
+static bool is_differentiable(const struct call *c, const struct pt2_arg *a)
+{
+    for (int k = 0; a->kind == ARG_LIST && k < a->list.n; k++)
+        if (is_differentiable(c, &a->list.item[k]))
+            return true;
+    const struct item *i = a->kind == ARG_VALUE ? &c->f->item[a->value] : NULL;
+    return i && i->kind == ITEM_TENSOR && variable_storage(i->v)->differentiable;
+}
+
+bool call_differentiable(const struct call *c)
+{
+    for (int k = 0; k < c->node->n_in && !c->r->stops; k++)
+        if (is_differentiable(c, &c->node->in[k].arg))
+            return true;
+    return false;
+}
+
+/* Where no gradients are recorded, what is written has none. */
+static struct tensor without_gradient(struct recording *r, struct variable *self, struct tensor now)
+{
+    if (r->failed || !r->stops || now.constant || !pt2_is_float(now.dtype))
+        return now;
+    if (variable_storage(self)->differentiable)
+        recording_fail(r, CKPT_EFORMAT, "what has a gradient is written where none is recorded");
+    return r->failed ? now : tensor_of(r, now.dtype, ckpt_stop_gradient(r->t, now.x));
+}
+
 void variable_change(struct call *c, struct variable *self)
 {
     c->facts = self->facts;
@@ -136,6 +163,7 @@ void variable_change(struct call *c, struct variable *self)
     struct tensor now = c->r->failed ? old : c->op->record(c, 0);
     if (!c->r->failed)
         now = view_expand(c->r, math_cast(c->r, now, old.dtype), old.ndim, old.shape);
+    now = without_gradient(c->r, self, now);
     if (!c->r->failed)
         variable_write(c->r, self, now);
 }
@@ -161,8 +189,20 @@ void variable_settle(const struct call *c)
             change_deferred(c->r, NULL);
 }
 
+struct tensor put_nothing(struct call *c, int part, struct tensor whole, struct tensor view)
+{
+    (void)part;
+    (void)view;
+    recording_fail(c->r, CKPT_EFORMAT, "nothing can be written through %s", c->op->name);
+    return whole;
+}
+
 void variable_write(struct recording *r, struct variable *v, struct tensor now)
 {
+    struct call shared = v->call ? *v->call : (struct call){.r = r};
+
+    if (shared.op && shared.op->put == put_nothing && !v->parent) /* a view of one of a list */
+        put_nothing(&shared, v->part, now, now);
     change_deferred(r, NULL);
     read_pending(r, variable_storage(v));
     for (; v->parent && !r->failed; v = v->parent) {
@@ -170,8 +210,8 @@ void variable_write(struct recording *r, struct variable *v, struct tensor now)
         c.facts = v->facts;
         c.dtype = v->facts->dtype;
         struct tensor whole = *variable_read(r, v->parent);
-        if (!c.op->put || now.imaginary)
-            recording_fail(r, CKPT_EFORMAT, "nothing can be written through %s", c.op->name);
+        if (now.imaginary)
+            put_nothing(&c, v->part, whole, now);
         else if (!r->failed)
             now = c.op->put(&c, v->part, whole, now);
     }

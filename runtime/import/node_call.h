@@ -22,6 +22,7 @@ struct variable {
     struct tensor now; /* its value at a version of the storage; 0: none yet */
     int64_t seen;
     int64_t version;       /* of a storage: from 1 on */
+    bool differentiable;   /* of a storage: it depends on a trained parameter */
     int32_t uses;          /* in the graph */
     struct variable *next; /* of those that nobody has read yet */
 };
@@ -48,14 +49,15 @@ struct frame {
 /*
  * An op of PyTorch.  An op without `put` has results of its own.  One with `put` is a view: put
  * gives the value of the tensor it looks at, after the view of it was given a value.  `is_copy`
- * tells the calls of such an op that copy after all.  One that `acts` is recorded even if nobody
- * reads its result.
+ * tells the calls of such an op that copy after all, by what the file says.  One that `acts` is
+ * recorded even if nobody reads its result.
  */
 struct op {
     const char *name; /* "aten.add.Tensor" */
     struct tensor (*record)(struct call *c, int part);
     struct tensor (*put)(struct call *c, int part, struct tensor whole, struct tensor view);
-    bool (*is_copy)(struct call *c);
+    bool (*is_copy)(const struct pt2_node *n, const struct pt2_tensor *self,
+                    const struct pt2_tensor *result);
     bool acts;
 };
 
@@ -77,6 +79,10 @@ struct tensor call_record(struct call *c, int part);
 struct tensor *variable_read(struct recording *r, struct variable *v);
 /* Gives a variable a value of its shape and dtype. */
 void variable_write(struct recording *r, struct variable *v, struct tensor now);
+/* Whether an argument of a node depends on a trained parameter, where gradients are recorded. */
+bool call_differentiable(const struct call *c);
+/* `put` of views through which nothing is written: a failure. */
+struct tensor put_nothing(struct call *c, int part, struct tensor whole, struct tensor view);
 /* Gives the variable `self` of an op in place what the op computes. */
 void variable_change(struct call *c, struct variable *self);
 /* The same later: before its storage is read, or anything else is written. */

@@ -258,7 +258,7 @@ static bool joins_pairs(const struct pt2_tensor *to, const struct pt2_tensor *pa
 bool record_pairs(struct call *c)
 {
     struct recording *r = c->r;
-    const bool copies = !strcmp(c->op->name, "aten.copy.default");
+    const bool copies = !r->stops && !strcmp(c->op->name, "aten.copy.default");
     struct variable *v = copies ? call_variable(c, "src") : NULL;
     struct variable *to = v ? every_other(c, r->deferred != NULL) : NULL;
     struct rotary p, q;

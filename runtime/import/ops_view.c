@@ -60,13 +60,14 @@ static struct tensor op_view_as(struct call *c, int part)
 }
 
 /* Reshaping copies where the axes do not lie dense in memory, as the file says. */
-static bool is_scattered(struct call *c)
+static bool is_scattered(const struct pt2_node *node, const struct pt2_tensor *f,
+                         const struct pt2_tensor *result)
 {
-    const struct variable *v = call_variable(c, "self");
-    const struct pt2_tensor *f = v ? v->facts : NULL;
     int64_t n = 1;
 
-    for (int i = f ? f->ndim - 1 : -1; i >= 0; i--) {
+    (void)node;
+    (void)result;
+    for (int i = f->ndim - 1; i >= 0; i--) {
         if (f->size[i].n != 1 && f->stride[i].n != n)
             return true;
         n *= f->size[i].n;
@@ -273,7 +274,8 @@ static struct tensor op_expand_as(struct call *c, int part)
 static struct tensor put_expand(struct call *c, int part, struct tensor whole, struct tensor view)
 {
     (void)part;
-    (void)view;
+    if (tensor_numel(&whole) == tensor_numel(&view)) /* nothing is repeated */
+        return view_reshape(c->r, view, whole.ndim, whole.shape);
     recording_fail(c->r, CKPT_EFORMAT, "elements that share memory are written");
     return whole;
 }
@@ -305,17 +307,16 @@ static struct tensor replace(struct call *c, struct tensor whole, struct range s
     return c->r->failed ? whole : join_tensors(c->r, s.axis, n, piece);
 }
 
-/* Every step-th row: the axis is one of groups and one of the rows of a group. */
-static struct tensor replace_steps(struct call *c, struct tensor whole, struct range s,
-                                   struct tensor part)
+/* A row of every group: the axis is one of groups and one of the rows of a group. */
+static struct tensor replace_groups(struct call *c, struct tensor whole, struct range s,
+                                    struct tensor part)
 {
     int64_t shape[TENSOR_AXES];
     const int64_t n = whole.shape[s.axis];
 
-    if (n % s.step || s.begin >= s.step || s.end <= n - s.step + s.begin ||
-        whole.ndim == TENSOR_AXES) {
-        recording_fail(c->r, CKPT_EFORMAT, "a write to some of the groups of %lld elements",
-                       (long long)s.step);
+    if (whole.ndim == TENSOR_AXES) {
+        recording_fail(c->r, CKPT_ESHAPE, "a slice with steps has at most %d axes",
+                       TENSOR_AXES - 1);
         return whole;
     }
     memcpy(shape, whole.shape, sizeof shape);
@@ -329,9 +330,35 @@ static struct tensor replace_steps(struct call *c, struct tensor whole, struct r
     return view_reshape(c->r, groups, whole.ndim, whole.shape);
 }
 
+/* Every step-th row: of all groups, or of those in the middle and then of the last one, which the
+ * end of the axis may cut. */
+static struct tensor replace_steps(struct call *c, struct tensor whole, struct range s,
+                                   struct tensor part)
+{
+    const int64_t n = whole.shape[s.axis], count = part.shape[s.axis];
+    const int64_t last = s.begin + (count - 1) * s.step;
+
+    if (n % s.step == 0 && s.begin < s.step && s.end > n - s.step + s.begin)
+        return replace_groups(c, whole, s, part);
+    if (count > 1) {
+        struct tensor middle = view_slice(c->r, whole, s.axis, s.begin, last, 1);
+        struct tensor rows = view_slice(c->r, part, s.axis, 0, count - 1, 1);
+        if (!c->r->failed)
+            middle = replace_groups(c, middle, (struct range){s.axis, 0, last, s.step}, rows);
+        if (!c->r->failed)
+            whole = replace(c, whole, (struct range){s.axis, s.begin, last, 1}, middle);
+    }
+    if (c->r->failed)
+        return whole;
+    return replace(c, whole, (struct range){s.axis, last, last + 1, 1},
+                   view_slice(c->r, part, s.axis, count - 1, count, 1));
+}
+
 static struct tensor put(struct call *c, struct tensor whole, struct range s, struct tensor part)
 {
     if (c->r->failed)
+        return whole;
+    if (!tensor_numel(&part)) /* nothing is written */
         return whole;
     return s.step == 1 ? replace(c, whole, s, part) : replace_steps(c, whole, s, part);
 }
@@ -533,12 +560,12 @@ static struct tensor op_cast(struct call *c, int part)
     return math_cast(c->r, call_tensor(c, "self"), c->dtype);
 }
 
-static bool cast_copies(struct call *c)
+static bool cast_copies(const struct pt2_node *n, const struct pt2_tensor *self,
+                        const struct pt2_tensor *result)
 {
-    const struct variable *v = call_variable(c, "self");
-    const struct pt2_arg *copy = pt2_arg_find(c->node, "copy");
+    const struct pt2_arg *copy = pt2_arg_find(n, "copy");
 
-    return !v || v->facts->dtype != c->dtype || (copy && copy->kind == ARG_BOOL && copy->b);
+    return self->dtype != result->dtype || (copy && copy->kind == ARG_BOOL && copy->b);
 }
 
 #define VIEW(name, record, put)                                                                    \

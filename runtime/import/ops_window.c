@@ -174,7 +174,7 @@ static struct tensor op_col2im(struct call *c, int part)
     }
 
 const struct op ops_window[] = {
-    OP("unfold.default", op_unfold),
+    {"aten.unfold.default", op_unfold, put_nothing, NULL, false},
     OP("im2col.default", op_im2col),
     OP("col2im.default", op_col2im),
     {NULL, NULL, NULL, NULL, false},

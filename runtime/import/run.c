@@ -59,6 +59,11 @@ static enum region region_of(const char *name)
     return strcmp(name, "higher_order.wrap_with_autocast") ? REGION_NONE : REGION_AUTOCAST;
 }
 
+const struct op *run_find(const char *target, bool *in_place)
+{
+    return find_op(short_name(target), in_place);
+}
+
 bool run_knows(const char *target)
 {
     const char *name = short_name(target);
@@ -104,14 +109,20 @@ static void check_complex(struct call *c)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
+/* The tensor that a view looks at; NULL: the op takes a list of tensors. */
+static struct variable *self_of(struct call *c)
+{
+    return pt2_arg_find(c->node, "self") ? call_variable(c, "self") : NULL;
+}
+
 static struct variable *make_result(struct call *c, int part, int32_t value)
 {
-    struct variable *parent = NULL;
+    struct variable *parent = c->op->put ? self_of(c) : NULL;
 
     c->facts = &c->f->graph->value[value].tensor;
     c->dtype = c->facts->dtype;
-    if (c->op->put && !(c->op->is_copy && c->op->is_copy(c)))
-        parent = call_variable(c, "self");
+    if (parent && c->op->is_copy && c->op->is_copy(c->node, parent->facts, c->facts))
+        parent = NULL;
     if (!parent)
         variable_settle(c);
     struct variable *v = variable_new(c->r, c->facts, (struct tensor){.ndim = 0});
@@ -124,6 +135,7 @@ static struct variable *make_result(struct call *c, int part, int32_t value)
     v->parent = parent;
     v->seen = 0;
     v->version = parent ? 0 : 1;
+    v->differentiable = !parent && call_differentiable(c);
     v->uses = c->f->uses[value];
     if (c->op->acts)
         variable_read(c->r, v);
@@ -158,6 +170,7 @@ static void run_in_place(struct call *c)
     c->dtype = self->facts->dtype;
     if (!record_pairs(c) && !c->r->failed)
         variable_change(c, self);
+    variable_storage(self)->differentiable |= call_differentiable(c);
     if (c->node->n_out && c->node->out[0].kind == ARG_VALUE)
         c->f->item[c->node->out[0].value] = (struct item){.kind = ITEM_TENSOR, .v = self};
 }
@@ -174,14 +187,51 @@ static const struct pt2_arg *graph_of(const struct pt2_node *n, int *at)
     return NULL;
 }
 
-/* What leaves a region without gradients is a constant for differentiation. */
-static void stop_gradient(struct recording *r, struct item *i)
+/* Whether a storage is one that the region got. */
+static bool is_outer(const struct frame *inner, const struct variable *storage)
 {
+    for (int k = 0; k < inner->graph->n_in; k++) {
+        const struct pt2_arg *a = &inner->graph->in[k];
+        const struct item *i = a->kind == ARG_VALUE ? &inner->item[a->value] : NULL;
+        if (i && i->kind == ITEM_TENSOR && variable_storage(i->v) == storage)
+            return true;
+    }
+    return false;
+}
+
+/* A view without a gradient of a value of the region: what is written to it later is written to the
+ * storage that the region got. */
+static struct variable *detached_view(struct call *of, const struct pt2_arg *from)
+{
+    struct pt2_node *node = heap_zeros(&of->r->heap, 1, sizeof *node);
+    struct pt2_named_arg *self = heap_zeros(&of->r->heap, 1, sizeof *self);
+
+    if (!node || !self)
+        return NULL;
+    *self = (struct pt2_named_arg){"self", *from};
+    *node = *of->node;
+    node->target = "torch.ops.aten.detach.default";
+    node->in = self;
+    node->n_in = 1;
+    struct call view = {
+        .r = of->r, .f = of->f, .node = node, .op = op_find("aten.detach.default")};
+    return make_result(&view, 0, from->value);
+}
+
+/* What leaves a region without gradients is a constant for differentiation. */
+static void stop_gradient(struct call *of, const struct pt2_arg *from, struct item *i)
+{
+    struct recording *r = of->r;
     struct tensor a = i->kind == ITEM_TENSOR ? *variable_read(r, i->v) : (struct tensor){.ndim = 0};
 
     if (i->kind != ITEM_TENSOR || a.constant || !pt2_is_float(a.dtype) || r->failed)
         return;
-    i->v = variable_new(r, i->v->facts, tensor_of(r, a.dtype, ckpt_stop_gradient(r->t, a.x)));
+    if (!is_outer(of->f, variable_storage(i->v)))
+        i->v = variable_new(r, i->v->facts, tensor_of(r, a.dtype, ckpt_stop_gradient(r->t, a.x)));
+    else if ((i->v = detached_view(of, from)))
+        variable_read(r, i->v);
+    else
+        recording_fail(r, CKPT_ENOMEM, "%s", error_get());
 }
 
 static void set_outputs(struct call *c, const struct frame *inner, bool stops)
@@ -203,7 +253,7 @@ static void set_outputs(struct call *c, const struct frame *inner, bool stops)
         if (to[k].kind != ARG_VALUE)
             continue;
         if (stops)
-            stop_gradient(c->r, &i);
+            stop_gradient(&of, &g->out[k], &i);
         c->f->item[to[k].value] = i;
     }
 }
@@ -236,9 +286,13 @@ static void run_region(struct call *c, enum region region)
     for (int k = 0; k < a->graph->n_in; k++)
         if (a->graph->in[k].kind == ARG_VALUE)
             inner->item[a->graph->in[k].value] = call_item(c, &c->node->in[at + 1 + k].arg);
-    run_graph(c->r, inner);
     const struct pt2_arg *on = &c->node->in[0].arg;
-    set_outputs(c, inner, region == REGION_NO_GRADIENT && on->kind == ARG_BOOL && !on->b);
+    const bool before = c->r->stops, stops = on->kind == ARG_BOOL && !on->b;
+    if (region == REGION_NO_GRADIENT)
+        c->r->stops = stops;
+    run_graph(c->r, inner);
+    c->r->stops = before;
+    set_outputs(c, inner, region == REGION_NO_GRADIENT && stops);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */

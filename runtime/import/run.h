@@ -10,6 +10,8 @@ void run_graph(struct recording *r, struct frame *f);
 /* A frame with all items unset, or false and a failure. */
 bool frame_make(struct recording *r, const struct pt2_graph *graph, struct frame *f);
 
+/* The op of a target, or NULL; and whether it is that op in place. */
+const struct op *run_find(const char *target, bool *in_place);
 /* Whether nodes with this target can be recorded. */
 bool run_knows(const char *target);
 

@@ -46,6 +46,7 @@ struct recording {
     struct variable *pending;    /* results that nobody has read yet (node_call.h) */
     struct heap heap;
     bool evaluates; /* dropout and batch norm as where modules are evaluated */
+    bool stops; /* in a region without gradients: so is what ops in place write */
     bool failed;
 };
 

@@ -280,6 +280,17 @@ bool weights_same(const struct weight *a, const struct weight *b)
            !memcmp(a->stride, b->stride, axes);
 }
 
+static int64_t last_position(const struct weight *x)
+{
+    return x->numel ? weight_position(x, x->numel - 1) : x->offset - 1;
+}
+
+bool weights_overlap(const struct weight *a, const struct weight *b)
+{
+    return a->has_values && b->has_values && a->storage == b->storage &&
+           a->offset <= last_position(b) && b->offset <= last_position(a);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* The axes from which on the elements lie side by side: the run of elements that one read gets. */

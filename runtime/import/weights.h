@@ -43,6 +43,9 @@ int64_t weight_position(const struct weight *x, int64_t element);
  * without values it is not known, and false. */
 bool weights_same(const struct weight *a, const struct weight *b);
 
+/* Whether any element may be one of both. */
+bool weights_overlap(const struct weight *a, const struct weight *b);
+
 /*
  * Reads elements [first, first + n), counted in row-major order of the sizes.  raw: as they are in
  * the file, n times dtype->size bytes; f32 and i32: converted, an integer that does not fit in 32

@@ -207,6 +207,15 @@ def tiles():
     return modules.Tiles(), (floats(3, 4), torch.tensor([[0, 1], [1, 0], [1, 0]])), {}
 
 
+@model("slots", kept=True)
+def slots():
+    return modules.Slots(), (floats(3, 4),), {}
+
+
+for unkept in ("weight", "part", "gradient", "window", "constant"):
+    model("unkept_" + unkept, kept=True)(lambda kind=unkept: (modules.Unkept(kind), (floats(4),), {}))
+
+
 @model("whole", kept=True)
 def whole():
     return modules.Whole(), (integers(100, 5),), {}
@@ -420,6 +429,11 @@ def to_type(tree, dtype):
         lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, tree)
 
 
+def kept_of(m):
+    """What stays from step to step and is not trained, by name."""
+    return {**dict(m.named_buffers()), **{n: p for n, p in m.named_parameters() if not p.requires_grad}}
+
+
 def run(make, state, args, kwargs, targets, dtype):
     """Loss, gradients by name, buffers after it, outputs; of a module of its own, in a dtype."""
     torch.manual_seed(0)
@@ -429,12 +443,15 @@ def run(make, state, args, kwargs, targets, dtype):
     m.to(dtype).train()
     if dtype == torch.float64 and hasattr(m, "set_experts_implementation"):
         m.set_experts_implementation("eager")  # grouped products have no fp64
-    outputs = flat(m(*to_type(args, dtype), **to_type(kwargs, dtype)))
+    args, kwargs = torch.utils._pytree.tree_map(  # a model may write its inputs
+        lambda x: x.clone() if isinstance(x, torch.Tensor) else x, to_type((args, kwargs), dtype))
+    outputs = flat(m(*args, **kwargs))
     targets = make_targets(outputs) if targets is None else targets
     loss = loss_of(outputs, targets)
     loss.backward()
-    grads = {n: p.grad if p.grad is not None else torch.zeros_like(p) for n, p in m.named_parameters()}
-    return loss.detach(), grads, dict(m.named_buffers()), [x.detach() for x in outputs], targets
+    grads = {n: p.grad if p.grad is not None else torch.zeros_like(p)
+             for n, p in m.named_parameters() if p.requires_grad}
+    return loss.detach(), grads, kept_of(m), [x.detach() for x in outputs], targets
 
 
 def distance(a, b):
@@ -457,7 +474,7 @@ def same_storage(t):
 
 
 def reference(name, make, module, program, args, kwargs, kept):
-    before = {n: b.clone() for n, b in module.named_buffers()}
+    before = {n: b.clone() for n, b in kept_of(module).items()}
     state = {n: t.clone() for n, t in module.state_dict().items()}
     dtype = torch.bfloat16 if name in BF16 else torch.float32
     loss, grads, after, outputs, targets = run(make, state, args, kwargs, None, dtype)

@@ -428,3 +428,87 @@ class Tiles(nn.Module):
         counts = torch.zeros_like(index).scatter(1, index[:, :1], index[:, 1:])
         counts = counts + torch.zeros_like(index).scatter(1, index, torch.tensor([[3, 5], [7, 9], [2, 4]]))
         return scores.sigmoid(), torch.tile(y * random, (2,)), torch.tile(y, (2, 1, 3)), y[:, :2] * counts
+
+
+class Slots(nn.Module):
+    """Buffers that are changed through views of them, and a parameter that is not trained: what a step leaves in each
+    is the next step's."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(4, 4)
+        self.register_buffer("queue", torch.randn(6, 4))
+        self.register_buffer("turned", torch.randn(4, 6))
+        self.register_buffer("chain", torch.randn(2, 3, 4))
+        self.register_buffer("steps", torch.randn(7, 4))
+        self.register_buffer("pairs", torch.randn(6))
+        self.register_buffer("hidden", torch.randn(3, 4), persistent=False)
+        self.register_buffer("seen", torch.randn(3, 4))
+        self.register_buffer("region", torch.randn(3, 4))
+        self.register_buffer("place", torch.zeros(2, 2, dtype=torch.int64))
+        self.register_buffer("one", torch.randn(3, 4))
+        self.register_buffer("other", self.one)
+        self.teacher = nn.Parameter(torch.randn(4, 4), requires_grad=False)
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        self.other = self.one  # a cast has made two of it
+        return self
+
+    def forward(self, x):
+        y = self.w(x * 1.0)
+        before = self.queue[2:5] * 1.0
+        with torch.no_grad():
+            self.queue[1:4] = y  # has no gradient
+            self.teacher.mul_(0.9).add_(self.w.weight, alpha=0.1)
+            row = self.region[1]  # a view that leaves the region
+        row.add_(1.0)
+        self.turned.t()[3:].transpose(0, 1).mul_(0.5)
+        a, b = self.chain.view(6, 4).chunk(2)  # two views of one buffer
+        a.select(1, 2).fill_(7.0)
+        b.unbind(1)[0].copy_(a[:, 2] * 2)
+        self.steps[1:6:2].add_(1.0)
+        self.steps[::3] *= 2.0
+        self.pairs.view(3, 2).expand(3, 2)[:, 1].neg_()
+        self.pairs.unsqueeze(0).squeeze(0).narrow(0, 1, 2).zero_()
+        self.hidden.reshape(4, 3)[1:].flatten().sub_(1.0)
+        copy = self.seen.t().reshape(12)  # copies, which leave the buffer
+        copy.zero_()
+        self.seen.to(torch.bfloat16)[0].zero_()
+        self.place[1].view(2)[0] += 1
+        self.one[0].add_(1.0)  # one memory under two names
+        self.other[:, 1].mul_(3.0)
+        z = x * 1.0
+        z[:, 0] = 0.0
+        x.view(12)[:4].zero_()  # an input, for this step
+        out = [before, y @ self.teacher.detach(), self.queue[:3] * y, self.turned[:, :3].t() * y, self.chain[1] * y]
+        out += [self.steps[3:6] * y, self.pairs[:4] * y, self.hidden * y, self.seen * y, self.region * y, self.one * y]
+        return (*out, self.other + copy.view(3, 4), self.place * y[:2, :2], z * y, x * y)
+
+
+class Unkept(nn.Module):
+    """Writes that a step of the library does not keep, or not as PyTorch: one of each kind is refused."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.w = nn.Parameter(torch.randn(4))
+        self.table = torch.ones(4)
+        self.register_buffer("rows", torch.ones(3, 4))
+        self.register_buffer("row", self.rows[1])
+        self.register_buffer("line", torch.ones(4))
+
+    def forward(self, x):
+        y = self.w * 2.0
+        with torch.no_grad():
+            if self.kind == "weight":
+                self.w.view(2, 2)[0].clamp_(-1.0, 1.0)
+            if self.kind == "part":
+                self.rows.add_(x)
+            if self.kind == "gradient":
+                y.view(2, 2)[1].mul_(3.0)
+            if self.kind == "window":
+                self.line.unfold(0, 2, 2)[0].add_(1.0)
+            if self.kind == "constant":
+                self.table[:2].add_(1.0)
+        return (y * x + self.rows + self.row + self.table + self.line).sum()

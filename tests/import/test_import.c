@@ -406,7 +406,12 @@ static double limit_of(const char *name, double own, bool is_bf16)
 static const char *refusal_of(const char *name)
 {
     static const char *const refused[][2] = {{"mochi", "aten.nonzero.default"},
-                                             {"whole", "exact up to 2^24"}};
+                                             {"whole", "exact up to 2^24"},
+                                             {"unkept_weight", "'w', which is trained"},
+                                             {"unkept_part", "has memory of 'row'"},
+                                             {"unkept_gradient", "where none is recorded"},
+                                             {"unkept_window", "through aten.unfold.default"},
+                                             {"unkept_constant", "'table', which is a constant"}};
 
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (!strcmp(name, refused[i][0]))
