@@ -106,7 +106,8 @@ bool record_narrow(struct call *c, struct tensor *y)
     if (!strcmp(of.op->name, "aten.add.Tensor"))
         return record_sum(&of, c->dtype, y);
     if (strcmp(of.op->name, "aten.layer_norm.default") != 0 ||
-        !pattern_narrow(call_variable(&of, "input"), c->dtype))
+        !pattern_narrow(call_variable(&of, "input"), c->dtype) ||
+        !pattern_has_narrow(&of, "weight", c->dtype) || !pattern_has_narrow(&of, "bias", c->dtype))
         return false;
     of.dtype = c->dtype;
     *y = of.op->record(&of, 0);

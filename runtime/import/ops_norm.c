@@ -7,6 +7,18 @@
 #include "import/patterns.h"
 #include "import/views.h"
 
+/* A norm of bf16 whose weights are kept in fp32 is computed in fp32 and rounded as a whole. */
+static struct tensor record_norm(struct call *c, int part,
+                                 struct tensor (*record)(struct call *c, int part))
+{
+    struct call of = *c;
+
+    if (!pattern_has_narrow(c, "weight", c->dtype) || !pattern_has_narrow(c, "bias", c->dtype))
+        of.dtype = PT2_F32;
+    struct tensor y = record(&of, part);
+    return c->r->failed ? y : math_cast(c->r, y, c->dtype);
+}
+
 /* The axes that are normalised as one, at the end. */
 static struct tensor flatten_last(struct call *c, struct tensor a, int n)
 {
@@ -49,7 +61,7 @@ static void refuse_others(struct call *c, int part)
         recording_fail(c->r, CKPT_EFORMAT, "a mean or root of a normalisation is read");
 }
 
-static struct tensor op_layer_norm(struct call *c, int part)
+static struct tensor plain_layer_norm(struct call *c, int part)
 {
     int64_t shape[TENSOR_AXES];
     const int n = call_ints(c, "normalized_shape", shape, TENSOR_AXES);
@@ -129,7 +141,7 @@ static struct tensor op_mul(struct call *c, int part)
     if (!pt2_is_float(c->dtype) || !pattern_rms_norm(c, &n))
         return math_binary(c->r, BINARY_MUL, call_tensor(c, "self"), call_tensor(c, "other"),
                            c->dtype);
-    struct tensor x = *variable_read(c->r, n.x);
+    struct tensor x = math_cast(c->r, *variable_read(c->r, n.x), c->dtype);
     struct tensor w = math_cast(c->r, *variable_read(c->r, n.weight), c->dtype);
     tensor_record(c->r, &x);
     tensor_record(c->r, &w);
@@ -159,13 +171,13 @@ static struct tensor record_group_norm(struct call *c, const char *groups, bool 
     return channels_first(c->r, tensor_of(c->r, c->dtype, y));
 }
 
-static struct tensor op_group_norm(struct call *c, int part)
+static struct tensor plain_group_norm(struct call *c, int part)
 {
     (void)part;
     return record_group_norm(c, "num_groups", false);
 }
 
-static struct tensor op_native_group_norm(struct call *c, int part)
+static struct tensor plain_native_group_norm(struct call *c, int part)
 {
     refuse_others(c, part);
     return record_group_norm(c, "group", false);
@@ -178,13 +190,14 @@ static struct tensor op_silu(struct call *c, int part)
     const struct call *norm = pattern_call(call_variable(c, "self"), "aten.group_norm.default");
 
     (void)part;
-    if (!norm || norm->dtype != c->dtype)
+    struct call of = norm ? *norm : *c;
+    if (!norm || norm->dtype != c->dtype || !pattern_has_narrow(&of, "weight", c->dtype) ||
+        !pattern_has_narrow(&of, "bias", c->dtype))
         return math_unary(c->r, &silu, math_cast(c->r, call_tensor(c, "self"), c->dtype), c->dtype);
-    struct call of = *norm;
     return record_group_norm(&of, "num_groups", true);
 }
 
-static struct tensor op_instance_norm(struct call *c, int part)
+static struct tensor plain_instance_norm(struct call *c, int part)
 {
     ckpt_tensor x = pictures(c, "input");
     const int64_t n = c->r->failed ? 1 : call_tensor(c, "input").shape[1];
@@ -200,7 +213,7 @@ static struct tensor op_instance_norm(struct call *c, int part)
 }
 
 /* With training the statistics of the batch, which running ones follow if there are any. */
-static struct tensor op_batch_norm(struct call *c, int part)
+static struct tensor plain_batch_norm(struct call *c, int part)
 {
     ckpt_tensor x = pictures(c, "input"), w = flat_operand(c, "weight"),
                 b = flat_operand(c, "bias");
@@ -230,7 +243,7 @@ static struct tensor follow(struct call *c, const char *name, ckpt_tensor now)
 }
 
 /* Results of a functional program: the values, two that gradients read, the running statistics. */
-static struct tensor op_functional_batch_norm(struct call *c, int part)
+static struct tensor plain_functional_batch_norm(struct call *c, int part)
 {
     ckpt_tensor x = pictures(c, "input"), w = flat_operand(c, "weight"),
                 b = flat_operand(c, "bias");
@@ -251,6 +264,19 @@ static struct tensor op_functional_batch_norm(struct call *c, int part)
         ckpt_batch_norm(c->r->t, x, w, b, CKPT_NONE, CKPT_NONE, 0.f, (float)call_double(c, "eps"));
     return channels_first(c->r, tensor_of(c->r, c->dtype, y));
 }
+
+#define NORM(name)                                                                                 \
+    static struct tensor op_##name(struct call *c, int part)                                       \
+    {                                                                                              \
+        return record_norm(c, part, plain_##name);                                                 \
+    }
+
+NORM(layer_norm)
+NORM(group_norm)
+NORM(native_group_norm)
+NORM(instance_norm)
+NORM(batch_norm)
+NORM(functional_batch_norm)
 
 #define OP(name, record)                                                                           \
     {                                                                                              \

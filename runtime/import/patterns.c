@@ -296,6 +296,11 @@ struct tensor pattern_operand(struct call *c, const char *name, int dtype)
     return math_cast(c->r, v ? *variable_read(c->r, v) : call_tensor(c, name), dtype);
 }
 
+bool pattern_has_narrow(struct call *c, const char *name, int dtype)
+{
+    return dtype != PT2_BF16 || !call_has(c, name) || pattern_narrow(call_variable(c, name), dtype);
+}
+
 const struct call *pattern_wide(struct call *c)
 {
     struct variable *v = before_idle_casts(call_variable(c, "self"));

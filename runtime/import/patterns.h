@@ -58,6 +58,9 @@ bool pattern_modulation(struct call *c, struct modulation *to);
  * the way through fp32. */
 struct variable *pattern_narrow(struct variable *v, int dtype);
 struct tensor pattern_operand(struct call *c, const char *name, int dtype);
+/* Whether an argument that may be None is in the dtype, so that in bf16 no weight in fp32 is
+ * rounded; always in fp32. */
+bool pattern_has_narrow(struct call *c, const char *name, int dtype);
 /* The call in fp32 whose result the cast of the call to bf16 alone reads; or NULL. */
 const struct call *pattern_wide(struct call *c);
 

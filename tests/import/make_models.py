@@ -216,6 +216,11 @@ for unkept in ("weight", "part", "gradient", "window", "constant"):
     model("unkept_" + unkept, kept=True)(lambda kind=unkept: (modules.Unkept(kind), (floats(4),), {}))
 
 
+@model("mixed")
+def mixed():
+    return modules.Mixed(), (floats(6, 16),), {}
+
+
 @model("whole", kept=True)
 def whole():
     return modules.Whole(), (integers(100, 5),), {}
@@ -368,7 +373,8 @@ for timm_name in ("resnet50", "convnext_tiny", "vit_small_patch16_224", "efficie
 
 # ---- in bf16 -------------------------------------------------------------------------------------
 
-BF16 = {"bert_bf16": "bert", "norms_bf16": "norms", "islands_bf16": "islands"}  # whose losses are bf16, too
+BF16 = {"bert_bf16": "bert", "norms_bf16": "norms", "islands_bf16": "islands",
+        "mixed_bf16": "mixed"}  # whose losses are bf16, too
 for bf16_name, of in BF16.items():
     model(bf16_name, kept=True)(MODELS[of][1])
 
@@ -388,6 +394,8 @@ def without_dropout(module):
 
 def shorten(module):
     """Values of 16 bits, which pack to half; nothing that starts as a constant stays one."""
+    if hasattr(module, "whole_values"):
+        return
     with torch.no_grad():
         for p in module.parameters():
             if p.numel() > 1 and (p == p.flatten()[0]).all():

@@ -512,3 +512,32 @@ class Unkept(nn.Module):
             if self.kind == "constant":
                 self.table[:2].add_(1.0)
         return (y * x + self.rows + self.row + self.table + self.line).sum()
+
+
+class Mixed(nn.Module):
+    """A model in bf16 whose norms are kept in fp32, with weights that bf16 does not hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.half, self.whole_values = torch.bfloat16, True
+        self.first, self.last = (nn.Linear(16, 16, dtype=self.half) for _ in range(2))
+        self.norm = nn.LayerNorm(16)
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("var", torch.ones(16))
+        with torch.no_grad():
+            self.norm.weight.add_(0.1 * torch.randn(16))
+            self.norm.bias.add_(0.1 * torch.randn(16))
+
+    def to(self, dtype):
+        if dtype == torch.float64:
+            self.half = dtype
+            super().to(dtype)
+        return self
+
+    def forward(self, x):
+        y = x.to(self.half) + self.first(x.to(self.half))
+        w, b = self.norm.weight, self.norm.bias
+        rms = w * (y.to(w.dtype) * torch.rsqrt(y.to(w.dtype).pow(2).mean(-1, keepdim=True) + 1e-6)).to(self.half)
+        out = [y + self.last(F.layer_norm(y.to(w.dtype), (16,), w, b).to(self.half)), rms]
+        out += [F.layer_norm(y, (16,), w, b), F.silu(F.group_norm(y, 4, w, b))]
+        return (*out, F.batch_norm(y, self.mean, self.var, w, b, True))

@@ -141,6 +141,10 @@ run 2 ./ckpt plan --pt2 "$work/probe.pt2" --graph "$work/probe.graph"
 run 2 ./ckpt plan --graph "$work/probe.graph" --dim x.0=4
 run 1 ./ckpt import "$work/said"
 says 'is not a zip archive'
+gzip -dc "$models/mixed_bf16.pt2.gz" >"$work/mixed.pt2"
+run 0 ./ckpt import "$work/mixed.pt2" --c-out "$work/mixed.c"
+[ "$(grep -c 'norm(t, cast_.*, m->norm_weight\|norm_silu(t, cast_.*, m->norm_weight' "$work/mixed.c")" = 4 ] ||
+    fail "weights of norms in fp32 are rounded: $(grep norm_weight "$work/mixed.c")"
 for out in c-out graph-out; do
     run 1 ./ckpt import "$work/norms.pt2" --$out "$work/norms.pt2"
     says "is the same file as the archive"
