@@ -293,7 +293,7 @@ int adapters_code(const struct adapter_run *r, const char *plain, const char *we
                : 0;
 }
 
-void adapters_introduce(const struct adapter_options *o)
+const char *adapters_text(const struct adapter_options *o, char dst[ADAPTERS_TEXT])
 {
     const struct adapter_file *l = &o->file;
     const struct adapter_layer *x = l->layer;
@@ -301,11 +301,21 @@ void adapters_introduce(const struct adapter_options *o)
 
     for (int i = 0; i < l->n; i++)
         alike = alike && l->layer[i].rank == x->rank && l->layer[i].alpha == x->alpha;
-    if (l->n)
-        say_print("adapters: %s, %d layers, %srank %lld, alpha %.6g%s%s\n", l->path, l->n,
-                  l->dora ? "DoRA, " : "", (long long)x->rank, x->alpha,
-                  alike ? "" : ", others for some",
-                  l->unscaled ? " (not in the file: a scale of 1)" : "");
+    if (!l->n)
+        return NULL;
+    snprintf(dst, ADAPTERS_TEXT, "adapters: %s, %d layers, %srank %lld, alpha %.6g%s%s", l->path,
+             l->n, l->dora ? "DoRA, " : "", (long long)x->rank, x->alpha,
+             alike ? "" : ", others for some",
+             l->unscaled ? " (not in the file: a scale of 1)" : "");
+    return dst;
+}
+
+void adapters_introduce(const struct adapter_options *o)
+{
+    char text[ADAPTERS_TEXT];
+
+    if (adapters_text(o, text))
+        say_print("%s\n", text);
 }
 
 /* ---- the first step -------------------------------------------------------------------------- */

@@ -257,7 +257,9 @@ bool adapters_saved(const struct adapter_run *r, const char *name);
 bool adapters_saved_name(const struct adapter_run *r, const char *name, int i, char *to,
                          size_t size);
 
-/* Prints what the file of adapters is, if there is one. */
+/* What the file of adapters is, in a line; NULL: there is none.  And printed. */
+enum { ADAPTERS_TEXT = 4300 };
+const char *adapters_text(const struct adapter_options *o, char dst[ADAPTERS_TEXT]);
 void adapters_introduce(const struct adapter_options *o);
 
 /* After the weights were loaded: loads the adapters of a file, or gives new ones of DoRA the

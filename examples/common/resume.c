@@ -51,7 +51,7 @@ int resume_check(struct resume_options *o, const char *load, const char *const w
 
 /* ---- saves side by side ---------------------------------------------------------------------- */
 
-static bool keeps(const struct resume_options *o)
+bool resume_keeps(const struct resume_options *o)
 {
     return o->keep || o->keep_every;
 }
@@ -67,7 +67,7 @@ static int keep(const struct resume_options *o, const char *file, int64_t step)
  * save. */
 static int begin_keeping(const struct resume_options *o, ckpt *c, int64_t step)
 {
-    if (!keeps(o) || ckpt_rank(c))
+    if (!resume_keeps(o) || ckpt_rank(c))
         return 0;
     const char *files[] = {o->save, o->weights[0], o->weights[1], o->weights[2]};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -277,12 +277,12 @@ int resume_keep(const struct resume_options *o, ckpt *c, int64_t step)
 {
     if (ckpt_save_wait(c))
         return say_fail("%s", ckpt_error(c));
-    return keeps(o) && !ckpt_rank(c) ? keep(o, o->save, step) : 0;
+    return resume_keeps(o) && !ckpt_rank(c) ? keep(o, o->save, step) : 0;
 }
 
 int resume_keep_weights(const struct resume_options *o, ckpt *c, int64_t step)
 {
-    if (!keeps(o) || ckpt_rank(c))
+    if (!resume_keeps(o) || ckpt_rank(c))
         return 0;
     for (size_t i = 0; i < sizeof o->weights / sizeof *o->weights; i++)
         if (keep(o, o->weights[i], step))

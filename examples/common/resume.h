@@ -83,6 +83,8 @@ struct resume_place {
  * was given.  Returns 0, or -1 after an error message. */
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step);
 
+/* Whether saves are kept by their steps, beside the last one (saves.h). */
+bool resume_keeps(const struct resume_options *o);
 /* Whether a state is due after `step` steps. */
 bool resume_due(const struct resume_options *o, int64_t step);
 

@@ -540,6 +540,8 @@ int training_save(struct training *t, int rc)
         return -1;
     if (o->save)
         say_print("%s: %s\n", what, o->save);
+    if (o->save && resume_keeps(&o->state))
+        say_print("those of other steps: %s-NNNNNNNN, by the number of steps\n", o->save);
     if (o->save_low)
         say_print("%s for low noise levels: %s\n", what, o->save_low);
     if (o->directory)

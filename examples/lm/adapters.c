@@ -247,6 +247,16 @@ int lm_adapters_begin(struct lm_run *r)
     return each_other(r, adapters_begin);
 }
 
+void lm_adapters_report(const struct lm_options *o)
+{
+    const struct lm_adapters *all = &o->others;
+    char text[ADAPTERS_TEXT];
+
+    for (int i = 0; i < (all->n ? all->n : 1); i++)
+        if (adapters_text(i ? &all->each[i].options : &o->adapters, text))
+            say_note("%s%s%s", all->n ? all->each[i].name : "", all->n ? ": " : "", text);
+}
+
 int lm_adapters_note(struct lm_run *r)
 {
     const struct lm_adapters *all = &r->options.others;

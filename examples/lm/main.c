@@ -18,11 +18,12 @@ static void introduce(const void *run)
 {
     const struct lm_run *r = run;
     const struct lm_config *c = &r->model.config;
-    char count[32];
+    char all[32], count[32];
 
-    printf("model: %s, %s trainable parameters (hidden %lld, %lld layers, %lld heads, "
+    printf("model: %s, %s parameters, %s of them trained%s (hidden %lld, %lld layers, %lld heads, "
            "%lld of keys, vocabulary %lld, %s)\n",
-           lm_traits(c)->type, say_count(count, r->trainable), (long long)c->width,
+           lm_traits(c)->type, say_count(all, r->parameters), say_count(count, r->trainable),
+           r->options.adapters.rank ? " as adapters" : "", (long long)c->width,
            (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
            (long long)c->vocabulary, r->options.dtype);
     if (!r->options.longest)

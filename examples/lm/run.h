@@ -24,7 +24,7 @@ struct lm_run {
     struct lm_decoder decoder;       /* for generated text; decoder.text NULL: none is made */
     ckpt *context;
     ckpt_program *training, *measuring; /* owned by the context; NULL: not needed */
-    int64_t trainable;                  /* number of trainable parameters */
+    int64_t parameters, trainable;      /* their numbers: of the model alone, and with adapters */
     int64_t first;                      /* steps done by the runs that this one resumes */
     char title[512];                    /* describes the data */
     bool chosen;                        /* --loss-chunk auto chose the chunk */
@@ -64,6 +64,8 @@ struct adapter_run lm_adapters(struct lm_run *r);
  * message. */
 int lm_adapters_add(struct lm_run *r);
 int lm_adapters_begin(struct lm_run *r);
+/* Names the files of adapters on stderr. */
+void lm_adapters_report(const struct lm_options *o);
 
 /* Notes for a state which other adapters are added, and how much.  Returns 0, or -1 after an error
  * message. */

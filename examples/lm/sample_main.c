@@ -24,6 +24,7 @@ static int go(struct lm_run *r)
         ckpt_gather_refusals(r->context, true) || lm_decoder_compile(&r->decoder) ||
         compiled_all(r->context))
         return -1;
+    lm_adapters_report(o);
     if (o->library.plan_only) {
         ckpt_plan_print(r->decoder.whole, stdout);
         return 0;

@@ -40,6 +40,7 @@ int lm_make_model(void *run)
 
     if (lm_create(&r->model, r->context, &o->config, dtype, o->next_sentence))
         return say_fail("no memory for %lld layers", (long long)o->config.layers);
+    r->parameters = trainer_count(r->context);
     if (o->adapters.rank && (add_adapters(&r->adapters) || lm_adapters_add(r)))
         return -1;
     r->trainable = trainer_count(r->context);

@@ -84,8 +84,9 @@ static int open_videos(struct video_list *v, const struct options *o)
     return video_list_paths(v, o->list) || check_names(v) ? -1 : 0;
 }
 
-/* NULL after an error message. */
-static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int64_t width)
+/* NULL after an error message.  *shorter counts videos that repeat their last frame. */
+static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int64_t width,
+                           int64_t *shorter)
 {
     uint8_t *rgb = MEMORY_FOR(3, frames, height, width);
     struct video v;
@@ -95,6 +96,7 @@ static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int
         rc = say_fail("%s: no memory for %lld frames", path, (long long)frames);
     if (!rc)
         rc = clip_spread(&v, frames, height, width, rgb);
+    *shorter += !rc && video_frames(&v) < frames;
     video_close(&v);
     if (!rc)
         return rgb;
@@ -117,14 +119,14 @@ static int write_clip(struct video_coder *k, const struct options *o, struct vid
 
 /* Returns 0, 1 if the video was skipped after an error message, and -1 if no video can succeed. */
 static int encode_video(struct video_coder *k, const struct options *o, const char *video, float *x,
-                        const char *path)
+                        const char *path, int64_t *shorter)
 {
     int64_t factor = k->sizes.factor;
     struct video_latents l = {.frames = video_coder_clip_out(k),
                               .height = o->height / factor,
                               .width = o->width / factor,
                               .channels = 2 * k->sizes.latent};
-    uint8_t *rgb = read_video(video, o->frames, o->height, o->width);
+    uint8_t *rgb = read_video(video, o->frames, o->height, o->width, shorter);
 
     if (!rgb)
         return 1;
@@ -142,7 +144,7 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
 {
     ckpt_progress *progress = ckpt_progress_open(stderr, "encode", v->n);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    int64_t left_out = 0, there = 0;
+    int64_t left_out = 0, there = 0, shorter = 0;
     int rc = 0;
 
     ckpt_program_info(k->program, &info);
@@ -155,7 +157,7 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
             there++;
             continue;
         }
-        rc = encode_video(k, o, v->video[i], x, path);
+        rc = encode_video(k, o, v->video[i], x, path, &shorter);
         left_out += rc > 0;
         ckpt_progress_step(progress, i + 1, NAN, info.arena_bytes);
     }
@@ -165,6 +167,10 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
     if (left_out == v->n)
         return say_fail("no video could be encoded");
     video_coder_report(k);
+    if (shorter)
+        say_print("videos with fewer frames than were asked for, whose last frame is repeated: "
+                  "%lld\n",
+                  (long long)shorter);
     say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld existed, %lld skipped\n",
               o->output, (long long)(v->n - there - left_out), (long long)o->frames,
               (long long)o->width, (long long)o->height, (long long)there, (long long)left_out);

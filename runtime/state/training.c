@@ -271,14 +271,12 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
     return file_shape_unfit(f->path, e, &d);
 }
 
-/* Refuses a state without the tensor of an item. */
-static int refuse_lacking(const ckpt_file *f, const struct save_item *item, const char *name)
+/* What to do where the state has other ranges of --qat, or "". */
+static const char *cure(const char *name)
 {
-    const bool is_range = params_at(&item->c->params, item->param)->training.qat.is_range;
-    return error_set(CKPT_ENAME, "%s: lacks '%s', which this run keeps%s", f->path, name,
-                     is_range ? ": give --qat and --qat-ranges as in the saved run, or start from "
-                                "its weights"
-                              : "");
+    return strstr(name, ".input_range") || strstr(name, ".input_scale_")
+               ? ": give --qat and --qat-ranges as in the saved run, or start from its weights"
+               : "";
 }
 
 /* Validates the entry of an item and marks it as used. */
@@ -289,7 +287,9 @@ static int match_item(const ckpt_file *f, const struct save_item *item, bool *us
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to match its names", f->path);
     int entry = ckpt_file_find(f, name);
-    const int rc = entry < 0 ? refuse_lacking(f, item, name) : 0;
+    const int rc = entry < 0 ? error_set(CKPT_ENAME, "%s: lacks '%s', which this run keeps%s",
+                                         f->path, name, cure(name))
+                             : 0;
     free(name);
     if (rc)
         return rc;
@@ -306,8 +306,8 @@ static int match_all(const struct state *s, const ckpt_file *f)
         rc = match_item(f, &s->items[i], used);
     for (int i = 0; i < f->count && !rc; i++)
         if (!used[i])
-            rc = error_set(CKPT_ENAME, "%s: has '%s', which this run does not keep", f->path,
-                           f->tensors[i].name);
+            rc = error_set(CKPT_ENAME, "%s: has '%s', which this run does not keep%s", f->path,
+                           f->tensors[i].name, cure(f->tensors[i].name));
     free(used);
     return rc;
 }

@@ -51,6 +51,6 @@ runs loss $lm --model tiny --load "$work/gpt.int8"
 runs loss $lm --model tiny --qat int8 --save-state "$work/state"
 refuses 1 "give --qat and --qat-ranges as in the saved run" $lm --model tiny --qat int8 \
     --qat-ranges learned --resume "$work/state" --resume-changed --steps 4
-refuses 1 "input_range', which this run does not keep" $lm --model tiny --resume "$work/state" \
+refuses 1 "input_range', which this run does not keep: give --qat" $lm --model tiny --resume "$work/state" \
     --resume-changed --steps 4
 finish

@@ -169,6 +169,7 @@ text() {
 [ "$(text --load "$base" --adapter "$list" --use one)" = "$(text --load "$base" --adapter "$work/one")" ] || fail "--use one"
 [ "$(text --load "$base" --adapter "one=$work/one,two=$work/two")" = "$(text --load "$work/first.safetensors" --model "$base" \
     --adapter "$work/two" --lora-other-base)" ] || fail "a sum: $(cat "$work/err")"
+grep -q "adapters: $work/two/.*, rank" "$work/err" || fail "adapters are not named: $(cat "$work/err")"
 # One is trained on top of the other, which stays; the state has both.
 kind=
 rm -f "$work"/*.log

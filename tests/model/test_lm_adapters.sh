@@ -35,6 +35,7 @@ trains() {
     # shellcheck disable=SC2086
     "$train" ${new_or_rest:-$new} --steps 4 --log "$work/$name.log" --save "$work/$name/adapter_model.safetensors" "$@" \
         >"$work/out" 2>"$work/err" || fail "$name: $(tail -n 1 "$work/err")"
+    grep -q "^model: .* parameters, .* of them trained as adapters" "$work/out" || fail "$name: $(head -n 1 "$work/out")"
 }
 
 # same NAME OTHER: those runs have the same losses and adapters.

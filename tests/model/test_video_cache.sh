@@ -272,6 +272,11 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
         grep -qE "without (FFmpeg|libarchive)" "$work/err" || fail "tar: $(cat "$work/err")"
     fi
     runs "no caption, so an empty one, for: 3.rgb" "$encode" $one $captions --clips 1 --output "$work/without"
+    mkdir "$work/silent" && cp "$root/examples/data/bunny.rgb" "$work/silent/a.rgb"
+    refuses 1 "no clip has a caption: write that of NAME.mp4 into NAME.txt" "$encode" $one $captions --data "$work/silent" \
+        --output "$work/none"
+    : >"$work/silent/a.txt"
+    runs "no caption, so an empty one, for: a.rgb" "$encode" $one $captions --data "$work/silent" --output "$work/none"
 
     # CogVideoX: the same weights as with the files of cogvideo-encode and text-encode.
     mkdir "$work/cog" "$work/cog/vae" "$work/dit" "$work/lines"

@@ -22,6 +22,21 @@ static const char *name_of(void *user, int64_t row, char dst[CACHE_PATH])
     return encode_name(user, row, dst);
 }
 
+/* Empty captions are given by files that are empty. */
+static int check_captions(const struct encode *e)
+{
+    const int64_t rows = e->data.shapes.rows;
+    int64_t i = 0;
+
+    while (i < rows && !videos_caption(&e->data.videos, i))
+        i++;
+    return i < rows || !rows || e->library.plan_only
+               ? 0
+               : say_fail("%s: no clip has a caption: write that of NAME.mp4 into NAME.txt beside "
+                          "it, an empty file for an empty one",
+                          e->options.video.video_dir);
+}
+
 static int make_shards(struct encode *e, struct caption_pass *p)
 {
     char path[CACHE_PATH];
@@ -53,7 +68,7 @@ int encode_text(struct encode *e)
 
     if (!o->text_encoder)
         return 0;
-    if (encode_list_shards(e, CACHE_TEXT))
+    if (check_captions(e) || encode_list_shards(e, CACHE_TEXT))
         return -1;
     if (!e->n_todo)
         return 0;
