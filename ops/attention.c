@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "attention_decompose.h"
 #include "attention_fold.h"
+#include "attention_sequence.h"
 #include "call.h"
 #include "core/sized.h"
 #include "sequence.h"
@@ -338,25 +339,6 @@ static ckpt_tensor record_capped(ckpt_tape *t, const struct attention_attr *attr
                              : CKPT_NONE;
 }
 
-/* Attention of tokens that ranks split: with all tokens, for a part of the heads.  Heads of k and v
- * that are fewer than the ranks are there for each. */
-static ckpt_tensor attend_exchanged(ckpt_tape *t, const ckpt_tensor qkv[3], ckpt_tensor bias,
-                                    const struct ckpt_attention_spec *spec)
-{
-    const int axis = ckpt_desc_of(t, qkv[0]).ndim - 3, of_bias = ckpt_desc_of(t, bias).ndim - 3;
-    const int64_t first = tape_tensor(t, qkv[0])->part_first;
-    struct ckpt_attention_spec own = *spec;
-    ckpt_tensor x[3];
-    for (int i = 0; i < 3; i++)
-        x[i] =
-            sequence_exchange(t, i ? sequence_repeat(t, qkv[i], axis + 1) : qkv[i], axis, axis + 1);
-    own.sink = sequence_own(t, spec->sink, 0);
-    if (bias.id && of_bias >= 0 && ckpt_desc_of(t, bias).shape[of_bias] > 1)
-        bias = sequence_own(t, bias, of_bias);
-    return sequence_return(t, ckpt_attention(t, x[0], x[1], x[2], bias, &own), axis + 1, axis,
-                           first);
-}
-
 ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                            ckpt_tensor bias, const struct ckpt_attention_spec *spec)
 {
@@ -384,7 +366,7 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
     if (sequence_is_split(t, q, of_q.ndim - 3) && sequence_is_split(t, k, of_q.ndim - 3) &&
         sequence_is_split(t, v, of_q.ndim - 3)) {
         whole.bias = CKPT_NONE;
-        return attend_exchanged(t, (const ckpt_tensor[]){q, k, v}, bias, &whole);
+        return attention_of_sequence(t, (const ckpt_tensor[]){q, k, v}, bias, &whole);
     }
     if (whole.sink.id)
         return attention_with_sink(t, q, k, v, bias, &whole, ckpt_attention);

@@ -46,10 +46,9 @@ static ckpt_tensor behind(ckpt_tape *t, ckpt_tensor first, ckpt_tensor rest, int
     return ckpt_concat(t, axis, 2, (const ckpt_tensor[]){first, rest});
 }
 
-/* This rank's part of an axis of x, which it all has, after the first elements of all ranks.  The
- * part is cut from the rest, so that the gradients of both cuts join without gaps: the programs of
- * all ranks have the same ops. */
-static ckpt_tensor part_of(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
+/* The part is cut from the rest, so that the gradients of both cuts join without gaps: the programs
+ * of all ranks have the same ops. */
+ckpt_tensor sequence_part(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first)
 {
     const struct sharing *s = &t->env.sharing;
     const int32_t number = tape_number(t);
@@ -97,7 +96,8 @@ ckpt_tensor ckpt_sequence_after(ckpt_tape *t, ckpt_tensor x, int axis, int64_t f
         tape_use_feed(t, feed);
     const int32_t number = tape_number(t);
     first += (ckpt_desc_of(t, x).shape[axis] - first) % s->sequence;
-    ckpt_tensor own = ckpt_contiguous(t, part_of(t, x, axis, first)); /* else a reader copies it */
+    ckpt_tensor own =
+        ckpt_contiguous(t, sequence_part(t, x, axis, first)); /* else a reader copies it */
     tape_set_number(t, number);
     t->splits = true;
     set_tokens(t, own, axis, first);
@@ -116,7 +116,7 @@ ckpt_tensor sequence_own(ckpt_tape *t, ckpt_tensor x, int axis)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);
     const bool divides = d.ndim > axis && d.shape[axis] % t->env.sharing.sequence == 0;
-    return x.id && divides ? part_of(t, x, axis, 0) : x; /* the shape rule fails */
+    return x.id && divides ? sequence_part(t, x, axis, 0) : x; /* the shape rule fails */
 }
 
 ckpt_tensor sequence_repeat(ckpt_tape *t, ckpt_tensor x, int axis)
@@ -208,31 +208,6 @@ static ckpt_tensor gather(ckpt_tape *t, ckpt_tensor x, int axis)
     return unpack(t, OPS_RECORD(t, &op_all_to_all, &attr, x), &d, axis);
 }
 
-/* The sizes of --sequence that divide n and the ranks, as a list. */
-static const char *sizes_for(const ckpt_tape *t, int64_t n, char *text, size_t size)
-{
-    size_t at = (size_t)snprintf(text, size, "1");
-    for (int k = 2; k <= t->env.sharing.ranks && at + 8 < size; k++)
-        if (n % k == 0 && t->env.sharing.ranks % k == 0)
-            at += (size_t)snprintf(text + at, size - at, ", %d", k);
-    return text;
-}
-
-/* Whether x has an axis `to` of which each rank can have a part, and room for one axis more. */
-static bool divides(ckpt_tape *t, ckpt_tensor x, int to)
-{
-    const int64_t n = t->env.sharing.sequence;
-    const struct ckpt_desc d = ckpt_desc_of(t, x);
-    char sizes[96];
-    if (!t->error.code && (d.ndim >= CKPT_MAX_DIMS || d.shape[to] % n))
-        ops_refuse(t, 1, &x,
-                   "%lld heads do not divide into %lld equal parts (--sequence %lld); sizes that "
-                   "divide them and the ranks: %s",
-                   (long long)d.shape[to], (long long)n, (long long)n,
-                   sizes_for(t, d.shape[to], sizes, sizeof sizes));
-    return !t->error.code;
-}
-
 struct tokens sequence_hide(ckpt_tape *t, ckpt_tensor x)
 {
     if (!t->splits || x.id <= 0 || t->error.code)
@@ -266,12 +241,12 @@ static ckpt_tensor exchange_hidden(ckpt_tape *t, ckpt_tensor x, int from, int to
 ckpt_tensor sequence_exchange(ckpt_tape *t, ckpt_tensor x, int from, int to)
 {
     const int32_t number = tape_number(t);
-    if (!divides(t, x, to))
+    if (t->error.code)
         return CKPT_NONE;
     const int64_t first = tape_tensor(t, x)->part_first;
     ckpt_tensor y = exchange_hidden(t, after(t, x, from, first), from, to, 0);
     if (first)
-        y = behind(t, part_of(t, ckpt_slice(t, x, from, 0, first), to, 0), y, from);
+        y = behind(t, sequence_part(t, ckpt_slice(t, x, from, 0, first), to, 0), y, from);
     tape_set_number(t, number);
     return y;
 }
@@ -310,7 +285,7 @@ static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, int from, int to, int64_t o
     ckpt_tensor y = exchange_hidden(t, after(t, x, from, own), from, to, first);
     set_tokens(t, y, to, first);
     if (own) {
-        ckpt_tensor lead = part_of(t, ckpt_slice(t, x, from, 0, own), to, first);
+        ckpt_tensor lead = sequence_part(t, ckpt_slice(t, x, from, 0, own), to, first);
         set_tokens(t, lead, to, first);
         y = behind(t, lead, y, from);
     }
@@ -347,6 +322,10 @@ ckpt_tensor ckpt_sequence_all(ckpt_tape *t, ckpt_tensor x)
     const int32_t number = tape_number(t);
     const int axis = v->part_axis;
     const int64_t first = v->part_first;
+    if (v->desc.ndim >= CKPT_MAX_DIMS) {
+        ops_refuse(t, 1, &x, "%d axes leave no room for that of the ranks", v->desc.ndim);
+        return CKPT_NONE;
+    }
     ckpt_tensor rest = after(t, x, axis, first);
     const struct tokens was = sequence_hide(t, rest);
     ckpt_tensor y = gather(t, rest, axis);

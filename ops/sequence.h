@@ -39,12 +39,16 @@ void sequence_show(ckpt_tape *t, ckpt_tensor x, struct tokens was);
 /*
  * x, of which a rank has the elements of its place on axis `from`, as a tensor with all of `from`
  * and its part of axis `to`: one all_to_all, whose gradient is the reverse exchange.  What the rank
- * then has counts as everything: only ops that treat the elements of `to` alike may read it.
+ * then has counts as everything: only ops that treat the elements of `to` alike may read it.  `to`
+ * must divide among the ranks, and x have fewer than CKPT_MAX_DIMS axes.
  * sequence_return is the reverse, from part of `from` to its tokens on `to`, with the first ones of
  * all ranks.
  */
 ckpt_tensor sequence_exchange(ckpt_tape *t, ckpt_tensor x, int from, int to);
 ckpt_tensor sequence_return(ckpt_tape *t, ckpt_tensor x, int from, int to, int64_t first);
+
+/* This rank's part of an axis of x, which it all has, after the first elements of all ranks. */
+ckpt_tensor sequence_part(ckpt_tape *t, ckpt_tensor x, int axis, int64_t first);
 
 /* x with each of its heads, along `axis`, as often as they must be there to divide among the ranks;
  * and the elements of x, which all ranks have, for the heads that an exchange gives this rank. */

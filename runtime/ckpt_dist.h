@@ -111,8 +111,9 @@ CKPT_API int ckpt_sample_groups(const ckpt *c);
  * whole inputs.
  *
  * Ops that treat tokens alike then compute as they do with all.  ckpt_attention of q, k and v with
- * tokens exchanges them: each rank attends from all tokens to all, for its part of the heads.  The
- * heads of q must divide among the ranks; those of k too, or the ranks among them; boundaries
+ * tokens exchanges them: each rank attends from all tokens to all, for its part of the heads.  If
+ * the heads of q do not divide among the ranks, or those of k neither divide nor are divided, each
+ * rank gathers all of k and v instead, and attends from its own tokens.  Bias and boundaries
  * (first, lengths) are those of all tokens.  With k and v that all ranks have nothing is exchanged,
  * nor where the tokens are on an axis before that of the queries; causal is refused then.
  * ckpt_cross_attention takes q with the tokens on any axis.  A loss counts the tokens of all ranks:
@@ -122,9 +123,8 @@ CKPT_API int ckpt_sample_groups(const ckpt *c);
  *
  * CKPT_EINVAL, where it is recorded, with the op: an op that may relate tokens to each other, draws
  * random numbers for them, cuts or joins their axis, reads a whole operand where it needs that of
- * its tokens; an output of tokens.  CKPT_ESHAPE: there are not two tokens for each rank, or the
- * heads do not divide.  ckpt_compile: the recorder never called it, or the loss is no mean over all
- * tokens.
+ * its tokens; an output of tokens.  CKPT_ESHAPE: there are not two tokens for each rank.
+ * ckpt_compile: the recorder never called it, or the loss is no mean over all tokens.
  */
 CKPT_API ckpt_tensor ckpt_sequence(ckpt_tape *t, ckpt_tensor x, int axis);
 

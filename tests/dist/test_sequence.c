@@ -21,7 +21,7 @@
 enum {
     MOST = 4,
     SAMPLES = 4, /* of a step */
-    LENGTH = 16,
+    LENGTH = 24,
     WIDTH = 32,
     HEADS = 4,
     KEYS = 2, /* heads of k and v */
@@ -51,6 +51,7 @@ struct member {
     struct ckpt_options options;
     int zero, sequence, ranks;
     enum { WHOLE_LOSS, PROBED, MASKED } loss;
+    enum { CAUSAL, WINDOW, SHORT, SINK, CAPPED, BIASED, RULES } rule; /* of attention */
     int per_host;   /* ranks of a host; 0: all are on one */
     bool overflows; /* a place of the last rank gets a value that overflows */
     bool packed;    /* samples begin in the middle of rows */
@@ -86,16 +87,39 @@ static ckpt_tensor angles(ckpt_tape *t)
     return ckpt_sequence(t, x, 0);
 }
 
+/* What is near counts more, of a head more than of the next. */
+static ckpt_tensor nearness(ckpt_tape *t)
+{
+    float x[HEADS][LENGTH][LENGTH];
+    for (int h = 0; h < HEADS; h++)
+        for (int i = 0; i < LENGTH; i++)
+            for (int j = 0; j < LENGTH; j++)
+                x[h][i][j] = -.1f * (float)abs(i - j) / (float)(h + 1);
+    return ckpt_constant(t, NULL, CKPT_F32, 3, (const int64_t[]){HEADS, LENGTH, LENGTH}, x);
+}
+
+static void set_rule(const struct member *m, ckpt_tape *t, int64_t batch,
+                     struct ckpt_attention_spec *spec)
+{
+    *spec = (struct ckpt_attention_spec)CKPT_ATTENTION_INIT;
+    spec->causal = m->rule != BIASED;
+    spec->window = m->rule == WINDOW || m->rule == SINK ? 5 : 0;
+    spec->cap = m->rule == CAPPED ? 2 : 0;
+    spec->bias = m->rule == BIASED ? nearness(t) : CKPT_NONE;
+    if (m->rule == SHORT)
+        spec->lengths = ckpt_input(t, "lengths", CKPT_I32, 1, &batch);
+    if (m->rule == SINK)
+        spec->sink = ckpt_constant(t, NULL, CKPT_F32, 1, (const int64_t[]){HEADS},
+                                   (const float[HEADS]){.5f, 1, -1, 0});
+}
+
 /* Heads of q, k and v along axis 2, after each other. */
-static ckpt_tensor attend(ckpt_tape *t, ckpt_tensor all, ckpt_tensor first)
+static ckpt_tensor attend(ckpt_tape *t, ckpt_tensor all, const struct ckpt_attention_spec *spec)
 {
     const ckpt_tensor table = angles(t);
-    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
     ckpt_tensor q = ckpt_slice(t, all, 2, 0, HEADS), k = ckpt_slice(t, all, 2, HEADS, HEADS + KEYS);
-    spec.causal = true;
-    spec.first = first;
     return ckpt_attention(t, ckpt_rope(t, q, table, 1), ckpt_rope_halves(t, k, table, 1),
-                          ckpt_slice(t, all, 2, HEADS + KEYS, HEADS + 2 * KEYS), CKPT_NONE, &spec);
+                          ckpt_slice(t, all, 2, HEADS + KEYS, HEADS + 2 * KEYS), CKPT_NONE, spec);
 }
 
 static ckpt_tensor as_heads(ckpt_tape *t, ckpt_tensor x)
@@ -111,22 +135,24 @@ static ckpt_tensor normed(const struct member *m, ckpt_tape *t, ckpt_tensor x)
     return ckpt_rms_norm(t, x, ckpt_reshape(t, m->param[NORM], 1, (const int64_t[]){WIDTH}), 1e-5f);
 }
 
-static ckpt_tensor block(const struct member *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor first)
+static ckpt_tensor block(const struct member *m, ckpt_tape *t, ckpt_tensor x,
+                         const struct ckpt_attention_spec *spec)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);
     ckpt_tensor all = as_heads(t, ckpt_linear(t, normed(m, t, x), m->param[QKV], CKPT_NONE));
-    ckpt_tensor y = ckpt_reshape(t, attend(t, all, first), 3, d.shape);
+    ckpt_tensor y = ckpt_reshape(t, attend(t, all, spec), 3, d.shape);
     x = ckpt_add(t, x, ckpt_linear(t, y, m->param[OUT], CKPT_NONE));
     y = ckpt_gelu_tanh(t, ckpt_linear(t, x, m->param[UP], CKPT_NONE));
     return ckpt_linear_add(t, y, m->param[DOWN], CKPT_NONE, x);
 }
 
 /* The same without products, whose bits may depend on the number of their rows. */
-static ckpt_tensor block_without_products(const struct member *m, ckpt_tape *t, ckpt_tensor x)
+static ckpt_tensor block_without_products(const struct member *m, ckpt_tape *t, ckpt_tensor x,
+                                          const struct ckpt_attention_spec *spec)
 {
     const struct ckpt_desc d = ckpt_desc_of(t, x);
     ckpt_tensor y = as_heads(t, normed(m, t, x));
-    y = attend(t, ckpt_concat(t, 2, 2, (const ckpt_tensor[]){y, ckpt_gelu_tanh(t, y)}), CKPT_NONE);
+    y = attend(t, ckpt_concat(t, 2, 2, (const ckpt_tensor[]){y, ckpt_gelu_tanh(t, y)}), spec);
     return ckpt_add(t, x, ckpt_reshape(t, y, 3, d.shape));
 }
 
@@ -155,13 +181,15 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct member *m = user;
     const int64_t shape[] = {batch, LENGTH};
     struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
+    struct ckpt_attention_spec rule;
     ckpt_tensor tokens = ckpt_input(t, "tokens", CKPT_I32, 2, shape);
     ckpt_tensor label = ckpt_sequence(t, ckpt_input(t, "labels", CKPT_I32, 2, shape), 1);
-    ckpt_tensor first = m->packed ? ckpt_input(t, "first", CKPT_I32, 2, shape) : CKPT_NONE;
+    set_rule(m, t, batch, &rule);
+    rule.first = m->packed ? ckpt_input(t, "first", CKPT_I32, 2, shape) : CKPT_NONE;
     ckpt_tensor x = ckpt_embedding(t, m->param[EMBEDDING], ckpt_sequence(t, tokens, 1), -1);
     x = ckpt_add(t, x, of_places(t, m->param[PLACES]));
     for (int i = 0; i < LAYERS; i++)
-        x = m->loss == PROBED ? block_without_products(m, t, x) : block(m, t, x, first);
+        x = m->loss == PROBED ? block_without_products(m, t, x, &rule) : block(m, t, x, &rule);
     for (int k = 0; k < PARAMS; k++)
         ckpt_output_gradient(t, shapes[k].name, m->param[k]);
     ckpt_tensor probe = probed(m, t, x);
@@ -190,6 +218,8 @@ static int64_t batch_of(const struct member *m)
  * those are differs from rank to rank. */
 static int feed(const struct member *m, ckpt *c, ckpt_program *p, int step)
 {
+    /* the last query of a sequence is at its last key */
+    static const int32_t lengths[SAMPLES] = {LENGTH - 5, LENGTH, LENGTH - 11, 2 * LENGTH};
     int32_t tokens[SAMPLES][LENGTH], labels[SAMPLES][LENGTH], first[SAMPLES][LENGTH];
     const int64_t batch = batch_of(m), at = batch * ckpt_sample_group(c);
     const size_t bytes = (size_t)batch * sizeof tokens[0];
@@ -206,6 +236,8 @@ static int feed(const struct member *m, ckpt *c, ckpt_program *p, int step)
         rc = ckpt_feed(p, "labels", labels[at], (int64_t)bytes);
     if (!rc && m->packed)
         rc = ckpt_feed(p, "first", first[at], (int64_t)bytes);
+    if (!rc && m->rule == SHORT)
+        rc = ckpt_feed(p, "lengths", lengths + at, batch * (int64_t)sizeof *lengths);
     return rc;
 }
 
@@ -364,7 +396,8 @@ static const struct member plain = {.options = CKPT_OPTIONS_INIT};
 
 static struct member alone[1], ranks[MOST], others[MOST];
 
-static const int splits[][2] = {{2, 2}, {4, 4}, {4, 2}}; /* ranks and those of a sequence */
+/* Ranks, and those of a sequence; the heads do not divide among three. */
+static const int splits[][2] = {{2, 2}, {4, 4}, {4, 2}, {3, 3}};
 enum { SPLITS = sizeof splits / sizeof *splits };
 
 static void compare_one_step(const struct member *what)
@@ -375,12 +408,13 @@ static void compare_one_step(const struct member *what)
         run(ranks, what, n, splits[i][1], 3);
         sum_gradients(ranks, n);
         if (fabs((double)ranks[0].losses[0] / (double)alone->losses[0] - 1) > 1e-6)
-            fail_msg("%d ranks: loss %.9g, alone %.9g", n, (double)ranks[0].losses[0],
-                     (double)alone->losses[0]);
+            fail_msg("rule %d, %d ranks: loss %.9g, alone %.9g", what->rule, n,
+                     (double)ranks[0].losses[0], (double)alone->losses[0]);
         for (int k = 0; k < PARAMS; k++) {
             double d = distance(numel(k), ranks[0].gradient[k], alone->gradient[k]);
             if (d > 1e-6)
-                fail_msg("%d ranks: the gradient of %s differs by %g", n, shapes[k].name, d);
+                fail_msg("rule %d, %d ranks: the gradient of %s differs by %g", what->rule, n,
+                         shapes[k].name, d);
         }
         release(ranks, n);
     }
@@ -400,7 +434,17 @@ static void test_gradients(void **state)
     compare_one_step(&what);
 }
 
-/* Attention of a head reads the same rows, and all else but products is computed row by row. */
+static void test_rules(void **state)
+{
+    struct member what = plain;
+    (void)state;
+    what.steps = 1;
+    for (what.rule = WINDOW; what.rule < RULES; what.rule++)
+        compare_one_step(&what);
+}
+
+/* Attention of a head reads the same rows, and all else but products is computed row by row.
+ * Where heads do not divide, attention has products of fewer rows. */
 static void test_forward_bits(void **state)
 {
     struct member what = plain;
@@ -412,7 +456,8 @@ static void test_forward_bits(void **state)
         run(ranks, &what, splits[i][0], splits[i][1], 0);
         sum_gradients(ranks, splits[i][0]);
         const double d = distance(numel(PROBE), ranks[0].gradient[PROBE], alone->gradient[PROBE]);
-        if (splits[i][0] == splits[i][1] ? d > 0 : d > 1e-6) /* sums of two groups have an order */
+        const bool same = splits[i][0] == splits[i][1] && HEADS % splits[i][1] == 0;
+        if (same ? d > 0 : d > 1e-6) /* sums of two groups have an order */
             fail_msg("%d ranks: the forward pass differs by %g", splits[i][0], d);
         release(ranks, splits[i][0]);
     }
@@ -477,29 +522,35 @@ static void expect_near(const struct member *a, const struct member *b, const ch
 }
 
 /* One split has the same bits at every stage, under every budget and in every tier. */
-static void test_stages_and_budgets(void **state)
+static void compare_stages(int n, int sequence)
 {
     struct member what = plain;
-    (void)state;
-    run(alone, &what, 1, 1, 0);
-    run(ranks, &what, 4, 2, 0);
-    expect_near(ranks, alone, "four ranks");
+    run(ranks, &what, n, sequence, 0);
+    expect_near(ranks, alone, "stage 0");
     for (int zero = 1; zero <= 3; zero++) {
-        run(others, &what, 4, 2, zero);
+        run(others, &what, n, sequence, zero);
         expect_same(others, ranks, "a stage");
         what.options.vram = others[0].info.min_budget;
-        release(others, 4);
-        run(others, &what, 4, 2, zero);
+        release(others, n);
+        run(others, &what, n, sequence, zero);
         expect_same(others, ranks, "the smallest budget");
-        release(others, 4);
+        release(others, n);
         what.options.vram = 0;
     }
     what.options.vram = ranks[0].info.min_budget - 4096;
     what.options.host = 1 << 20;
-    run(others, &what, 4, 2, 3);
+    run(others, &what, n, sequence, 3);
     expect_same(others, ranks, "a host tier");
-    release(others, 4);
-    release(ranks, 4);
+    release(others, n);
+    release(ranks, n);
+}
+
+static void test_stages_and_budgets(void **state)
+{
+    (void)state;
+    run(alone, &plain, 1, 1, 0);
+    compare_stages(4, 2);
+    compare_stages(3, 3);
     release(alone, 1);
 }
 
@@ -534,7 +585,7 @@ static void test_not_finite(void **state)
 /* A state of one split continues with another, with one rank and with several. */
 static void test_resume(void **state)
 {
-    static const int to[][2] = {{1, 1}, {2, 2}, {2, 1}, {4, 4}};
+    static const int to[][2] = {{1, 1}, {2, 2}, {2, 1}, {4, 4}, {3, 3}};
     struct member what = plain;
     (void)state;
     run(alone, &what, 1, 1, 0);
@@ -557,13 +608,11 @@ static void test_resume(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_forward_bits),
-                                       cmocka_unit_test(test_finite_differences),
-                                       cmocka_unit_test(test_planted_fault),
-                                       cmocka_unit_test(test_stages_and_budgets),
-                                       cmocka_unit_test(test_resume),
-                                       cmocka_unit_test(test_hosts),
-                                       cmocka_unit_test(test_not_finite)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),     cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_forward_bits),  cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_planted_fault), cmocka_unit_test(test_stages_and_budgets),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_not_finite)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -24,8 +24,8 @@ enum {
     PLACES = 11, /* at most */
     TEXT = 3,
     WIDTH = 48,
-    HEADS = 12,
-    HEAD = WIDTH / HEADS,
+    HEAD = 4, /* 12 heads; or 4, which do not divide among 3 ranks */
+    WIDE_HEAD = 12,
     STEPS = 3
 };
 
@@ -44,7 +44,8 @@ struct member {
     struct rank_thread as;
     struct ckpt_options options;
     enum { BLOCKS, JOINT } kind;
-    int frames, places;
+    int frames, places, head;
+    bool causal; /* JOINT */
     bool probed; /* no products, whose bits depend on the number of rows */
     int zero, sequence, ranks, steps;
     ckpt_tensor param[PARAMS];
@@ -72,11 +73,11 @@ static ckpt_tensor product(const struct member *m, ckpt_tape *t, ckpt_tensor x, 
 }
 
 /* The last axis as heads. */
-static ckpt_tensor heads(ckpt_tape *t, ckpt_tensor x)
+static ckpt_tensor heads(const struct member *m, ckpt_tape *t, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
-    d.shape[d.ndim - 1] /= HEAD;
-    d.shape[d.ndim] = HEAD;
+    d.shape[d.ndim - 1] /= m->head;
+    d.shape[d.ndim] = m->head;
     return as(t, x, d.ndim + 1, d.shape);
 }
 
@@ -85,7 +86,7 @@ static void project(const struct member *m, ckpt_tape *t, ckpt_tensor x, ckpt_te
 {
     if (m->probed) {
         for (int k = 0; k < 3; k++)
-            part[k] = heads(t, ckpt_affine(t, x, 1 + .25f * (float)k, 0));
+            part[k] = heads(m, t, ckpt_affine(t, x, 1 + .25f * (float)k, 0));
         return;
     }
     ckpt_tensor y = ckpt_linear(t, x, m->param[QKV], CKPT_NONE);
@@ -94,18 +95,18 @@ static void project(const struct member *m, ckpt_tape *t, ckpt_tensor x, ckpt_te
     d.shape[d.ndim] = WIDTH;
     ckpt_split(t, as(t, y, d.ndim + 1, d.shape), d.ndim - 1, 3, part);
     for (int k = 0; k < 3; k++)
-        part[k] = heads(t, ckpt_squeeze(t, part[k], d.ndim - 1));
+        part[k] = heads(m, t, ckpt_squeeze(t, part[k], d.ndim - 1));
 }
 
-static ckpt_tensor angles(ckpt_tape *t, int64_t rows)
+static ckpt_tensor angles(const struct member *m, ckpt_tape *t, int64_t rows)
 {
-    float table[TEXT + FRAMES * PLACES][HEAD / 2][2];
+    float table[(TEXT + FRAMES * PLACES) * WIDE_HEAD], *at = table;
     for (int p = 0; p < rows; p++)
-        for (int i = 0; i < HEAD / 2; i++) {
-            table[p][i][0] = (float)cos(p * pow(.3, i));
-            table[p][i][1] = (float)sin(p * pow(.3, i));
+        for (int i = 0; i < m->head / 2; i++) {
+            *at++ = (float)cos(p * pow(.3, i));
+            *at++ = (float)sin(p * pow(.3, i));
         }
-    return ckpt_constant(t, NULL, CKPT_F32, 3, (const int64_t[]){rows, HEAD / 2, 2}, table);
+    return ckpt_constant(t, NULL, CKPT_F32, 3, (const int64_t[]){rows, m->head / 2, 2}, table);
 }
 
 /* x [B, T, S, C]; along the frames or the places. */
@@ -119,7 +120,7 @@ static ckpt_tensor attend(const struct member *m, ckpt_tape *t, ckpt_tensor x, b
     project(m, t, x, part);
     for (int k = 0; k < 3 && temporal; k++)
         part[k] = ckpt_permute(t, part[k], swap);
-    const ckpt_tensor table = angles(t, m->frames);
+    const ckpt_tensor table = angles(m, t, m->frames);
     for (int k = 0; k < 2 && temporal; k++)
         part[k] = ckpt_rope(t, part[k], table, 2);
     ckpt_tensor a = ckpt_attention(t, part[0], part[1], part[2], CKPT_NONE, NULL);
@@ -137,12 +138,12 @@ static ckpt_tensor look(const struct member *m, ckpt_tape *t, ckpt_tensor x, ckp
                               mask, &lens);
     const int64_t rows = ckpt_desc_of(t, y).shape[0];
     if (m->probed)
-        kv[0] = kv[1] = as(t, y, 3, (const int64_t[]){rows, HEADS, HEAD});
+        kv[0] = kv[1] = as(t, y, 3, (const int64_t[]){rows, WIDTH / m->head, m->head});
     else
-        ckpt_split(t, as(t, y, 4, (const int64_t[]){rows, 2, HEADS, HEAD}), 1, 2, kv);
+        ckpt_split(t, as(t, y, 4, (const int64_t[]){rows, 2, WIDTH / m->head, m->head}), 1, 2, kv);
     for (int k = 0; k < 2 && !m->probed; k++)
         kv[k] = ckpt_squeeze(t, kv[k], 1);
-    y = ckpt_cross_attention(t, heads(t, product(m, t, x, QUERY)), kv[0], kv[1], lens, .5f);
+    y = ckpt_cross_attention(t, heads(m, t, product(m, t, x, QUERY)), kv[0], kv[1], lens, .5f);
     return ckpt_add(t, x, as(t, y, d.ndim, d.shape));
 }
 
@@ -181,9 +182,11 @@ static ckpt_tensor record_blocks(const struct member *m, ckpt_tape *t, const ckp
 static ckpt_tensor record_joint(const struct member *m, ckpt_tape *t, const ckpt_tensor in[4])
 {
     const int64_t tokens = (int64_t)m->frames * m->places, shape[] = {-1, tokens, WIDTH};
-    const ckpt_tensor table = ckpt_sequence_after(t, angles(t, TEXT + tokens), 0, TEXT);
+    const ckpt_tensor table = ckpt_sequence_after(t, angles(m, t, TEXT + tokens), 0, TEXT);
     ckpt_tensor text = product(m, t, in[1], INPUT), part[3];
     ckpt_tensor video = product(m, t, ckpt_sequence(t, as(t, in[0], 3, shape), 1), INPUT);
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    spec.causal = m->causal;
     for (int i = 0; i < 2; i++) {
         ckpt_tensor both = ckpt_concat(t, 1, 2, (const ckpt_tensor[]){text, video});
         const int64_t all = ckpt_desc_of(t, both).shape[1];
@@ -192,7 +195,7 @@ static ckpt_tensor record_joint(const struct member *m, ckpt_tape *t, const ckpt
         part[0] = ckpt_rope(t, part[0], table, 1);
         if (i)
             part[0] = ckpt_slice(t, part[0], 1, TEXT, all);
-        ckpt_tensor a = ckpt_attention(t, part[0], part[1], part[2], CKPT_NONE, NULL);
+        ckpt_tensor a = ckpt_attention(t, part[0], part[1], part[2], CKPT_NONE, &spec);
         const struct ckpt_desc d = ckpt_desc_of(t, a);
         a = product(m, t, as(t, a, 3, (const int64_t[]){d.shape[0], d.shape[1], WIDTH}), OUT);
         if (!i) {
@@ -359,11 +362,12 @@ static void sum_gradients(struct member *m, int ranks)
 }
 
 static const struct member plain = {
-    .options = CKPT_OPTIONS_INIT, .frames = 4, .places = 8, .steps = 1};
+    .options = CKPT_OPTIONS_INIT, .frames = 4, .places = 8, .head = HEAD, .steps = 1};
 
 static struct member alone[1], ranks[MOST], others[MOST];
 
-static const int splits[][2] = {{2, 2}, {4, 4}, {4, 2}, {1, 1}}; /* ranks and those of a sequence */
+/* Ranks and those of a sequence. */
+static const int splits[][2] = {{2, 2}, {4, 4}, {4, 2}, {1, 1}}, three[][2] = {{3, 3}};
 enum { SPLITS = sizeof splits / sizeof *splits };
 
 /* Frames and places that divide, one of them, none; the last without many in excess. */
@@ -383,12 +387,12 @@ static void for_all(void (*test)(const struct member *what), bool probed)
         }
 }
 
-static void compare_one_step(const struct member *what)
+static void compare_splits(const struct member *what, const int (*split)[2], int n_splits)
 {
     run(alone, what, 1, 1, 0);
-    for (int i = 0; i < SPLITS; i++) {
-        const int n = splits[i][0];
-        run(ranks, what, n, splits[i][1], 3);
+    for (int i = 0; i < n_splits; i++) {
+        const int n = split[i][0];
+        run(ranks, what, n, split[i][1], 3);
         sum_gradients(ranks, n);
         if (fabs((double)ranks[0].losses[0] / (double)alone->losses[0] - 1) > 1e-6)
             fail_msg("kind %d, %d x %d, %d ranks: loss %.9g, alone %.9g", what->kind, what->frames,
@@ -404,10 +408,29 @@ static void compare_one_step(const struct member *what)
     release(alone, 1);
 }
 
+static void compare_one_step(const struct member *what)
+{
+    compare_splits(what, splits, SPLITS);
+}
+
 static void test_gradients(void **state)
 {
     (void)state;
     for_all(compare_one_step, false);
+}
+
+/* Keys of all ranks: the first tokens, which all ranks have, and those of a text. */
+static void test_gathered_keys(void **state)
+{
+    struct member what = plain;
+    (void)state;
+    what.kind = JOINT;
+    what.head = WIDE_HEAD;
+    for (int causal = 0; causal < 2; causal++)
+        for (what.places = 8; what.places <= 9; what.places++) {
+            what.causal = causal;
+            compare_splits(&what, three, 1);
+        }
 }
 
 static void test_micro_steps(void **state)
@@ -490,7 +513,8 @@ static void test_stages_and_budgets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_micro_steps),
-        cmocka_unit_test(test_forward_bits), cmocka_unit_test(test_stages_and_budgets)};
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_gathered_keys),
+        cmocka_unit_test(test_micro_steps), cmocka_unit_test(test_forward_bits),
+        cmocka_unit_test(test_stages_and_budgets)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

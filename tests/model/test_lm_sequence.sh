@@ -58,6 +58,12 @@ runs "memory:" $lm $six --log "$work/one"
 all 3 three $lm $six --sequence 3 --zero 2 --log "$work/three"
 near one three
 
+# heads that do not divide: a rank has the keys of all
+odd="--model tiny-llama --heads 4 --kv-heads 2 --length 48 $talks --steps 4 --batch 3"
+runs "memory:" $lm $odd --log "$work/odd"
+all 3 thirds $lm $odd --sequence 3 --log "$work/thirds"
+near odd thirds
+
 # another split continues
 runs "memory:" $lm --model tiny-llama $prose --steps 4 --batch 4 --log "$work/whole"
 all 4 first $lm --model tiny-llama $prose --steps 2 --batch 2 --sequence 2 --log "$work/parts" \
@@ -98,8 +104,6 @@ refused() {
     done
 }
 refused groups "4 ranks do not divide into groups of 3" --model tiny --length 63 $prose --steps 1 --sequence 3
-refused heads "6 heads do not divide into 4 equal parts" --model tiny --heads 6 --hidden 48 $prose \
-    --steps 1 --sequence 4
 refused length "length 10 does not divide into 4 equal parts; 8 and 12 do" --model tiny --length 10 $prose \
     --steps 1 --sequence 4
 refused experts "a layer of experts orders all tokens" --model tiny-qwen3-moe $prose --steps 1 \
