@@ -7,6 +7,7 @@
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "options.h"
+#include "resume.h"
 #include "say.h"
 
 /* Numbers with an x between: widthxheight (n = 2) or framesxheightxwidth (3), each 1 to 65,536. */
@@ -201,7 +202,7 @@ static const char *const tunes[] = {
     "features",     "tensors",       "lpips",      "size",      "data",       "tokenizer",
     "latents",      "videos",        "prompts",    "csv",       "text-drop",  "buckets",
     "images",       "text-encoder",  "loss-chunk", "shared",    "lr-factors", "decay-factors",
-    "distill",      "chat-template", "too-long",   "null-text"};
+    "distill",      "chat-template", "too-long",   "null-text", RESUME_DEALT};
 static const char *const is_free[] = {"adapter",
                                       "batch",
                                       "dump",

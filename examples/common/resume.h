@@ -68,6 +68,9 @@ int resume_note_count(ckpt *c, const char *name, int64_t n);
 
 /* The note with the unreadable clips, in the format of loader_bad. */
 #define RESUME_BAD "clips that cannot be read"
+/* The note of a run whose order of clips depends on its ranks: their number.  A run that resumes it
+ * with another says so. */
+#define RESUME_DEALT "ranks that --balance deals to"
 
 /* A run's position in its data, stored in its states as a note of this name.  A run with a position
  * can resume with a different number of samples per step. */

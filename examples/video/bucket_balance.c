@@ -132,6 +132,8 @@ int video_balance(struct video_shapes *d, ckpt *c, enum balance kind,
         rc = use_first(d, c, weight);
     if (!rc && timed)
         rc = note(d, c, weight);
+    if (!rc)
+        rc = resume_note_count(c, RESUME_DEALT, ckpt_ranks(c));
     for (int i = 0; i < d->n && !rc; i++)
         d->shape[i].weight = (double)weight[i];
     rc = rc ? rc : mix(d, c);
