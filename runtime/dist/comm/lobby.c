@@ -151,10 +151,10 @@ static bool is_of_job(const struct hello *h, int seats)
     return h->size == seats + 1 && !strncmp(h->version, ckpt_version(), sizeof h->version - 1);
 }
 
-/* Tells a process to try again later; one that can never be of the job, that it is refused. */
-static void send_away(const struct job_key *key, const struct arrival *to, int seats)
+/* Tells a process to try again; one that can never be of the job, that it is refused. */
+static void send_away(const struct job_key *key, const struct arrival *to, int seats, int verdict)
 {
-    struct answer a = {.magic = ANSWER_MAGIC, .verdict = ANSWER_WAIT};
+    struct answer a = {.magic = ANSWER_MAGIC, .verdict = verdict};
     if (!is_of_job(&to->hello, seats)) {
         a.verdict = ANSWER_REFUSED;
         snprintf(a.sentence, sizeof a.sentence, "the job there does not take this process: %s",
@@ -165,10 +165,10 @@ static void send_away(const struct job_key *key, const struct arrival *to, int s
     close(to->fd);
 }
 
-static void leave_out(struct rendezvous *v, int i)
+static void leave_out(struct rendezvous *v, int i, int verdict)
 {
     const int seats = v->m->size - 1;
-    send_away(&v->key, &v->arrivals[i], seats);
+    send_away(&v->key, &v->arrivals[i], seats, verdict);
     v->fds[i] = -1;
 }
 
@@ -179,7 +179,7 @@ static void take_seat(struct rendezvous *v, int own_seat, const struct arrival *
     if (!is_of_job(h, v->m->size - 1))
         rendezvous_reject(v, came, FOREIGN);
     else if (v->fds[h->rank] >= 0 || h->rank == own_seat + 1)
-        send_away(&v->key, came, v->m->size - 1);
+        send_away(&v->key, came, v->m->size - 1, ANSWER_WAIT);
     else {
         v->arrivals[h->rank] = *came;
         v->fds[h->rank] = came->fd;
@@ -241,47 +241,119 @@ static int gather(struct rendezvous *v, int own_seat)
 
 /* ---- the ranks ------------------------------------------------------------------------------- */
 
-/* Whether the processes without number i still hold what those with it do: each has the state of
- * its former rank and of the rank before that. */
-static bool is_covered_without(const struct rendezvous *v, int i)
+/* The processes by their ranks in the job before: number 0 is this one, -1: the rank is not there.
+ */
+struct former {
+    int size;
+    int *at;
+    bool *spare; /* may be left out, together */
+};
+
+static int former_of(const struct rendezvous *v, int i, int *rank)
 {
-    const int n = v->arrivals[i].hello.former_size, rank = v->arrivals[i].hello.former_rank;
-    bool next = false, previous = false;
-    for (int k = 0; k < v->m->size; k++) {
-        const struct hello *h = &v->arrivals[k].hello;
-        const int size = k ? h->former_size : v->m->former_size;
-        const int other = k ? h->former_rank : v->m->former_rank;
-        if (k == i || (k && v->fds[k] < 0) || size != n)
-            continue;
-        next |= other == (rank + 1) % n;
-        previous |= other == (rank + n - 1) % n;
+    const struct hello *h = &v->arrivals[i].hello;
+    *rank = i ? h->former_rank : v->m->former_rank;
+    return i ? h->former_size : v->m->former_size;
+}
+
+static bool is_there(const struct rendezvous *v, int i)
+{
+    return !i || v->fds[i] >= 0;
+}
+
+static int former_open(const struct rendezvous *v, int size, struct former *f)
+{
+    int rank;
+    *f = (struct former){.size = size,
+                         .at = calloc((size_t)size + 1, sizeof *f->at),
+                         .spare = calloc((size_t)size + 1, sizeof *f->spare)};
+    if (!f->at || !f->spare)
+        return fail_memory();
+    memset(f->at, -1, (size_t)size * sizeof *f->at);
+    for (int i = 0; i < v->m->size; i++)
+        if (is_there(v, i) && former_of(v, i, &rank) == size && rank >= 0 && rank < size)
+            f->at[rank] = i;
+    return 0;
+}
+
+static void former_close(struct former *f)
+{
+    free(f->at);
+    free(f->spare);
+}
+
+/*
+ * Marks as many as can be left out while the others have the states of all ranks.  Each has that of
+ * its rank and of the rank before it, so a rank may go whose two neighbours stay: around the ring,
+ * from a gap on, the next one that may.  leads: this process stays.  Returns their number.
+ */
+static int mark_spares(struct former *f, bool leads)
+{
+    int begin = 0, n = 0;
+    for (int k = 0; k < f->size; k++)
+        begin = f->at[k] < 0 || (!f->at[k] && f->at[begin] >= 0) ? k : begin;
+    memset(f->spare, 0, (size_t)f->size * sizeof *f->spare);
+    for (int d = 1; d < f->size; d++) {
+        const int k = (begin + d) % f->size, before = (k + f->size - 1) % f->size;
+        f->spare[k] = f->at[k] >= !!leads && f->at[before] >= 0 && !f->spare[before] &&
+                      f->at[(k + 1) % f->size] >= 0;
+        n += f->spare[k];
     }
-    return next && previous;
+    return n;
+}
+
+/* How many of a job before must be left out so that n of `all` stay, after those that are new. */
+static int count_spares(const struct rendezvous *v, int all, int n, int survivors, bool leads)
+{
+    const int fresh = all - survivors - (leads && !v->m->former_size);
+    return all - n > fresh ? all - n - fresh : 0;
 }
 
 /* The process to leave out next: a new one, else one whose state others hold, else the last. */
-static int choose_spare(const struct rendezvous *v)
+static int choose_spare(const struct rendezvous *v, const struct former *f)
 {
-    int last = 0, covered = 0;
+    int last = 0, covered = 0, rank;
     for (int i = v->m->size - 1; i > 0; i--) {
-        if (v->fds[i] < 0)
+        if (!is_there(v, i))
             continue;
-        if (!v->arrivals[i].hello.former_size)
+        const int size = former_of(v, i, &rank);
+        if (!size)
             return i;
         last = last ? last : i;
-        covered = !covered && is_covered_without(v, i) ? i : covered;
+        covered = !covered && size == f->size && f->spare[rank] ? i : covered;
     }
     return covered ? covered : last;
 }
 
-/* Numbers those that stay in order of their seats, and welcomes them. */
+/* Leaves out those that are too many.  1: states would be lost that are kept if another process
+ * takes the place. */
+static int leave_out_spares(struct rendezvous *v, int n)
+{
+    int survivors, size;
+    struct former f;
+    int all = count(v, &survivors, &size), rc = former_open(v, size, &f);
+    if (!rc && count_spares(v, all, n, survivors, false) <= mark_spares(&f, false) &&
+        count_spares(v, all, n, survivors, true) > mark_spares(&f, true))
+        rc = 1;
+    if (!rc)
+        mark_spares(&f, true);
+    for (; !rc && all > n; all--)
+        leave_out(v, choose_spare(v, &f), ANSWER_WAIT);
+    for (int i = 1; rc && i < v->m->size; i++)
+        if (is_there(v, i))
+            leave_out(v, i, ANSWER_OTHER_JOB);
+    former_close(&f);
+    return rc;
+}
+
+/* Numbers those that stay in order of their seats, and welcomes them.  1: see above. */
 static int form(struct rendezvous *v)
 {
     int survivors, former, at = 1;
-    int all = count(v, &survivors, &former);
-    const int n = most_ranks(v->m->divides, all);
-    for (; all > n; all--)
-        leave_out(v, choose_spare(v));
+    const int n = most_ranks(v->m->divides, count(v, &survivors, &former));
+    const int rc = leave_out_spares(v, n);
+    if (rc)
+        return rc;
     for (int i = 1; i < v->m->size; i++) {
         const int fd = v->fds[i];
         if (fd < 0)
@@ -309,7 +381,7 @@ static int lead(struct rendezvous *v, int seat, int seats, struct comm_lobby *l)
         return 0;
     comm_lobby_close(l);
     *v->m->lobby = NULL;
-    return rc;
+    return rc == 1 && acceptor_open(&v->acceptor, seats + 1) ? CKPT_ENOMEM : rc;
 }
 
 /* A process that was told to wait does so as long as the job runs.  Where it is told so again
@@ -320,13 +392,17 @@ int rendezvous_form(struct rendezvous *v)
 {
     const int seat = v->m->rank, seats = v->m->size;
     const bool may_lead = !seat || v->m->former_size;
-    double told = INFINITY;
+    double told = INFINITY, leads_at = 0;
     struct comm_lobby *l = NULL;
     for (;;) {
         const char *why = "nobody is there";
-        int rc = may_lead ? take_place(v, seats, &l) : 1;
-        if (!rc)
-            return lead(v, seat, seats, l);
+        int rc = may_lead && clock_seconds() >= leads_at ? take_place(v, seats, &l) : 1;
+        if (!rc) {
+            rc = lead(v, seat, seats, l);
+            leads_at = clock_seconds() + 3 * GRACE_PERIOD; /* another takes the place meanwhile */
+            if (rc <= 0)
+                return rc;
+        }
         v->m->rank = seat + 1;
         v->m->size = seats + 1;
         v->waits = false;
@@ -359,7 +435,7 @@ static void look(struct comm_lobby *l, double now)
            ACCEPTOR_ARRIVAL) {
         if (is_of_job(&came.hello, l->seats))
             l->seen[came.hello.rank - 1] = now;
-        send_away(&l->key, &came, l->seats);
+        send_away(&l->key, &came, l->seats, ANSWER_WAIT);
     }
 }
 

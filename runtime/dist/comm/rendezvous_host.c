@@ -145,13 +145,14 @@ static int host_rendezvous(struct rendezvous *v)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-/* Rank 0 writes its address and the secret, which lets readers of the file authenticate. */
+/* Rank 0 writes its address and a secret, which lets readers of the file authenticate.  Without a
+ * token the key, if there is one, is that of a file which this process read before. */
 int rendezvous_publish(struct rendezvous *v)
 {
     int rc = 0;
     snprintf(v->file.job, sizeof v->file.job, "%s", v->m->job);
     v->file.port = v->port = v->own_port;
-    v->file.has_secret = !v->key.secured && job_key_available();
+    v->file.has_secret = !v->m->token && job_key_available();
     if (v->file.has_secret)
         rc = job_random(v->file.secret, sizeof v->file.secret);
     if (!rc && v->file.has_secret)
