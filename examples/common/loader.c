@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 #include <sys/mman.h>
+#include "run_clock.h"
 #include "say.h"
 #include "shortage.h"
 
@@ -503,24 +504,16 @@ static int judge(struct loader *l, const struct job *j)
     return 0;
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 int loader_take(struct loader *l, struct loader_clip *c)
 {
-    double begin = now();
+    double begin = run_clock_now();
 
     pthread_mutex_lock(&l->lock);
     while ((!l->n && (l->waits || !l->ended)) || (l->n && !job_at(l, 0)->done))
         pthread_cond_wait(&l->changed, &l->lock);
     struct job *j = l->n ? job_at(l, 0) : NULL;
     pthread_mutex_unlock(&l->lock);
-    l->waited += now() - begin;
+    l->waited += run_clock_now() - begin;
     if (!j)
         return say_fail("there are no more clips to read");
     *c = j->clip;

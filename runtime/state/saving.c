@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "ckpt_tools.h"
+#include "core/base.h"
 #include "core/json.h"
 #include "dist/peers.h"
 #include "state/saving.h"
@@ -137,14 +138,6 @@ static bool is_there(const struct saving *s, int rank)
     return there;
 }
 
-static double now_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* A rank that failed says so to all at their next call, which cancels this. */
 static int await_parts(struct saving *s)
 {
@@ -152,7 +145,7 @@ static int await_parts(struct saving *s)
     double closed = 0;
 
     for (int r = 1; r < s->ranks;) {
-        const double now = now_seconds();
+        const double now = clock_seconds();
         closed = closed || !s->closing ? closed : now;
         if (is_there(s, r))
             r++;

@@ -2,10 +2,10 @@
 /* Shared by vae-encode and vae-decode; see coder.h. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "../../common/compiled.h"
 #include "../../common/options.h"
 #include "../../common/outputs.h"
+#include "../../common/run_clock.h"
 #include "../../common/say.h"
 #include "../../common/variants.h"
 #include "ckpt_dist.h"
@@ -251,21 +251,13 @@ int vae_coder_submit(struct vae_coder *k, const char *in, const float *x, int64_
     return 0;
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 int vae_coder_take(struct vae_coder *k, const char *out, float *y, int64_t m)
 {
-    double begin = now();
+    double begin = run_clock_now();
 
     if (ckpt_wait(k->program, NULL) || ckpt_fetch(k->program, out, y, m * (int64_t)sizeof *y))
         return say_fail("%s", ckpt_error(k->context));
-    double end = now();
+    double end = run_clock_now();
     if (k->since > 0) {
         k->chunks++;
         k->seconds += end - k->since;
