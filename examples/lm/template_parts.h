@@ -209,9 +209,7 @@ struct value *map_find(const struct map *m, struct string key);
 bool map_set(struct rendering *r, struct map *m, struct string key, struct value v);
 struct string string_join(struct rendering *r, struct string a, struct string b);
 struct string string_part(struct string s, int64_t begin, int64_t end);
-/* Characters, and the byte where character i begins. */
-int64_t string_length(struct string s);
-int64_t string_place(struct string s, int64_t i);
+int64_t string_length(struct string s); /* characters */
 struct string string_strip(struct string s, const struct string *set, bool left, bool right);
 /* The text that a value prints, as Python's str(). */
 struct string value_text(struct rendering *r, struct place at, struct value v);

@@ -38,15 +38,6 @@ int64_t string_length(struct string s)
     return n;
 }
 
-int64_t string_place(struct string s, int64_t i)
-{
-    int64_t at = 0;
-
-    for (; i > 0 && at < s.n; i--)
-        at += utf8_length(s.bytes + at, s.n - at);
-    return at;
-}
-
 /* Without a set: white space, as Python's str.strip. */
 static bool is_in_set(const struct string *set, const char *at, int n)
 {
