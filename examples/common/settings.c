@@ -73,6 +73,20 @@ int settings_open(struct settings *s, const char *path)
     return s->root ? 0 : -1;
 }
 
+int settings_open_scheduler(struct settings *s, const char *model)
+{
+    static const char *const places[] = {"scheduler", "../scheduler"};
+    char path[sizeof s->path];
+
+    *s = (struct settings){.root = NULL};
+    for (int i = 0; i < 2; i++)
+        if (snprintf(path, sizeof path, "%s/%s/scheduler_config.json", model, places[i]) <
+                (int)sizeof path &&
+            !access(path, F_OK))
+            return settings_open(s, path);
+    return 1;
+}
+
 void settings_close(struct settings *s)
 {
     json_decref(s->root);
@@ -90,6 +104,17 @@ const json_t *settings_find(const struct settings *s, const char *key)
     const json_t *v = json_object_get(s->root, key);
 
     return json_is_null(v) ? NULL : v;
+}
+
+bool settings_is_class(const struct settings *s, const char *name)
+{
+    const json_t *is = settings_find(s, "_class_name");
+
+    if (json_is_string(is) && !strcmp(json_string_value(is), name))
+        return true;
+    say_fail("%s: \"_class_name\" is %.80s; this program knows %s", s->path,
+             json_is_string(is) ? json_string_value(is) : "missing", name);
+    return false;
 }
 
 void settings_refuse(struct settings *s, const char *key, const char *format, ...)

@@ -43,7 +43,13 @@ int settings_exists(const char *path);
 
 /* Opens the file, or the config.json in a directory.  Returns 0, or -1 after an error message. */
 int settings_open(struct settings *s, const char *path);
+/* Opens the scheduler_config.json of a model of diffusers, whose directory may be that of its
+ * transformer.  Returns 1 if there is none. */
+int settings_open_scheduler(struct settings *s, const char *model);
 void settings_close(struct settings *s);
+
+/* Whether "_class_name" is this one; if not, after an error message. */
+bool settings_is_class(const struct settings *s, const char *name);
 
 /* Reports an error of a key, unless one was reported before; format gives the end of the message.
  */

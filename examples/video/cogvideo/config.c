@@ -6,8 +6,6 @@
 #include "../../common/settings.h"
 #include "config.h"
 
-#define CLASS "CogVideoXTransformer3DModel"
-
 /* The parameters of the diffusers class. */
 static const struct json_keys keys[] = {
     JSON_READ("num_attention_heads attention_head_dim num_layers in_channels out_channels "
@@ -72,12 +70,9 @@ static void check_known(struct settings *s, const struct cogvideo_config *c)
 
 static int read_root(struct settings *s, struct cogvideo_config *c)
 {
-    const json_t *name = settings_find(s, "_class_name");
-
     *c = (struct cogvideo_config){0};
-    if (!json_is_string(name) || strcmp(json_string_value(name), CLASS))
-        return say_fail("%s: \"_class_name\" is %.80s; this program knows " CLASS, s->path,
-                        json_is_string(name) ? json_string_value(name) : "missing");
+    if (!settings_is_class(s, "CogVideoXTransformer3DModel"))
+        return -1;
     read_sizes(s, c);
     check_known(s, c);
     return s->failed;

@@ -8,8 +8,6 @@
 #include "../../common/settings.h"
 #include "ckpt_files.h"
 
-#define CLASS "WanTransformer3DModel"
-
 enum { PATH = 4096, TEXT_TOKENS = 512, TI2V_CHANNELS = 48, HEAD = 128 };
 enum { MOST = 1 << 24, MOST_LAYERS = 4096 }; /* as settings_int and settings_layers allow */
 
@@ -65,11 +63,8 @@ static void check_known(struct settings *s, const struct wan_config *c)
 
 static int read_root(struct settings *s, struct wan_config *c)
 {
-    const json_t *name = settings_find(s, "_class_name");
-
-    if (!json_is_string(name) || strcmp(json_string_value(name), CLASS))
-        return say_fail("%s: \"_class_name\" is %.80s; this program knows " CLASS, s->path,
-                        json_is_string(name) ? json_string_value(name) : "missing");
+    if (!settings_is_class(s, "WanTransformer3DModel"))
+        return -1;
     read_sizes(s, c);
     check_known(s, c);
     return s->failed;

@@ -2,7 +2,6 @@
 /* scheduler_config.json of two classes of diffusers: see schedule.h.  A key that a file lacks has
  * the default of its class. */
 #include <string.h>
-#include <unistd.h>
 #include "../../common/say.h"
 #include "../../common/settings.h"
 #include "schedule.h"
@@ -59,20 +58,13 @@ static int read_root(struct settings *f, struct wan_schedule *s)
 
 int wan_schedule_read(struct wan_schedule *s, const char *model, double shift)
 {
-    static const char *const places[] = {"scheduler", "../scheduler"};
-    char path[4096];
-    int rc = 1;
+    struct settings f;
+    int rc = settings_open_scheduler(&f, model);
 
     *s = (struct wan_schedule){.shift = 1};
-    for (int i = 0; i < 2 && rc > 0; i++) {
-        struct settings f;
-        if (snprintf(path, sizeof path, "%s/%s/scheduler_config.json", model, places[i]) >=
-                (int)sizeof path ||
-            access(path, F_OK))
-            continue;
-        rc = settings_open(&f, path) ? -1 : read_root(&f, s);
-        settings_close(&f);
-    }
+    if (!rc)
+        rc = read_root(&f, s);
+    settings_close(&f);
     if (shift > 0)
         s->shift = shift;
     return rc;
