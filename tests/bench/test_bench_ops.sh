@@ -3,38 +3,13 @@
 # The bench of single ops from outside: which kernels there are, times and shares of the roofline,
 # and one sentence for wrong input.
 set -eu
+. "${srcdir:-.}/tests/first_failure.sh"
 
 bench=$PWD/tests/bench/bench_ops
 [ -x "$bench" ] || exit 77
 unset CKPT_MACHINE_DIR # those that come with the library
 here=$(cd "${srcdir:-.}/machines" && pwd)/cpu.json
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 cd "$work"
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
-
-# run STATUS COMMAND...: the output is in out, what went to standard error in err.
-run() {
-    expected=$1
-    shift
-    status=0
-    "$@" >out 2>err || status=$?
-    [ "$status" = "$expected" ] || fail "$*: status $status, not $expected: $(cat err)"
-}
-
-# refuse STATUS PATTERN COMMAND...: one sentence that fits the pattern, and nothing else.
-refuse() {
-    expected=$1
-    pattern=$2
-    shift 2
-    run "$expected" "$@"
-    grep -q "$pattern" err || fail "$*: said '$(cat err)', not '$pattern'"
-    [ "$(wc -l <err)" = 1 ] || fail "$*: not one line: $(cat err)"
-}
 
 run 0 "$bench" --mode support
 grep -q "^linear_dw  *yes  *yes  *[yn]" out || fail "support says of linear_dw: $(cat out)"

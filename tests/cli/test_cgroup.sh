@@ -5,14 +5,9 @@
 set -eu
 ckpt=${CKPT_COMMAND:-./ckpt}
 lm=${LM_TRAIN:-./lm-train}
-work=$(mktemp -d)
+. "${srcdir:-.}/tests/first_failure.sh"
 groups=
 trap 'for g in $groups; do rmdir "$g" 2>/dev/null || true; done; rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
 
 # A group below that of this process, of one controller: "2" names the version.
 group() {

@@ -3,6 +3,7 @@
 # The ckpt command from outside: a recorded graph is planned, swept, explained and drawn; plans have
 # the same bytes every time; wrong input gets one sentence and the right exit status.
 set -eu
+. "${srcdir:-.}/tests/first_failure.sh"
 
 ckpt=${CKPT_COMMAND:-./ckpt}
 mlp=${EXAMPLES:-./examples}/mlp
@@ -11,38 +12,9 @@ case $mlp in /*) ;; *) mlp=$PWD/$mlp ;; esac
 [ -x "$ckpt" ] && [ -x "$mlp" ] || exit 77
 unset CKPT_MACHINE_DIR # those that come with the library
 machines=$(cd "${srcdir:-.}/machines" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 cd "$work"
 mkdir tmp # no directory of another run is in it
 export TMPDIR="$work/tmp"
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
-
-# run STATUS COMMAND...: the output is in out, what went to standard error in err.
-run() {
-    expected=$1
-    shift
-    status=0
-    "$@" >out 2>err || status=$?
-    [ "$status" = "$expected" ] || fail "$*: status $status, not $expected: $(cat err)"
-}
-
-# refuse STATUS PATTERN COMMAND...: one sentence that fits the pattern, and nothing else; where no
-# plan fits there are three lines: the needed memory, a suggestion, and an alternative.
-refuse() {
-    expected=$1
-    pattern=$2
-    shift 2
-    run "$expected" "$@"
-    grep -q "$pattern" err || fail "$*: said '$(cat err)', not '$pattern'"
-    lines=$(grep -vc '^planning: ' err || true) # on a busy machine the search says that it goes on
-    grep -q "no plan fits" err && [ "$lines" = 3 ] && return
-    [ "$lines" = 1 ] || fail "$*: not one line: $(cat err)"
-}
 
 # ---- help and info ---------------------------------------------------------------------------------
 run 0 "$ckpt" --help

@@ -3,15 +3,9 @@
 # The small examples: an op made outside the library has the right gradient, and the perceptron
 # learns the same numbers under the smallest budget as without one.
 set -eu
+. "${srcdir:-.}/tests/first_failure.sh"
 
 examples=${EXAMPLES:-./examples}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
 
 "$examples/custom_op" >"$work/custom" || fail "custom_op: $(cat "$work/custom")"
 grep -q "the gradient is right" "$work/custom" || fail "custom_op: $(cat "$work/custom")"

@@ -3,20 +3,13 @@
 # ckpt import and ckpt plan --pt2: what they say of whole archives, of one with an op that does not
 # exist, and of one without weights.
 set -eu
-srcdir=${srcdir:-.}
+. "${srcdir:-.}/tests/first_failure.sh"
 models=$srcdir/tests/import/models
 dynamic=$srcdir/tests/fuzz/corpus/archive/small.pt2
 command -v gzip >/dev/null || exit 77
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 mkdir "$work/tmp"
 TMPDIR=$work/tmp
 export TMPDIR
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
 
 # run STATUS COMMAND...: it ends with that status; says has what it printed.
 run() {

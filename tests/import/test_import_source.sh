@@ -4,21 +4,9 @@
 # records, and its losses have the same bits.  Arguments: other archives than those of the tests; of
 # these the storages may differ, where a join that no call left out reads is made in place.
 set -eu
-srcdir=${srcdir:-.}
+. "${srcdir:-.}/tests/first_failure.sh"
 models=$srcdir/tests/import/models
 command -v gzip >/dev/null || exit 77
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
-# value NAME: what the build takes for a flag.
-value() {
-    printf 'print-value: ; @echo "$(%s)"\n' "$1" >"$work/value.mk"
-    MAKEFLAGS= make -s -f Makefile -f "$work/value.mk" print-value
-}
 
 # Numbers of tensors and storages in the order in which they stand, and no source lines; what is
 # fetched is labelled by calls that are left out.

@@ -3,19 +3,12 @@
 # Plain Python reads what libckpt writes: the graph of a model exported from PyTorch, which is
 # planned under two budgets, and the plans.
 set -eu
-srcdir=${srcdir:-.}
+. "${srcdir:-.}/tests/first_failure.sh"
 examples=$srcdir/examples/python
 command -v python3 >/dev/null || exit 77
 command -v gzip >/dev/null || exit 77
 PYTHONDONTWRITEBYTECODE=1
 export PYTHONDONTWRITEBYTECODE
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
 
 # says WORDS SCRIPT FILE...: the script runs and prints a line that begins so.
 says() {

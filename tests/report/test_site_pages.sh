@@ -3,20 +3,10 @@
 # Every page of the site in a real browser, as wide as a phone and as a desk: nothing sticks out to the
 # right, every picture is there.  Skipped without Sphinx, its theme or Chromium.
 set -eu
-srcdir=${srcdir:-.}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "${srcdir:-.}/tests/first_failure.sh"
 
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
-
-browser=
-for name in chromium chromium-browser google-chrome; do
-    [ -n "$browser" ] || browser=$(command -v $name || true)
-done
-[ -n "$browser" ] && [ -n "${SPHINXBUILD-}" ] && [ -d man/man3 ] || exit 77
+find_browser
+[ -n "${SPHINXBUILD-}" ] && [ -d man/man3 ] || exit 77
 srcdir=$srcdir "$srcdir/build-aux/site" man "$work/pages" "$work/html" >"$work/said" 2>&1 ||
     fail "the site: $(tail -n 3 "$work/said")"
 

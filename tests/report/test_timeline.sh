@@ -4,25 +4,14 @@
 # to hovering, zooms and moves, and shows waits and a second plan on top of its own.  A script acts
 # like a user and writes the outcome into the title.  Skipped without Chromium.
 set -eu
+. "${srcdir:-.}/tests/first_failure.sh"
 
 ckpt=${CKPT_COMMAND:-./ckpt}
 mlp=${EXAMPLES:-./examples}/mlp
-srcdir=${srcdir:-.}
 [ -x "$ckpt" ] && [ -x "$mlp" ] || exit 77
 selftest=$srcdir/tests/report/timeline_selftest.js
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
-
-browser=
-for name in chromium chromium-browser google-chrome; do
-    [ -n "$browser" ] || browser=$(command -v $name || true)
-done
-[ -n "$browser" ] || exit 77
+find_browser
 
 # load PAGE: the document after its scripts ran is in dom, what the console said in log.
 load() {

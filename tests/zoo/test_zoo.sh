@@ -7,21 +7,15 @@
 # it takes most of the time, and the steps after the third run the plan of the first three.  The
 # programs are the arguments, or all.
 set -eu
+. "${srcdir:-.}/tests/first_failure.sh"
 
 zoo=${ZOO:-./examples/zoo}
 compare=${COMPARE:-./tests/zoo/compare_dump}
 references=${srcdir:-.}/tests/zoo/references
-work=$(mktemp -d)
 mkdir "$work/logs"
-trap 'rm -rf "$work"' EXIT
 : "${OMP_WAIT_POLICY:=passive}" # two threads that spin starve each other on a busy machine
 export OMP_WAIT_POLICY
 unset CKPT_VRAM CKPT_MICRO_BATCH CKPT_VERIFY
-
-fail() {
-    echo "FAIL: $*"
-    exit 1
-}
 
 # The largest peak among the plans that a program prints, in KiB.
 peak() {
