@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include "recording.h"
 
 static const char *dtype_name(enum ckpt_dtype dtype)
@@ -33,12 +34,14 @@ static void print_operand(FILE *f, const struct call *c, int k)
         fprintf(f, "v[%d]", c->in[k]);
 }
 
-static void print_operands(FILE *f, const struct call *c, bool begins)
+static void print_operands(FILE *f, const struct call *c)
 {
+    fprintf(f, "%d, (ckpt_tensor[]){", c->n_in);
     for (int k = 0; k < c->n_in; k++) {
-        fprintf(f, "%s", k || begins ? ", " : "");
+        fprintf(f, "%s", k ? ", " : "");
         print_operand(f, c, k);
     }
+    fprintf(f, "}");
 }
 
 static void print_indices(FILE *f, const struct recording *r, const struct call *c, int which)
@@ -73,9 +76,21 @@ static void print_table(FILE *f, const struct recording *r, const struct call *c
 static void print_conv(FILE *f, const struct call *c, int ndim)
 {
     const int stride = c->axes[0], dilation = c->axes[1], before = c->axes[3], n = ndim - 2;
-    fprintf(f, "{%d, %d, 1}, {%d, %d}, {%d, %d}, false, {%d, %d, 1}, %d, {0}", stride,
-            n > 1 ? stride : 1, before, n > 1 ? before : 0, before, n > 1 ? before : 0, dilation,
-            n > 1 ? dilation : 1, c->axes[2]);
+    fprintf(f,
+            "&(struct ckpt_conv_spec){sizeof(struct ckpt_conv_spec), {%d, %d, 1}, {%d, %d}, {%d, "
+            "%d}, false, {%d, %d, 1}, %d, {0}}",
+            stride, n > 1 ? stride : 1, before, n > 1 ? before : 0, before, n > 1 ? before : 0,
+            dilation, n > 1 ? dilation : 1, c->axes[2]);
+}
+
+static void print_attention(FILE *f, const struct recording *r, const struct call *c)
+{
+    fprintf(f, "&(struct ckpt_attention_spec){sizeof(struct ckpt_attention_spec), %#gf, %s, %d, ",
+            (double)c->a, c->flag[0] ? "true" : "false", (int)c->begin);
+    print_indices(f, r, c, 1);
+    fprintf(f, ", ");
+    print_indices(f, r, c, 0);
+    fprintf(f, ", CKPT_NONE}");
 }
 
 static void print_pool(FILE *f, const struct call *c, int ndim)
@@ -95,10 +110,12 @@ static void print_entropy(FILE *f, const struct call *c)
             c->flag[0] ? 0 : -100, (double)c->a, (double)c->b);
 }
 
-static void print_axes(FILE *f, const struct call *c, int n)
+static void print_axes(FILE *f, const struct call *c, int n, const char *type)
 {
+    fprintf(f, "(%s[]){", type);
     for (int k = 0; k < n; k++)
         fprintf(f, "%s%d", k ? ", " : "", c->axes[k]);
+    fprintf(f, "}");
 }
 
 static const char *unary_name(const struct call *c)
@@ -113,25 +130,40 @@ static const char *unary_name(const struct call *c)
 
 /* ---- a call ----------------------------------------------------------------------------------*/
 
-/* What stands for a letter of kinds.def. */
+/* What stands in a call of kinds.def, beside A to D. */
+static const struct {
+    const char *word;
+    char letter;
+} words[] = {
+    {"OPERANDS", 'l'},     {"RESULTS", 'o'},        {"AXIS", 'a'},
+    {"MASK", 'm'},         {"PADDING", 'M'},        {"BEGIN", 'b'},
+    {"END", 'e'},          {"NUMBER", 'x'},         {"NUMBER2", 'y'},
+    {"FLAG", 'f'},         {"FLAG2", 'g'},          {"AXES", 'p'},
+    {"TIMES", 'P'},        {"SIZES", 'z'},          {"SHAPE", 's'},
+    {"DTYPE", 'd'},        {"NAME", 'k'},           {"INDICES", '0'},
+    {"TABLE", 't'},        {"CONV_SPEC", 'S'},      {"POOL_SPEC", 'w'},
+    {"ENTROPY_SPEC", 'E'}, {"ATTENTION_SPEC", 'T'}, {"FUNCTION", 'u'},
+};
+
 static void print_letter(FILE *f, char letter, const struct recording *r, const struct call *c)
 {
     const struct value *v = &r->value[c->out];
     switch (letter) {
-    case 'i':
     case 'l':
-        return print_operands(f, c, letter == 'i');
+        return print_operands(f, c);
     case '0':
-    case '1':
-        return print_indices(f, r, c, letter - '0');
+        return print_indices(f, r, c, 0);
     case 't':
         return print_table(f, r, c);
     case 's':
         return print_shape(f, v);
     case 'p':
-        return print_axes(f, c, v->ndim);
+    case 'P':
+        return print_axes(f, c, v->ndim, letter == 'p' ? "int" : "int64_t");
     case 'S':
         return print_conv(f, c, v->ndim);
+    case 'T':
+        return print_attention(f, r, c);
     case 'w':
         return print_pool(f, c, v->ndim);
     case 'E':
@@ -151,30 +183,44 @@ static void print_letter(FILE *f, char letter, const struct recording *r, const 
         fprintf(f, "%s", c->flag[letter - 'f'] ? "true" : "false");
         return;
     case 'a':
-    case 'm':
     case 'b':
     case 'e':
-    case 'n':
+        fprintf(f, "%d", letter == 'a' ? c->axis : letter == 'b' ? (int)c->begin : (int)c->end);
+        return;
+    case 'm':
+    case 'M':
+        fprintf(f, letter == 'm' ? "%uu" : "(enum ckpt_padding)%u", c->mask);
+        return;
     case 'o':
+        fprintf(f, "%d, &v[%d]", c->n_out, c->out);
+        return;
     case 'k':
-        fprintf(f, "%d",
-                letter == 'a'   ? c->axis
-                : letter == 'm' ? (int)c->mask
-                : letter == 'b' ? (int)c->begin
-                : letter == 'e' ? (int)c->end
-                : letter == 'n' ? c->n_in
-                : letter == 'o' ? c->n_out
-                                : c->out);
+        fprintf(f, "\"x%d\"", c->out);
+        return;
+    case 'z':
+        fprintf(f, "(int64_t[]){%d, %d}", (int)c->begin, (int)c->begin);
         return;
     default:
         return print_operand(f, c, letter - 'A');
     }
 }
 
+/* Prints what the word of n letters stands for, or the word. */
+static void print_word(FILE *f, const char *word, int n, const struct recording *r,
+                       const struct call *c)
+{
+    if (n == 1 && *word >= 'A' && *word <= 'D')
+        return print_letter(f, *word, r, c);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strncmp(words[i].word, word, (size_t)n) && !words[i].word[n])
+            return print_letter(f, words[i].letter, r, c);
+    fprintf(f, "%.*s", n, word);
+}
+
 static void print_call(FILE *f, const struct recording *r, const struct call *c)
 {
     static const char *const calls[] = {
-#define X(name, call, shape, fp64) call,
+#define X(name, call, shape, fp64) #call,
 #include "kinds.def"
 #undef X
     };
@@ -186,11 +232,14 @@ static void print_call(FILE *f, const struct recording *r, const struct call *c)
     if (c->kind != CALL_SPLIT)
         fprintf(f, "v[%d] = ", c->out);
     fprintf(f, "ckpt_");
-    for (const char *s = calls[c->kind]; *s; s++)
-        if (*s == '%')
-            print_letter(f, *++s, r, c);
+    for (const char *s = calls[c->kind]; *s;) {
+        const int n = (int)strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_2");
+        if (n)
+            print_word(f, s, n, r, c);
         else
             fputc(*s, f);
+        s += n ? n : 1;
+    }
     fprintf(f, ";\n");
 }
 
