@@ -88,15 +88,6 @@ template <typename T> struct running {
     }
 };
 
-/* The maximum over a warp, in every lane; NaN is ignored. */
-static __device__ __forceinline__ float warp_max(float x)
-{
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    return x;
-}
-
 /* The maximum over a block, in every thread. */
 static __device__ __forceinline__ float block_max(float x)
 {

@@ -107,7 +107,7 @@ __device__ __forceinline__ float at_most_zero(float x)
 }
 
 /* Sums x over the lanes of a warp in a fixed order; every lane gets the sum. */
-__device__ __forceinline__ float warp_sum(float x)
+template <typename T> __device__ __forceinline__ T warp_sum(T x)
 {
 #pragma unroll
     for (int offset = 16; offset; offset >>= 1)
@@ -115,11 +115,12 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-__device__ __forceinline__ double warp_sum(double x)
+/* The maximum over a warp, in every lane; NaN is ignored. */
+__device__ __forceinline__ float warp_max(float x)
 {
 #pragma unroll
     for (int offset = 16; offset; offset >>= 1)
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
     return x;
 }
 

@@ -4,6 +4,7 @@
  * is its rank among the unmasked rows.  The first launch counts the unmasked rows in groups of 32.
  * The second one sums the counts before its group and copies its rows.
  */
+#include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/walk.cuh"
 #include "kernels/cuda/workspace.h"
@@ -11,22 +12,6 @@
 #define THREADS 256
 #define WARPS   (THREADS / 32)
 #define STRIP   512 /* bytes of a row that one thread block copies: 16 per lane */
-
-/* Sums over the block; every thread gets the sum. */
-static __device__ __forceinline__ int64_t block_count(int64_t x)
-{
-    __shared__ int64_t part[WARPS];
-    for (int offset = 16; offset; offset >>= 1)
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = 0;
-    for (int i = 0; i < WARPS; i++)
-        x += part[i];
-    return x;
-}
 
 /* One warp per 32 rows. */
 static __global__ void __launch_bounds__(THREADS)
@@ -45,7 +30,7 @@ static __global__ void __launch_bounds__(THREADS)
     int64_t n = 0;
     for (int64_t i = threadIdx.x; i < length; i += THREADS)
         n += mask[blockIdx.x * length + i] != 0;
-    n = block_count(n);
+    n = block_sum(n);
     if (threadIdx.x == 0)
         lens[blockIdx.x] = (int32_t)n;
 }
@@ -79,9 +64,9 @@ static __global__ void __launch_bounds__(THREADS)
         all += count[i];
         before += i < group ? count[i] : 0;
     }
-    before = block_count(before);
+    before = block_sum(before);
     if (PACK)
-        all = block_count(all);
+        all = block_sum(all);
     int64_t first = group * CUDA_PACK_ROWS, mine = first + threadIdx.x % 32;
     unsigned set = __ballot_sync(0xffffffffu, mine < rows && mask[mine]);
     for (int i = threadIdx.x / 32; i < CUDA_PACK_ROWS && first + i < rows; i += WARPS) {

@@ -104,14 +104,6 @@ __device__ __forceinline__ void store_band(const attention_rows &x, int n, int f
                                       sum[r][c] * factor[r]);
 }
 
-__device__ __forceinline__ float warp_maximum(float x)
-{
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    return x;
-}
-
 /* The product of row `row` of o and of d_o, in every lane. */
 __device__ __forceinline__ float row_product(const attention_rows &o, const attention_rows &d_o,
                                              int row, int width)
@@ -193,7 +185,7 @@ __device__ __forceinline__ void softmax_step(float (&s)[WARP_ROWS], float (&maxi
 #pragma unroll
     for (int r = 0; r < WARP_ROWS; r++) {
         /* a row that has seen no key yet has the maximum -infinity, which is not subtracted */
-        float top = fmaxf(maximum[r], warp_maximum(s[r]));
+        float top = fmaxf(maximum[r], warp_max(s[r]));
         float shift = top == -INFINITY ? 0.f : top, factor = expf(maximum[r] - shift);
         s[r] = expf(s[r] - shift);
         total[r] = total[r] * factor + warp_sum(s[r]);
