@@ -19,10 +19,7 @@ static int shape_activation_dx(struct ckpt_call *call)
 }
 
 /* An exponential and a division, counted as the operations of their polynomials. */
-static void cost_activation(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    cost->flops = 24.0 * (double)desc_numel(&call->out[0]);
-}
+OPS_COST(cost_activation, 24.0, out[0])
 
 ckpt_tensor ckpt_gelu_tanh(ckpt_tape *t, ckpt_tensor x)
 {
@@ -55,10 +52,7 @@ static void decompose_gelu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
     ops_pull(t, first, y, in[0], 1, &x, out);
 }
 
-static void grad_gelu_dx(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_gelu_dx);
-}
+OPS_DECOMPOSED(grad_gelu_dx, decompose_gelu_dx)
 
 OPS_DEF(gelu_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_activation_dx,
         .grad = grad_gelu_dx, .cost = cost_activation);
@@ -85,10 +79,7 @@ static void decompose_silu_dx(const struct ckpt_grad *g, const ckpt_tensor *in, 
     ops_pull(t, first, y, in[0], 1, &x, out);
 }
 
-static void grad_silu_dx(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_silu_dx);
-}
+OPS_DECOMPOSED(grad_silu_dx, decompose_silu_dx)
 
 OPS_DEF(silu_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = shape_activation_dx,
         .grad = grad_silu_dx, .cost = cost_activation);

@@ -17,10 +17,7 @@ static int argsort_rule(struct ckpt_call *call)
     return 0;
 }
 
-static void argsort_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 64. * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(argsort_cost, 64., in[0])
 
 OPS_DEF(argsort, .shape = argsort_rule, .cost = argsort_cost);
 

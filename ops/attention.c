@@ -206,10 +206,7 @@ static void decompose_attention_dx(const struct ckpt_grad *g, const ckpt_tensor 
     ops_pull(g->tape, first, y, in[ATTENTION_D_O], 3, in, out);
 }
 
-static void attention_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_attention_dx);
-}
+OPS_DECOMPOSED(attention_dx_grad, decompose_attention_dx)
 
 /* The bias is expanded to the shape of the op's result, which has all queries and keys. */
 static void decompose_attention_dbias(const struct ckpt_grad *g, const ckpt_tensor *in,
@@ -225,10 +222,7 @@ static void decompose_attention_dbias(const struct ckpt_grad *g, const ckpt_tens
     ops_pull(t, first, y, in[ATTENTION_D_O], 1, &extra[ATTENTION_BIAS], out);
 }
 
-static void attention_dbias_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_attention_dbias);
-}
+OPS_DECOMPOSED(attention_dbias_grad, decompose_attention_dbias)
 
 /* ---- costs ---------------------------------------------------------------------------------- */
 

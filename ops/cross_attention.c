@@ -60,10 +60,7 @@ static void decompose_cross_attention_dx(const struct ckpt_grad *g, const ckpt_t
     ops_pull(g->tape, first, y, in[6], 3, in, out);
 }
 
-static void cross_attention_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_cross_attention_dx);
-}
+OPS_DECOMPOSED(cross_attention_dx_grad, decompose_cross_attention_dx)
 
 /* An upper bound: counts every packed row as used, each by the queries of its own sample. */
 static double score_macs(const struct ckpt_call *call)

@@ -84,15 +84,9 @@ static void cross_entropy_grad(struct ckpt_grad *g)
                             sizeof(struct cross_entropy_attr));
 }
 
-static void cross_entropy_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[X])};
-}
+OPS_COST(cross_entropy_cost, 10.0, in[X])
 
-static void cross_entropy_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[DX_X])};
-}
+OPS_COST(cross_entropy_dx_cost, 10.0, in[DX_X])
 
 OPS_DEF(cross_entropy, .shape = cross_entropy_shape, .grad = cross_entropy_grad,
         .cost = cross_entropy_cost);
@@ -152,10 +146,7 @@ static void decompose_cross_entropy_dx(const struct ckpt_grad *g, const ckpt_ten
     ops_pull(t, first, y, in[DX_DLOSS], 1, &in[DX_X], out);
 }
 
-static void cross_entropy_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_cross_entropy_dx);
-}
+OPS_DECOMPOSED(cross_entropy_dx_grad, decompose_cross_entropy_dx)
 
 OPS_DEF(cross_entropy_dx, .shape = cross_entropy_dx_shape, .grad = cross_entropy_dx_grad,
         .cost = cross_entropy_dx_cost);
@@ -176,10 +167,7 @@ static int cross_entropy_both_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void cross_entropy_both_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 20.0 * (double)desc_numel(&call->in[DX_X])};
-}
+OPS_COST(cross_entropy_both_cost, 20.0, in[DX_X])
 
 OPS_DEF(cross_entropy_both, .shape = cross_entropy_both_shape, .cost = cross_entropy_both_cost);
 

@@ -26,6 +26,11 @@ typedef void (*ops_decomposition)(const struct ckpt_grad *g, const ckpt_tensor *
 
 /* The gradient rule of an op with this decomposition. */
 void ops_grad_decomposed(struct ckpt_grad *g, ops_decomposition decomposition);
+#define OPS_DECOMPOSED(rule, decomposition)                                                        \
+    static void rule(struct ckpt_grad *g)                                                          \
+    {                                                                                              \
+        ops_grad_decomposed(g, decomposition);                                                     \
+    }
 
 /* For a decomposition: gradients of y with respect to x[0] to x[n - 1], which are distinct tensors,
  * given the gradient dy of y.  first_op is ops_count() before y was recorded.  dx[i] is CKPT_NONE

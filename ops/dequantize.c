@@ -26,9 +26,6 @@ static int dequantize_shape(struct ckpt_call *call)
 }
 
 /* One lookup and one multiplication per value. */
-static void dequantize_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    cost->flops = 2. * (double)desc_numel(&call->out[0]);
-}
+OPS_COST(dequantize_cost, 2., out[0])
 
 OPS_DEF(dequantize, .shape = dequantize_shape, .cost = dequantize_cost);

@@ -23,10 +23,7 @@ static int timestep_embedding_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void timestep_embedding_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 20.0 * (double)desc_numel(&call->out[0])};
-}
+OPS_COST(timestep_embedding_cost, 20.0, out[0])
 
 OPS_DEF(timestep_embedding, .shape = timestep_embedding_shape, .cost = timestep_embedding_cost);
 

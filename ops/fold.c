@@ -35,10 +35,7 @@ static int fold_index_rule(struct ckpt_call *call)
     return fold_rule(call, CKPT_I32);
 }
 
-static void fold_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 4. * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(fold_cost, 4., in[0])
 
 static unsigned fold_mask(const struct ckpt_grad *g)
 {

@@ -81,10 +81,7 @@ static void decompose_group_norm_dx(const struct ckpt_grad *g, const ckpt_tensor
     ops_pull(t, first, y, in[0], 3, in + 1, out);
 }
 
-static void group_norm_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_group_norm_dx);
-}
+OPS_DECOMPOSED(group_norm_dx_grad, decompose_group_norm_dx)
 
 OPS_DEF(group_norm_dx, .shape = group_norm_dx_rule, .grad = group_norm_dx_grad,
         .cost = group_norm_cost);

@@ -21,10 +21,7 @@ static int to_int8_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void to_int8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    cost->flops = OPERATIONS * (double)desc_numel(&call->in[0]);
-}
+OPS_COST(to_int8_cost, OPERATIONS, in[0])
 
 OPS_DEF(to_int8, .shape = to_int8_shape, .cost = to_int8_cost);
 
@@ -40,10 +37,7 @@ static int from_int8_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void from_int8_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    cost->flops = OPERATIONS * (double)desc_numel(&call->out[0]);
-}
+OPS_COST(from_int8_cost, OPERATIONS, out[0])
 
 OPS_DEF(from_int8, .shape = from_int8_shape, .cost = from_int8_cost);
 

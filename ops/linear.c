@@ -184,10 +184,7 @@ static void linear_dw_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = 2. * (double)desc_numel(&call->in[0]) * (double)last_size(&call->in[1]);
 }
 
-static void column_sum_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    cost->flops = (double)desc_numel(&call->in[0]);
-}
+OPS_COST(column_sum_cost, 1., in[0])
 
 OPS_DEF(linear, .shape = linear_shape, .grad = linear_grad, .cost = linear_cost);
 

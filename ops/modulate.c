@@ -16,10 +16,7 @@ static int check_rows(struct ckpt_call *call, int i)
     return call_float(call, i) || call_dense_rows(call, i) ? CKPT_ESHAPE : CKPT_OK;
 }
 
-static void pointwise_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 2.0 * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(pointwise_cost, 2.0, in[0])
 
 static int modulate_shape(struct ckpt_call *call)
 {
@@ -53,10 +50,7 @@ static int modulate_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 5.0 * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(modulate_dx_cost, 5.0, in[0])
 
 static void decompose_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
                                   ckpt_tensor *out)
@@ -68,10 +62,7 @@ static void decompose_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *
     ops_pull(t, first, ckpt_add(t, y, x[1]), in[0], 3, x, out);
 }
 
-static void modulate_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_modulate_dx);
-}
+OPS_DECOMPOSED(modulate_dx_grad, decompose_modulate_dx)
 
 OPS_DEF(modulate_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = modulate_dx_shape,
         .grad = modulate_dx_grad, .cost = modulate_dx_cost);
@@ -130,10 +121,7 @@ static void decompose_gated_residual_dx(const struct ckpt_grad *g, const ckpt_te
     ops_pull(g->tape, first, ckpt_mul(g->tape, x[0], x[1]), in[0], 2, x, out);
 }
 
-static void gated_residual_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_gated_residual_dx);
-}
+OPS_DECOMPOSED(gated_residual_dx_grad, decompose_gated_residual_dx)
 
 OPS_DEF(gated_residual_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
         .shape = gated_residual_dx_shape, .grad = gated_residual_dx_grad, .cost = modulate_dx_cost);

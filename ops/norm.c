@@ -79,10 +79,7 @@ static void layer_norm_grad(struct ckpt_grad *g)
     g->din[0] = ops_record1(g->tape, &op_layer_norm_dx, 4, in, attr, size);
 }
 
-static void norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 8.0 * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(norm_cost, 8.0, in[0])
 
 OPS_DEF(layer_norm, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = layer_norm_shape,
         .grad = layer_norm_grad, .cost = norm_cost);
@@ -115,10 +112,7 @@ static void decompose_layer_norm_dx(const struct ckpt_grad *g, const ckpt_tensor
     ops_pull(g->tape, first, y, in[0], 1, &in[1], out);
 }
 
-static void layer_norm_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_layer_norm_dx);
-}
+OPS_DECOMPOSED(layer_norm_dx_grad, decompose_layer_norm_dx)
 
 OPS_DEF(layer_norm_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
         .shape = layer_norm_dx_shape, .grad = layer_norm_dx_grad, .cost = norm_cost);
@@ -145,10 +139,7 @@ static void decompose_layer_norm_affine_dx(const struct ckpt_grad *g, const ckpt
     ops_pull(t, first, ckpt_add(t, y, x[1]), in[0], 3, x, out);
 }
 
-static void layer_norm_affine_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_layer_norm_affine_dx);
-}
+OPS_DECOMPOSED(layer_norm_affine_dx_grad, decompose_layer_norm_affine_dx)
 
 OPS_DEF(layer_norm_affine_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
         .shape = layer_norm_affine_dx_shape, .grad = layer_norm_affine_dx_grad, .cost = norm_cost);
@@ -209,10 +200,7 @@ static void decompose_rms_norm_dx(const struct ckpt_grad *g, const ckpt_tensor *
     ops_pull(g->tape, first, y, in[0], 2, in + 1, out);
 }
 
-static void rms_norm_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_rms_norm_dx);
-}
+OPS_DECOMPOSED(rms_norm_dx_grad, decompose_rms_norm_dx)
 
 OPS_DEF(rms_norm_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
         .shape = rms_norm_dx_shape, .grad = rms_norm_dx_grad, .cost = norm_cost);

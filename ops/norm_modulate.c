@@ -31,10 +31,7 @@ static void norm_modulate_grad(struct ckpt_grad *g)
         g->din[1] = ops_sum_to(g->tape, dy, &shift);
 }
 
-static void norm_modulate_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(norm_modulate_cost, 10.0, in[0])
 
 OPS_DEF(layer_norm_modulate, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_OPTIONAL_OUT,
         .shape = norm_modulate_shape, .grad = norm_modulate_grad, .cost = norm_modulate_cost);
@@ -51,10 +48,7 @@ static int norm_modulate_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void norm_modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 16.0 * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(norm_modulate_dx_cost, 16.0, in[0])
 
 static void decompose_norm_modulate_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
                                        ckpt_tensor *out)
@@ -69,10 +63,7 @@ static void decompose_norm_modulate_dx(const struct ckpt_grad *g, const ckpt_ten
     ops_pull(t, first, y, in[0], 3, x, out);
 }
 
-static void norm_modulate_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_norm_modulate_dx);
-}
+OPS_DECOMPOSED(norm_modulate_dx_grad, decompose_norm_modulate_dx)
 
 OPS_DEF(layer_norm_modulate_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
         .shape = norm_modulate_dx_shape, .grad = norm_modulate_dx_grad,

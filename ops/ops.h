@@ -84,6 +84,13 @@ ckpt_tensor ops_unslice(ckpt_tape *t, const struct ckpt_desc *x, int64_t n,
 /* ckpt_concat of any number of tensors; x is overwritten. */
 ckpt_tensor ops_concat(ckpt_tape *t, int axis, int64_t n, ckpt_tensor *x);
 
+/* Defines a cost: n flops for each element of an operand or result of the call, in[i] or out[i]. */
+#define OPS_COST(rule, n, operand)                                                                 \
+    static void rule(const struct ckpt_call *call, struct ckpt_cost *cost)                         \
+    {                                                                                              \
+        cost->flops = (n) * (double)desc_numel(&call->operand);                                    \
+    }
+
 /* Two flops for each element of the first operand and column of the first result. */
 void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost);
 

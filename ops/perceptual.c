@@ -6,10 +6,7 @@
 #include "perceptual.h"
 
 /* One comparison per element. */
-static void cost_compare(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = (double)desc_numel(&call->in[0])};
-}
+OPS_COST(cost_compare, 1., in[0])
 
 /* ---- ReLU ----------------------------------------------------------------------------------- */
 
@@ -88,10 +85,7 @@ static void feature_distance_grad(struct ckpt_grad *g)
                                    g->in[i], g->in[1 - i], g->in[2]);
 }
 
-static void cost_distance(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 9. * (double)desc_numel(&call->in[1])};
-}
+OPS_COST(cost_distance, 9., in[1])
 
 const struct ckpt_op_def op_feature_distance = {
     .size = sizeof(struct ckpt_op_def),
@@ -132,10 +126,7 @@ static void decompose_feature_distance_dx(const struct ckpt_grad *g, const ckpt_
     ops_pull(t, first, y, in[0], 1, &in[1], out);
 }
 
-static void feature_distance_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_feature_distance_dx);
-}
+OPS_DECOMPOSED(feature_distance_dx_grad, decompose_feature_distance_dx)
 
 const struct ckpt_op_def op_feature_distance_dx = {
     .size = sizeof(struct ckpt_op_def),

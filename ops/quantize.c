@@ -52,10 +52,7 @@ static int quantize_dx_rule(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void cost_quantize_dx(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    cost->flops = 3. * (double)desc_numel(&call->in[1]);
-}
+OPS_COST(cost_quantize_dx, 3., in[1])
 
 /* The entries get no gradient, like the codebook. */
 static void decompose_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *in,
@@ -69,10 +66,7 @@ static void decompose_quantize_dx(const struct ckpt_grad *g, const ckpt_tensor *
         out[0] = ckpt_add(t, in[3], out[0]);
 }
 
-static void quantize_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_quantize_dx);
-}
+OPS_DECOMPOSED(quantize_dx_grad, decompose_quantize_dx)
 
 OPS_DEF(quantize_dx, .shape = quantize_dx_rule, .grad = quantize_dx_grad, .cost = cost_quantize_dx);
 

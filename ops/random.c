@@ -52,9 +52,6 @@ static int shape_randn(struct ckpt_call *call)
 }
 
 /* Ten rounds of Philox, a logarithm, a square root and a sine or cosine per value. */
-static void cost_randn(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    cost->flops = 60.0 * (double)desc_numel(&call->out[0]);
-}
+OPS_COST(cost_randn, 60.0, out[0])
 
 OPS_DEF(randn, .shape = shape_randn, .cost = cost_randn);

@@ -27,10 +27,7 @@ static void norm_rope_grad(struct ckpt_grad *g)
                 sizeof(struct rms_norm_rope_attr));
 }
 
-static void norm_rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 11.0 * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(norm_rope_cost, 11.0, in[0])
 
 OPS_DEF(rms_norm_rope, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = norm_rope_shape,
         .grad = norm_rope_grad, .cost = norm_rope_cost);
@@ -55,10 +52,7 @@ static void decompose_norm_rope_dx(const struct ckpt_grad *g, const ckpt_tensor 
     ops_pull(t, first, ckpt_rope(t, y, in[4], attr->axis), in[0], 2, in + 1, out);
 }
 
-static void norm_rope_dx_grad(struct ckpt_grad *g)
-{
-    ops_grad_decomposed(g, decompose_norm_rope_dx);
-}
+OPS_DECOMPOSED(norm_rope_dx_grad, decompose_norm_rope_dx)
 
 OPS_DEF(rms_norm_rope_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
         .shape = norm_rope_dx_shape, .grad = norm_rope_dx_grad, .cost = norm_rope_cost);

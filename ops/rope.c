@@ -53,10 +53,7 @@ static void rope_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_rope, &attr, ops_dense_rows(g->tape, g->dout[0]), g->in[1]);
 }
 
-static void rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 3.0 * (double)desc_numel(&call->in[0])};
-}
+OPS_COST(rope_cost, 3.0, in[0])
 
 OPS_DEF(rope, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS, .shape = rope_shape,
         .grad = rope_grad, .cost = rope_cost);

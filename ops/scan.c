@@ -11,10 +11,7 @@ static int same_rule(struct ckpt_call *call)
     return call_float(call, 0);
 }
 
-static void softmax_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    *cost = (struct ckpt_cost){.flops = 40. * (double)desc_numel(&call->out[0])};
-}
+OPS_COST(softmax_cost, 40., out[0])
 
 /* Second gradients are recorded ops.  dx is y (dy - sum(dy y)), or dy - exp(y) sum(dy) for the
  * logarithm. */
