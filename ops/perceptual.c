@@ -22,14 +22,8 @@ static void relu_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_relu_dx, (const char *)NULL, g->dout[0], g->out[0]);
 }
 
-const struct ckpt_op_def op_relu = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "relu",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = relu_rule,
-    .grad = relu_grad,
-    .cost = cost_compare,
-};
+OPS_DEF(relu, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = relu_rule, .grad = relu_grad,
+        .cost = cost_compare);
 
 /* {dy, y} -> dx */
 static int relu_dx_rule(struct ckpt_call *call)
@@ -44,14 +38,8 @@ static void relu_dx_grad(struct ckpt_grad *g)
     g->din[0] = OPS_RECORD(g->tape, &op_relu_dx, (const char *)NULL, g->dout[0], g->in[1]);
 }
 
-const struct ckpt_op_def op_relu_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "relu_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
-    .shape = relu_dx_rule,
-    .grad = relu_dx_grad,
-    .cost = cost_compare,
-};
+OPS_DEF(relu_dx, .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT, .shape = relu_dx_rule,
+        .grad = relu_dx_grad, .cost = cost_compare);
 
 ckpt_tensor ckpt_relu(ckpt_tape *t, ckpt_tensor x)
 {
@@ -87,13 +75,8 @@ static void feature_distance_grad(struct ckpt_grad *g)
 
 OPS_COST(cost_distance, 9., in[1])
 
-const struct ckpt_op_def op_feature_distance = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "feature_distance",
-    .shape = feature_distance_rule,
-    .grad = feature_distance_grad,
-    .cost = cost_distance,
-};
+OPS_DEF(feature_distance, .shape = feature_distance_rule, .grad = feature_distance_grad,
+        .cost = cost_distance);
 
 /* {dloss, a, b, w} -> da */
 static int feature_distance_dx_rule(struct ckpt_call *call)
@@ -128,13 +111,8 @@ static void decompose_feature_distance_dx(const struct ckpt_grad *g, const ckpt_
 
 OPS_DECOMPOSED(feature_distance_dx_grad, decompose_feature_distance_dx)
 
-const struct ckpt_op_def op_feature_distance_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "feature_distance_dx",
-    .shape = feature_distance_dx_rule,
-    .grad = feature_distance_dx_grad,
-    .cost = cost_distance,
-};
+OPS_DEF(feature_distance_dx, .shape = feature_distance_dx_rule, .grad = feature_distance_dx_grad,
+        .cost = cost_distance);
 
 ckpt_tensor ckpt_feature_distance(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, ckpt_tensor w)
 {

@@ -4,26 +4,7 @@
 #include "kernels.h"
 #include "map.h"
 
-int cpu_gelu(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 1, a->in, map_gelu, NULL);
-    return cpu_write_extra(a, CKPT_OK);
-}
-
-int cpu_gelu_dx(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 2, a->in, map_gelu_dx, NULL);
-    return cpu_write_extra(a, CKPT_OK);
-}
-
-int cpu_silu(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 1, a->in, map_silu, NULL);
-    return cpu_write_extra(a, CKPT_OK);
-}
-
-int cpu_silu_dx(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 2, a->in, map_silu_dx, NULL);
-    return cpu_write_extra(a, CKPT_OK);
-}
+CPU_ELEMENTS(gelu, 1, map_gelu, NULL)
+CPU_ELEMENTS(gelu_dx, 2, map_gelu_dx, NULL)
+CPU_ELEMENTS(silu, 1, map_silu, NULL)
+CPU_ELEMENTS(silu_dx, 2, map_silu_dx, NULL)

@@ -53,35 +53,11 @@ CKPT_CLONES static void map_fill(float *y, const float *const *x, int64_t n, con
         y[i] = value;
 }
 
-int cpu_add(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 2, a->in, map_add, NULL);
-    return CKPT_OK;
-}
-
-int cpu_sub(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 2, a->in, map_sub, NULL);
-    return CKPT_OK;
-}
-
-int cpu_mul(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 2, a->in, map_mul, NULL);
-    return CKPT_OK;
-}
-
-int cpu_affine(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 1, a->in, map_affine, a->attr);
-    return CKPT_OK;
-}
-
-int cpu_where(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 3, a->in, map_where, NULL);
-    return CKPT_OK;
-}
+CPU_ELEMENTS(add, 2, map_add, NULL)
+CPU_ELEMENTS(sub, 2, map_sub, NULL)
+CPU_ELEMENTS(mul, 2, map_mul, NULL)
+CPU_ELEMENTS(affine, 1, map_affine, a->attr)
+CPU_ELEMENTS(where, 3, map_where, NULL)
 
 /* The first contribution sets the sum, so the accumulator is never cleared. */
 int cpu_accumulate(const struct ckpt_kernel_args *a)
@@ -93,22 +69,6 @@ int cpu_accumulate(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-int cpu_broadcast(const struct ckpt_kernel_args *a)
-{
-    const struct broadcast_attr *attr = a->attr;
-    cpu_map(&a->out[0], 1, a->in, map_scale, &attr->scale);
-    return CKPT_OK;
-}
-
-int cpu_cast(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 1, a->in, map_copy, NULL);
-    return CKPT_OK;
-}
-
-int cpu_fill(const struct ckpt_kernel_args *a)
-{
-    const struct make_attr *attr = a->attr;
-    cpu_map(&a->out[0], 0, NULL, map_fill, &attr->value);
-    return CKPT_OK;
-}
+CPU_ELEMENTS(broadcast, 1, map_scale, &((const struct broadcast_attr *)a->attr)->scale)
+CPU_ELEMENTS(cast, 1, map_copy, NULL)
+CPU_ELEMENTS(fill, 0, map_fill, &((const struct make_attr *)a->attr)->value)

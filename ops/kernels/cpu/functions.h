@@ -8,6 +8,7 @@
 #define CKPT_CPU_FUNCTIONS_H
 
 #include "expr/expr.h"
+#include "kernels.h"
 #include "map.h"
 
 #define X(code, function, arguments, flops)                                                        \
@@ -53,5 +54,14 @@ EXPR_FUNCTIONS(X)
         }                                                                                          \
     }                                                                                              \
     CPU_MAP_CALL(name)
+
+/* Defines the kernel of an op: such a function of n inputs.  ctx is an expression in a, the call.
+ */
+#define CPU_ELEMENTS(op, n, function, ctx)                                                         \
+    int cpu_##op(const struct ckpt_kernel_args *a)                                                 \
+    {                                                                                              \
+        cpu_map(&a->out[0], n, a->in, function, ctx);                                              \
+        return cpu_write_extra(a, CKPT_OK);                                                        \
+    }
 
 #endif

@@ -12,17 +12,8 @@
 CPU_UNARY(map_relu, vmath_select(u <= 0.f, 0.f, u)) /* NaN passes through */
 CPU_BINARY(map_relu_dx, vmath_select(v <= 0.f, 0.f, u))
 
-int cpu_relu(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 1, a->in, map_relu, NULL);
-    return CKPT_OK;
-}
-
-int cpu_relu_dx(const struct ckpt_kernel_args *a)
-{
-    cpu_map(&a->out[0], 2, a->in, map_relu_dx, NULL);
-    return CKPT_OK;
-}
+CPU_ELEMENTS(relu, 1, map_relu, NULL)
+CPU_ELEMENTS(relu_dx, 2, map_relu_dx, NULL)
 
 /* ---- distance of features ------------------------------------------------------------------- */
 

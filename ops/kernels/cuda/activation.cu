@@ -8,33 +8,10 @@
 namespace
 {
 
-struct gelu {
-    __device__ float operator()(float x, float, float) const
-    {
-        return expr_gelu(x, 0.f, 0.f);
-    }
-};
-
-struct gelu_dx {
-    __device__ float operator()(float dy, float x, float) const
-    {
-        return expr_gelu_dx(dy, x);
-    }
-};
-
-struct silu {
-    __device__ float operator()(float x, float, float) const
-    {
-        return expr_silu(x, 0.f, 0.f);
-    }
-};
-
-struct silu_dx {
-    __device__ float operator()(float dy, float x, float) const
-    {
-        return expr_silu_dx(dy, x);
-    }
-};
+CUDA_MAP(gelu, expr_gelu(x, 0.f, 0.f))
+CUDA_MAP(gelu_dx, expr_gelu_dx(x, y))
+CUDA_MAP(silu, expr_silu(x, 0.f, 0.f))
+CUDA_MAP(silu_dx, expr_silu_dx(x, y))
 
 /* gelu_dx as a source of column sums (column_sum.cuh): it writes dx while it makes it; the sums are
  * of the rounded dx. */

@@ -8,26 +8,9 @@
 namespace
 {
 
-struct add {
-    __device__ float operator()(float a, float b, float) const
-    {
-        return a + b;
-    }
-};
-
-struct sub {
-    __device__ float operator()(float a, float b, float) const
-    {
-        return a - b;
-    }
-};
-
-struct mul {
-    __device__ float operator()(float a, float b, float) const
-    {
-        return a * b;
-    }
-};
+CUDA_MAP(add, x + y)
+CUDA_MAP(sub, x - y)
+CUDA_MAP(mul, x *y)
 
 struct affine {
     float a, b;
@@ -37,12 +20,7 @@ struct affine {
     }
 };
 
-struct where {
-    __device__ float operator()(float cond, float a, float b) const
-    {
-        return cond != 0.f ? a : b;
-    }
-};
+CUDA_MAP(where, x != 0.f ? y : z)
 
 struct scale {
     float by;
@@ -52,12 +30,7 @@ struct scale {
     }
 };
 
-struct same {
-    __device__ float operator()(float x, float, float) const
-    {
-        return x;
-    }
-};
+CUDA_MAP(same, x)
 
 } // namespace
 

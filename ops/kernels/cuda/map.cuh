@@ -15,6 +15,15 @@
 #include "kernels/cuda/largest.cuh"
 #include "kernels/cuda/walk.cuh"
 
+/* Defines the functor `name` of x, y and z. */
+#define CUDA_MAP(name, value)                                                                      \
+    struct name {                                                                                  \
+        __device__ float operator()(float x, float y, float z) const                               \
+        {                                                                                          \
+            return value;                                                                          \
+        }                                                                                          \
+    };
+
 /* A map that also writes the largest magnitude of its result: see largest.cuh. */
 template <typename F> struct map_largest : F {
     uint32_t *to;

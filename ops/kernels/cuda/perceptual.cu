@@ -10,19 +10,8 @@ namespace
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
-struct relu {
-    __device__ float operator()(float x, float, float) const
-    {
-        return x <= 0.f ? 0.f : x; /* keeps NaN */
-    }
-};
-
-struct relu_dx {
-    __device__ float operator()(float dy, float y, float) const
-    {
-        return y <= 0.f ? 0.f : dy;
-    }
-};
+CUDA_MAP(relu, x <= 0.f ? 0.f : x) /* keeps NaN */
+CUDA_MAP(relu_dx, y <= 0.f ? 0.f : x)
 
 /* ---- feature distance: one warp per row ------------------------------------------------------ */
 
