@@ -418,88 +418,26 @@ struct value run_filter(struct rendering *r, const struct node *e)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static bool is_defined(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind != UNDEFINED;
-}
-
-static bool is_undefined(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == UNDEFINED;
-}
-
-static bool is_none(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == NONE;
-}
-
-static bool is_string(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == STRING;
-}
-
-static bool is_mapping(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == MAP;
-}
-
-static bool is_iterable(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == STRING || v.kind == LIST || v.kind == MAP || v.kind == UNDEFINED;
-}
-
-static bool is_number(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == WHOLE || v.kind == REAL || v.kind == TRUTH;
-}
-
-static bool is_integer(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == WHOLE;
-}
-
-static bool is_float(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == REAL;
-}
-
-static bool is_boolean(struct value v, const struct value *other)
-{
-    (void)other;
-    return v.kind == TRUTH;
-}
-
 static bool is_true(struct value v, const struct value *other)
 {
     (void)other;
-    return v.kind == TRUTH && v.is.truth;
+    return v.is.truth;
 }
 
 static bool is_false(struct value v, const struct value *other)
 {
-    (void)other;
-    return v.kind == TRUTH && !v.is.truth;
+    return !is_true(v, other);
 }
 
 static bool is_odd(struct value v, const struct value *other)
 {
     (void)other;
-    return v.kind == WHOLE && v.is.whole % 2 != 0;
+    return v.is.whole % 2 != 0;
 }
 
 static bool is_even(struct value v, const struct value *other)
 {
-    (void)other;
-    return v.kind == WHOLE && v.is.whole % 2 == 0;
+    return !is_odd(v, other);
 }
 
 static bool is_equal(struct value v, const struct value *other)
@@ -514,36 +452,40 @@ static bool is_other(struct value v, const struct value *other)
 
 static bool is_divisible(struct value v, const struct value *other)
 {
-    return v.kind == WHOLE && other->kind == WHOLE && other->is.whole > 0 &&
-           v.is.whole % other->is.whole == 0;
+    return other->kind == WHOLE && other->is.whole > 0 && v.is.whole % other->is.whole == 0;
 }
 
+#define BIT(kind) (1u << (kind))
+#define ITERABLE  (BIT(STRING) | BIT(LIST) | BIT(MAP) | BIT(UNDEFINED))
+
+/* A value passes that is of one of the kinds and for which `is` holds. */
 static const struct test {
     const char *name;
-    bool (*is)(struct value v, const struct value *other);
+    unsigned kinds;
+    bool (*is)(struct value v, const struct value *other); /* NULL: any of the kinds */
     int arguments;
-} tests[] = {{"defined", is_defined, 0},
-             {"undefined", is_undefined, 0},
-             {"none", is_none, 0},
-             {"string", is_string, 0},
-             {"mapping", is_mapping, 0},
-             {"iterable", is_iterable, 0},
-             {"sequence", is_iterable, 0},
-             {"number", is_number, 0},
-             {"integer", is_integer, 0},
-             {"float", is_float, 0},
-             {"boolean", is_boolean, 0},
-             {"true", is_true, 0},
-             {"false", is_false, 0},
-             {"odd", is_odd, 0},
-             {"even", is_even, 0},
-             {"equalto", is_equal, 1},
-             {"eq", is_equal, 1},
-             {"==", is_equal, 1},
-             {"ne", is_other, 1},
-             {"!=", is_other, 1},
-             {"divisibleby", is_divisible, 1},
-             {"in", NULL, 1}};
+} tests[] = {{"defined", ~BIT(UNDEFINED), NULL, 0},
+             {"undefined", BIT(UNDEFINED), NULL, 0},
+             {"none", BIT(NONE), NULL, 0},
+             {"string", BIT(STRING), NULL, 0},
+             {"mapping", BIT(MAP), NULL, 0},
+             {"iterable", ITERABLE, NULL, 0},
+             {"sequence", ITERABLE, NULL, 0},
+             {"number", BIT(WHOLE) | BIT(REAL) | BIT(TRUTH), NULL, 0},
+             {"integer", BIT(WHOLE), NULL, 0},
+             {"float", BIT(REAL), NULL, 0},
+             {"boolean", BIT(TRUTH), NULL, 0},
+             {"true", BIT(TRUTH), is_true, 0},
+             {"false", BIT(TRUTH), is_false, 0},
+             {"odd", BIT(WHOLE), is_odd, 0},
+             {"even", BIT(WHOLE), is_even, 0},
+             {"equalto", ~0u, is_equal, 1},
+             {"eq", ~0u, is_equal, 1},
+             {"==", ~0u, is_equal, 1},
+             {"ne", ~0u, is_other, 1},
+             {"!=", ~0u, is_other, 1},
+             {"divisibleby", BIT(WHOLE), is_divisible, 1},
+             {"in", 0, NULL, 1}}; /* by the operator */
 
 static const struct test *find_test(struct string name)
 {
@@ -573,8 +515,9 @@ bool test_apply(struct rendering *r, struct place at, struct string name, struct
                    test->arguments);
         return false;
     }
-    return test->is ? test->is(v, &a->value[0])
-                    : run_compare(r, at, string_of("in"), v, a->value[0]);
+    if (!test->kinds)
+        return run_compare(r, at, string_of("in"), v, a->value[0]);
+    return test->kinds & BIT(v.kind) && (!test->is || test->is(v, &a->value[0]));
 }
 
 struct value run_test(struct rendering *r, const struct node *e)
