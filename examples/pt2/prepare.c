@@ -240,7 +240,7 @@ static int read_shared(struct pt2_run *r)
 #define MIN_1 "export it with dynamic_shapes of torch.export.Dim(\"batch\", min=1)"
 
 /* A call of fixed sizes takes its own number of samples: a larger batch is several of them. */
-static int settle_fixed(struct pt2_run *r)
+static int set_fixed_batch(struct pt2_run *r)
 {
     struct pt2_options *o = &r->options;
     const int64_t own = r->signature.fixed, micro = o->library.micro_batch;
@@ -280,7 +280,7 @@ static int check_bound(const struct pt2_run *r)
     return 0;
 }
 
-static int settle_dynamic(struct pt2_run *r)
+static int set_dynamic_batch(struct pt2_run *r)
 {
     struct pt2_options *o = &r->options;
     const int64_t smallest = r->signature.smallest, micro = o->library.micro_batch;
@@ -299,9 +299,9 @@ static int settle_dynamic(struct pt2_run *r)
     return 0;
 }
 
-static int settle_batch(struct pt2_run *r)
+static int set_batch(struct pt2_run *r)
 {
-    if (r->signature.n_batch ? settle_dynamic(r) : settle_fixed(r))
+    if (r->signature.n_batch ? set_dynamic_batch(r) : set_fixed_batch(r))
         return -1;
     if (r->validation.n && r->validation.rows < r->options.train.batch)
         return say_fail("--val %s: has %lld samples, and a batch has %lld: give a smaller --batch, "
@@ -318,7 +318,7 @@ int pt2_prepare(void *run)
 
     if (signature_read(&r->signature, o) || loss_read(&r->loss, &r->signature, o->loss) ||
         open_all(r) || place(r) || fit_all(r, &r->shared) || fit_all(r, &r->data) ||
-        fit_validation(r) || make_feeds(r) || read_shared(r) || settle_batch(r))
+        fit_validation(r) || make_feeds(r) || read_shared(r) || set_batch(r))
         return -1;
     if (r->data.n)
         return sample_order_open(&r->order, r->data.rows, (uint64_t)o->library.seed, o->keep_order);

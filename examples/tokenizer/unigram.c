@@ -44,20 +44,20 @@ void unigram_close(struct unigram *u)
     u->score = NULL;
 }
 
-/* The best way to reach a place of the piece; begin -1: none yet. */
-struct way {
+/* The best path to a place of the piece; begin -1: none yet. */
+struct path {
     double score;
     int64_t begin;
     int32_t token;
 };
 
-static void offer(struct way *w, double score, int64_t begin, int32_t token)
+static void offer(struct path *w, double score, int64_t begin, int32_t token)
 {
     if (w->begin < 0 || score > w->score)
-        *w = (struct way){score, begin, token};
+        *w = (struct path){score, begin, token};
 }
 
-static void find_ways(const struct unigram *u, const char *text, int64_t bytes, struct way *way)
+static void find_paths(const struct unigram *u, const char *text, int64_t bytes, struct path *path)
 {
     const double unknown = u->lowest - 10;
 
@@ -69,11 +69,11 @@ static void find_ways(const struct unigram *u, const char *text, int64_t bytes, 
             int32_t token = vocabulary_find(u->model.vocabulary, text + at, n);
             if (token < 0)
                 continue;
-            offer(&way[at + n], way[at].score + u->score[token], at, token);
+            offer(&path[at + n], path[at].score + u->score[token], at, token);
             has_one |= n == one;
         }
         if (!has_one)
-            offer(&way[at + one], way[at].score + unknown, at, -1);
+            offer(&path[at + one], path[at].score + unknown, at, -1);
     }
 }
 
@@ -95,19 +95,19 @@ static bool is_unknown(const struct unigram *u, int32_t token)
 }
 
 /* Neighbouring unknown tokens are one. */
-static int put_ways(const struct unigram *u, const char *text, int64_t bytes, struct way *way,
-                    struct ids *to)
+static int put_paths(const struct unigram *u, const char *text, int64_t bytes, struct path *path,
+                     struct ids *to)
 {
     int64_t n = 0, end = 0;
     int rc = 0;
 
-    for (int64_t at = bytes; at > 0; at = way[at].begin) /* turns the list: ends by begins */
-        way[n++ + bytes + 1] = (struct way){0, at, way[at].token};
+    for (int64_t at = bytes; at > 0; at = path[at].begin) /* turns the list: ends by begins */
+        path[n++ + bytes + 1] = (struct path){0, at, path[at].token};
     for (int64_t begin = 0; n && !rc; begin = end) {
-        const struct way *w = &way[bytes + n--];
+        const struct path *w = &path[bytes + n--];
         end = w->begin;
-        while (is_unknown(u, w->token) && n && is_unknown(u, way[bytes + n].token))
-            end = way[bytes + n--].begin;
+        while (is_unknown(u, w->token) && n && is_unknown(u, path[bytes + n].token))
+            end = path[bytes + n--].begin;
         rc = is_unknown(u, w->token) ? put_unknown(&u->model, text + begin, end - begin, to)
                                      : ids_add(to, w->token);
     }
@@ -116,14 +116,14 @@ static int put_ways(const struct unigram *u, const char *text, int64_t bytes, st
 
 int unigram_encode(const struct unigram *u, const char *text, int64_t bytes, struct ids *to)
 {
-    struct way *way = malloc(2 * (size_t)(bytes + 1) * sizeof *way);
+    struct path *path = malloc(2 * (size_t)(bytes + 1) * sizeof *path);
 
-    if (!way)
+    if (!path)
         return -1;
     for (int64_t i = 0; i <= bytes; i++)
-        way[i] = (struct way){0, -1, -1};
-    find_ways(u, text, bytes, way);
-    int rc = put_ways(u, text, bytes, way, to);
-    free(way);
+        path[i] = (struct path){0, -1, -1};
+    find_paths(u, text, bytes, path);
+    int rc = put_paths(u, text, bytes, path, to);
+    free(path);
     return rc;
 }

@@ -35,7 +35,7 @@ static void read_quota(const char *root, const char *group, int version, int64_t
     *period = second ? number_after(second + 1, "", 1, -1) : -1;
 }
 
-static void keep_least(void *user, const char *root, const char *group, int version)
+static void keep_smallest(void *user, const char *root, const char *group, int version)
 {
     int *cores = user;
     int64_t quota, period;
@@ -50,7 +50,7 @@ static void keep_least(void *user, const char *root, const char *group, int vers
 int cores_quota(const char *root)
 {
     int cores = 0;
-    control_groups_each(root, "cpu", keep_least, &cores);
+    control_groups_each(root, "cpu", keep_smallest, &cores);
     return cores;
 }
 

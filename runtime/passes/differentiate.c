@@ -411,7 +411,7 @@ static int call_rule(struct reverse *r, struct rule *u)
         return t->error.code;
     for (int k = 0; k < o->n_in; k++)
         if (u->need[k] && u->din[k].id)
-            passes_ask_sums(t, u->in[k], u->din[k], first_op);
+            passes_request_sums(t, u->in[k], u->din[k], first_op);
     for (int k = 0; k < o->n_in && !t->error.code; k++)
         if (u->need[k] && u->din[k].id)
             contribute(r, u->in[k].id, u->din[k],

@@ -41,7 +41,7 @@ static bool has_bias(const ckpt_tape *t, ckpt_tensor x)
 }
 
 /* An op recorded by ckpt_gradients is differentiated again, and sums have no gradient. */
-void passes_ask_sums(ckpt_tape *t, ckpt_tensor x, ckpt_tensor dx, int32_t first_op)
+void passes_request_sums(ckpt_tape *t, ckpt_tensor x, ckpt_tensor dx, int32_t first_op)
 {
     const struct tensor *v = &t->tensors.data[dx.id];
     if (v->op < first_op || v->index || !tape_rewrites(t, REWRITE_SUMS) || !has_bias(t, x))
@@ -115,7 +115,7 @@ static int find_layer(const ckpt_tape *t, int32_t x, int32_t part[FP8_PARTS])
 }
 
 /* The extra output `what` of the producer of x, added if it does not exist yet. */
-static int32_t ask_for(ckpt_tape *t, int32_t x, int what)
+static int32_t request(ckpt_tape *t, int32_t x, int what)
 {
     const int32_t i = t->tensors.data[x].op;
     const struct op *o = &t->ops.data[i];
@@ -144,7 +144,7 @@ static void request_largest(ckpt_tape *t, int32_t i)
     }
     for (int k = 0; k < n && !t->error.code; k++) {
         const int32_t x =
-            ask_for(t, part[k],
+            request(t, part[k],
                     source == FP8_GELU ? EXTRA_GELU_LARGEST
                                        : EXTRA_LARGEST + t->tensors.data[part[k]].index);
         if (k)

@@ -118,7 +118,7 @@ void shard_reversed(ckpt_tape *t, int32_t op);
 
 /* Has the op that makes dx, if it was recorded since first_op, write the column sums of dx where x
  * is the result of a layer whose bias needs them (extra.c). */
-void passes_ask_sums(ckpt_tape *t, ckpt_tensor x, ckpt_tensor dx, int32_t first_op);
+void passes_request_sums(ckpt_tape *t, ckpt_tensor x, ckpt_tensor dx, int32_t first_op);
 
 /* Whether op o is a linear_fp8 whose kernel can output the largest magnitude of GELU of its result
  * (epilogue_fp8.c). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which op computes the gradient of a bias: the op that computes the gradient of the layer's result
- * (passes_ask_sums), or a separate pass over it. test_composites checks the values.
+ * (passes_request_sums), or a separate pass over it. test_composites checks the values.
  */
 #include <stdarg.h>
 #include <stddef.h>
