@@ -9,14 +9,12 @@
 # programs, STEPS the steps of a run, LIMIT the seconds of each, DEVICE the device, FLAGS more options of the trainers.
 set -u
 
+# shellcheck source=tests/bench/rows.sh
+. "$(dirname "$0")/rows.sh"
+rows_to sequence 8
+
 build=${BUILD:-build}
-device=${DEVICE:-cuda}
-steps=${STEPS:-8}
-limit=${LIMIT:-240}
-results=${OUT:-/tmp}/sequence.txt
 [ $# -gt 0 ] || set -- 54000 108000 cogvideo
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 failed=0
 alone=
 
@@ -33,11 +31,6 @@ JSON
 }
 config 5B 48 64 42 4096
 config tiny 4 16 2 16
-
-# note NAME TEXT
-note() {
-    printf '%-44s %s\n' "$1" "$2" | tee -a "$results"
-}
 
 # processes N COMMAND...: N ranks; what rank R says goes to out.R
 processes() {

@@ -10,27 +10,19 @@
 # device, CLIP the clip (FxHxW), HOST the host memory of a run, BUDGETS some of the budgets in GiB, OFFLOADS some of the peer's ways.
 set -u
 
+# shellcheck source=tests/bench/rows.sh
+. "$(dirname "$0")/rows.sh"
+rows_to wan-sample 6
+
 build=${BUILD:-build}
 sample=${WAN_SAMPLE:-$build/wan-sample} decode=${WAN_DECODE:-$build/wan-decode}
-python=${PYTHON:-python3}
-limit=${LIMIT:-240}
-device=${DEVICE:-cuda}
-steps=${STEPS:-6}
 clip=${CLIP:-121x704x1280}
 host=${HOST:-64G}
 budgets=${BUDGETS:-24 12 8}
 offloads=${OFFLOADS:-none block leaf}
-results=${OUT:-/tmp}/wan-sample.txt
-peer=$(dirname "$0")/peer_wan_sample.py
+peer=$here/peer_wan_sample.py
 [ $# -gt 0 ] || set -- sample sample-peer decode decode-peer
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 made=
-
-# note NAME TEXT
-note() {
-    printf '%-48s %s\n' "$1" "$2" | tee -a "$results"
-}
 
 # model HEADS LAYERS MLP TEXT [OPTION]...: the directory of a model of these sizes, once
 model() {
