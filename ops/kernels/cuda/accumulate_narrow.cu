@@ -75,7 +75,4 @@ template <typename T> int launch(const struct ckpt_kernel_args *a)
 
 } // namespace
 
-int cuda_accumulate_narrow(const struct ckpt_kernel_args *a)
-{
-    return a->in[1].desc.dtype == CKPT_BF16 ? launch<bf16>(a) : launch<float>(a);
-}
+CUDA_FLOATS(accumulate_narrow, in[1], launch)

@@ -149,6 +149,13 @@ __device__ __forceinline__ double block_sum_of(const double *partial, int64_t n)
     return block_sum(sum);
 }
 
+/* Defines the kernel of an op: run for the dtype of an operand or result, in[i] or out[i]. */
+#define CUDA_FLOATS(op, operand, run)                                                              \
+    int cuda_##op(const struct ckpt_kernel_args *a)                                                \
+    {                                                                                              \
+        return a->operand.desc.dtype == CKPT_BF16 ? run<bf16>(a) : run<float>(a);                  \
+    }
+
 static inline cudaStream_t stream_of(const struct ckpt_kernel_args *a)
 {
     return (cudaStream_t)a->stream;

@@ -13,6 +13,7 @@
  */
 #include "kernels/cuda/column_sum.cuh"
 #include "kernels/cuda/expr_math.cuh"
+#include "kernels/cuda/expr_pair.cuh"
 #include "kernels/cuda/gemm_gelu.h"
 #include "kernels/cuda/gemm_hopper.cuh"
 #include "kernels/cuda/largest.cuh"
@@ -68,20 +69,6 @@ __device__ __forceinline__ void round_forward(gemm_rounded<S> &pre, const gemm_s
     pre.pin();
 }
 
-__device__ __forceinline__ uint32_t larger_values(uint32_t a, uint32_t b)
-{
-    uint32_t c;
-    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    return c;
-}
-
-__device__ __forceinline__ uint32_t smaller_values(uint32_t a, uint32_t b)
-{
-    uint32_t c;
-    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    return c;
-}
-
 /* Clears the rows past the last one, which contain the bias. */
 template <typename S> __device__ __forceinline__ void clear_tail(gemm_rounded<S> &pre, int left)
 {
@@ -111,8 +98,8 @@ template <typename S> __device__ __forceinline__ uint32_t largest_gelu(const gem
         for (int u = 0; u < S::UNITS; u++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                top = larger_values(top, pre.at[m][u][half]);
-                low = smaller_values(low, pre.at[m][u][half]);
+                top = expr_larger_pair(top, pre.at[m][u][half]);
+                low = expr_smaller_pair(low, pre.at[m][u][half]);
             }
     const int pair = max((int)(top << 16), (int)(top & 0xffff0000u)); /* NaN is 0x7fff */
     const int maximum = __reduce_max_sync(0xffffffffu, pair);

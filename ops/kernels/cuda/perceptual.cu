@@ -113,14 +113,5 @@ int cuda_relu_dx(const struct ckpt_kernel_args *a)
                     map_types<float, float, float>>(a, &a->out[0], 2, a->in, relu_dx());
 }
 
-int cuda_feature_distance(const struct ckpt_kernel_args *k)
-{
-    return k->in[0].desc.dtype == CKPT_BF16 ? feature_distance<bf16>(k)
-                                            : feature_distance<float>(k);
-}
-
-int cuda_feature_distance_dx(const struct ckpt_kernel_args *k)
-{
-    return k->in[1].desc.dtype == CKPT_BF16 ? feature_distance_dx<bf16>(k)
-                                            : feature_distance_dx<float>(k);
-}
+CUDA_FLOATS(feature_distance, in[0], feature_distance)
+CUDA_FLOATS(feature_distance_dx, in[1], feature_distance_dx)

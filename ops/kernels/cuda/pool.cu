@@ -208,22 +208,7 @@ template <typename T> int run_mean_dx(const struct ckpt_kernel_args *a)
 
 } // namespace
 
-int cuda_max_pool(const struct ckpt_kernel_args *a)
-{
-    return a->in[0].desc.dtype == CKPT_BF16 ? run_largest<bf16>(a) : run_largest<float>(a);
-}
-
-int cuda_max_pool_dx(const struct ckpt_kernel_args *a)
-{
-    return a->in[1].desc.dtype == CKPT_BF16 ? run_largest_dx<bf16>(a) : run_largest_dx<float>(a);
-}
-
-int cuda_avg_pool(const struct ckpt_kernel_args *a)
-{
-    return a->in[0].desc.dtype == CKPT_BF16 ? run_mean<bf16>(a) : run_mean<float>(a);
-}
-
-int cuda_avg_pool_dx(const struct ckpt_kernel_args *a)
-{
-    return a->in[0].desc.dtype == CKPT_BF16 ? run_mean_dx<bf16>(a) : run_mean_dx<float>(a);
-}
+CUDA_FLOATS(max_pool, in[0], run_largest)
+CUDA_FLOATS(max_pool_dx, in[1], run_largest_dx)
+CUDA_FLOATS(avg_pool, in[0], run_mean)
+CUDA_FLOATS(avg_pool_dx, in[0], run_mean_dx)

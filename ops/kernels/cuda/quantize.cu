@@ -111,12 +111,5 @@ template <typename T> int quantize_dx(const struct ckpt_kernel_args *a)
 
 } // namespace
 
-int cuda_quantize(const struct ckpt_kernel_args *a)
-{
-    return a->in[0].desc.dtype == CKPT_BF16 ? quantize<bf16>(a) : quantize<float>(a);
-}
-
-int cuda_quantize_dx(const struct ckpt_kernel_args *a)
-{
-    return a->in[1].desc.dtype == CKPT_BF16 ? quantize_dx<bf16>(a) : quantize_dx<float>(a);
-}
+CUDA_FLOATS(quantize, in[0], quantize)
+CUDA_FLOATS(quantize_dx, in[1], quantize_dx)
