@@ -77,52 +77,37 @@ static ckpt_tensor binary_any(ckpt_tape *t, const char *name, enum expr_code cod
 
 /* ---- one node ---------------------------------------------------------------------------------*/
 
-#define UNARY(name, code)                                                                          \
+/* Define the call: of floats by unary and binary, of integers, too, by unary_any and binary_any. */
+#define UNARY(name, code, record)                                                                  \
     ckpt_tensor ckpt_##name(ckpt_tape *t, ckpt_tensor x)                                           \
     {                                                                                              \
-        return unary(t, #name, EXPR_##code, x, 0.f, 0.f);                                          \
+        return record(t, #name, EXPR_##code, x, 0.f, 0.f);                                         \
     }
-#define BINARY(name, code)                                                                         \
+#define BINARY(name, code, record)                                                                 \
     ckpt_tensor ckpt_##name(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)                            \
     {                                                                                              \
-        return binary(t, #name, EXPR_##code, a, b);                                                \
+        return record(t, #name, EXPR_##code, a, b);                                                \
     }
-UNARY(exp, EXP)
-UNARY(expm1, EXPM1)
-UNARY(log, LOG)
-UNARY(log1p, LOG1P)
-UNARY(sqrt, SQRT)
-UNARY(rsqrt, RSQRT)
-UNARY(tanh, TANH)
-UNARY(sigmoid, SIGMOID)
-UNARY(softplus, SOFTPLUS)
-UNARY(erf, ERF)
-UNARY(sin, SIN)
-UNARY(cos, COS)
-UNARY(floor, FLOOR)
-UNARY(round, ROUND)
-BINARY(div, DIV)
-BINARY(pow, POW)
-
-ckpt_tensor ckpt_abs(ckpt_tape *t, ckpt_tensor x)
-{
-    return unary_any(t, "abs", EXPR_ABS, x, 0.f, 0.f);
-}
-
-ckpt_tensor ckpt_sign(ckpt_tape *t, ckpt_tensor x)
-{
-    return unary_any(t, "sign", EXPR_SIGN, x, 0.f, 0.f);
-}
-
-ckpt_tensor ckpt_minimum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
-{
-    return binary_any(t, "minimum", EXPR_MINIMUM, a, b);
-}
-
-ckpt_tensor ckpt_maximum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
-{
-    return binary_any(t, "maximum", EXPR_MAXIMUM, a, b);
-}
+UNARY(exp, EXP, unary)
+UNARY(expm1, EXPM1, unary)
+UNARY(log, LOG, unary)
+UNARY(log1p, LOG1P, unary)
+UNARY(sqrt, SQRT, unary)
+UNARY(rsqrt, RSQRT, unary)
+UNARY(tanh, TANH, unary)
+UNARY(sigmoid, SIGMOID, unary)
+UNARY(softplus, SOFTPLUS, unary)
+UNARY(erf, ERF, unary)
+UNARY(sin, SIN, unary)
+UNARY(cos, COS, unary)
+UNARY(floor, FLOOR, unary)
+UNARY(round, ROUND, unary)
+UNARY(abs, ABS, unary_any)
+UNARY(sign, SIGN, unary_any)
+BINARY(div, DIV, binary)
+BINARY(pow, POW, binary)
+BINARY(minimum, MINIMUM, binary_any)
+BINARY(maximum, MAXIMUM, binary_any)
 
 ckpt_tensor ckpt_neg(ckpt_tape *t, ckpt_tensor x)
 {
@@ -233,15 +218,13 @@ static ckpt_tensor logic(ckpt_tape *t, const char *name, enum expr_code code, in
     return expr_record(t, &e, x);
 }
 
-ckpt_tensor ckpt_and(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+static ckpt_tensor logic_of_two(ckpt_tape *t, const char *name, enum expr_code code, ckpt_tensor a,
+                                ckpt_tensor b)
 {
-    return logic(t, "and", EXPR_AND, 2, (ckpt_tensor[]){a, b});
+    return logic(t, name, code, 2, (ckpt_tensor[]){a, b});
 }
-
-ckpt_tensor ckpt_or(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
-{
-    return logic(t, "or", EXPR_OR, 2, (ckpt_tensor[]){a, b});
-}
+BINARY(and, AND, logic_of_two)
+BINARY(or, OR, logic_of_two)
 
 ckpt_tensor ckpt_not(ckpt_tape *t, ckpt_tensor a)
 {
