@@ -10,6 +10,7 @@
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "say.h"
+#include "signals.h"
 
 static int rank = -1; /* -1: there is only one rank */
 
@@ -178,6 +179,7 @@ void say_begin(void)
     while (fd >= 0 && fd <= 2);
     if (fd > 2)
         close(fd);
+    signals_open();
 }
 
 int say_finish(int rc)

@@ -32,7 +32,7 @@ void say_keep(char *dst, size_t size);
  * although nobody asked for that. */
 int say_open(ckpt **c, const struct ckpt_options *o);
 
-/* Must be the first call of a program. */
+/* Must be the first call of a program; handles its signals (signals.h). */
 void say_begin(void);
 
 /* Format a size as "12.5 MiB" and a count as "1,207,643,936" in dst, and return dst. */

@@ -13,7 +13,7 @@
 
 #include "ckpt.h"
 
-/* Must be called first in every program. */
+/* Called by say_begin. */
 void signals_open(void);
 
 /* From here on stop and save signals apply to the training steps of c; NULL: no longer. */

@@ -8,7 +8,6 @@
 #include "elastic.h"
 #include "remedies.h"
 #include "say.h"
-#include "signals.h"
 #include "trainer.h"
 
 int64_t trainer_count(ckpt *c)
@@ -325,7 +324,6 @@ int trainer_main(const struct trainer *t, int argc, char **argv)
     struct remedies r = {.command = copy_words(argc, argv)};
 
     say_begin();
-    signals_open();
     int rc = options_read(&t->reading, argc, argv);
     if (!rc)
         rc = t->check(t->options);

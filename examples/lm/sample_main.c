@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lm-sample: text from a language model, inside a memory budget. */
 #include "../common/compiled.h"
-#include "../common/signals.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
@@ -39,7 +38,6 @@ int main(int argc, char **argv)
     static struct lm_run r = LM_RUN_INIT;
 
     say_begin();
-    signals_open();
     int rc = lm_sample_options_parse(&r.options, argc, argv);
 
     if (rc)

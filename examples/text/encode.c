@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 #include "../common/say.h"
-#include "../common/signals.h"
 #include "ckpt_tools.h"
 #include "features.h"
 #include "options.h"
@@ -137,7 +136,6 @@ int main(int argc, char **argv)
     struct encoding e = {.prompts = {.n = 0}};
 
     say_begin();
-    signals_open();
     int rc = text_options_parse(&e.options, argc, argv);
 
     if (rc)

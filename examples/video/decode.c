@@ -6,7 +6,6 @@
 #include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
-#include "../common/signals.h"
 #include "ckpt_tools.h"
 #include "movie.h"
 #include "programs.h"
@@ -125,7 +124,6 @@ int video_decode(const struct autoencoder *a, const char *usage, int argc, char 
     struct video_latents l = {.z = NULL};
 
     say_begin();
-    signals_open();
     int rc = video_coder_parse(&k, a, table, &o, argc, argv, usage);
 
     if (rc)

@@ -14,7 +14,6 @@
 #include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
-#include "../common/signals.h"
 #include "ckpt_tools.h"
 #include "coder.h"
 #include "latents.h"
@@ -230,7 +229,6 @@ int video_encode(const struct autoencoder *a, const char *usage, int argc, char 
     struct video_list v = {.n = 0};
 
     say_begin();
-    signals_open();
     int rc = video_coder_parse(&k, a, table, &o, argc, argv, usage);
 
     if (rc)

@@ -15,7 +15,6 @@
 #include "../common/memory.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
-#include "../common/signals.h"
 #include "ckpt_tools.h"
 #include "sample.h"
 #include "stages.h"
@@ -229,7 +228,6 @@ int video_sample(const struct video_model *m, int argc, char **argv)
     static struct job j = {.sampler = {.run = &j.run}};
 
     say_begin();
-    signals_open();
     int rc = video_sample_options_parse(&j.run.options, m, argc, argv);
 
     if (rc)

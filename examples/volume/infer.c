@@ -11,7 +11,6 @@
 #include "../common/outputs.h"
 #include "../common/picture.h"
 #include "../common/say.h"
-#include "../common/signals.h"
 #include "../zoo/unet.h"
 #include "ckpt_files.h"
 #include "dataset.h"
@@ -438,7 +437,6 @@ int main(int argc, char **argv)
     static struct infer o;
 
     say_begin();
-    signals_open();
     int rc = parse(&o, argc, argv);
 
     if (rc)

@@ -10,7 +10,6 @@
 #include "../../common/lock.h"
 #include "../../common/memory.h"
 #include "../../common/names.h"
-#include "../../common/signals.h"
 #include "caption_pass.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
@@ -294,7 +293,6 @@ int main(int argc, char **argv)
     static struct encode e;
 
     say_begin();
-    signals_open();
     int rc = encode_options_parse(&e.options, argc, argv);
 
     if (rc)

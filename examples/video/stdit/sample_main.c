@@ -6,7 +6,6 @@
  */
 #include <stdlib.h>
 #include "../../common/outputs.h"
-#include "../../common/signals.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "caption.h"
@@ -175,7 +174,6 @@ int main(int argc, char **argv)
     static struct video_run r = {.stdit = &model};
 
     say_begin();
-    signals_open();
     int rc = stdit_sample_options_parse(&r.options, argc, argv);
 
     if (rc)

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include "../../common/sink.h"
 #include "../../common/say.h"
-#include "../../common/signals.h"
 #include "ckpt_tools.h"
 #include "coder.h"
 #include "latents.h"
@@ -189,7 +188,6 @@ int main(int argc, char **argv)
     const char *file[2];
 
     say_begin();
-    signals_open();
     int rc = vae_coder_parse(&k, argc, argv, usage, file);
 
     if (rc)
