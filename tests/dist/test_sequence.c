@@ -67,10 +67,7 @@ struct member {
     struct ckpt_program_info info;
 };
 
-static int64_t numel(int k)
-{
-    return shapes[k].rows * shapes[k].columns;
-}
+#include "dist/sequence_member.h"
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -250,19 +247,6 @@ static void make(struct member *m, ckpt *c)
     }
 }
 
-static int fetch(struct member *m, ckpt *c, ckpt_program *p)
-{
-    int rc = 0;
-    for (int k = 0; k < PARAMS && !rc; k++) {
-        m->gradient[k] = calloc((size_t)numel(k), sizeof(float));
-        m->value[k] = calloc((size_t)numel(k), sizeof(float));
-        rc = ckpt_fetch(p, shapes[k].name, m->gradient[k], numel(k) * 4);
-        if (!rc)
-            rc = ckpt_param_get(c, m->param[k], CKPT_VALUE, m->value[k], numel(k));
-    }
-    return rc;
-}
-
 #define NUDGE 1e-3f
 
 /* The losses where a parameter is moved along a direction, and against it. */
@@ -360,35 +344,7 @@ static void run(struct member *m, const struct member *what, int ranks, int sequ
     run_ranks(m, sizeof *m, ranks, 0, work);
 }
 
-static void release(struct member *m, int ranks)
-{
-    for (int r = 0; r < ranks; r++)
-        for (int k = 0; k < PARAMS; k++) {
-            free(m[r].gradient[k]);
-            free(m[r].value[k]);
-        }
-}
-
 /* ---- comparisons ----------------------------------------------------------------------------- */
-
-static double distance(int64_t n, const float *a, const float *b)
-{
-    double d = 0, of = 0;
-    for (int64_t i = 0; i < n; i++) {
-        d += pow((double)a[i] - (double)b[i], 2);
-        of += pow((double)b[i], 2);
-    }
-    return sqrt(d / fmax(of, 1e-30));
-}
-
-/* The gradients of all ranks together, as those of one. */
-static void sum_gradients(struct member *m, int ranks)
-{
-    for (int k = 0; k < PARAMS; k++)
-        for (int r = 1; r < ranks; r++)
-            for (int64_t i = 0; i < numel(k); i++)
-                m[0].gradient[k][i] += m[r].gradient[k][i];
-}
 
 static const struct member plain = {.options = CKPT_OPTIONS_INIT};
 
@@ -502,15 +458,6 @@ static void test_planted_fault(void **state)
     assert_true(distance(numel(QKV), ranks[0].gradient[QKV], alone->gradient[QKV]) > 1e-2);
     release(ranks, 2);
     release(alone, 1);
-}
-
-static void expect_same(const struct member *a, const struct member *b, const char *what)
-{
-    if (memcmp(a->losses, b->losses, sizeof a->losses))
-        fail_msg("%s: other losses", what);
-    for (int k = 0; k < PARAMS; k++)
-        if (memcmp(a->value[k], b->value[k], (size_t)numel(k) * 4))
-            fail_msg("%s: another %s", what, shapes[k].name);
 }
 
 static void expect_near(const struct member *a, const struct member *b, const char *what)
