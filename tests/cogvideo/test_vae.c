@@ -25,20 +25,6 @@ struct fixture {
 
 static char directory[64];
 
-static ckpt *open_context(int64_t vram, int64_t host)
-{
-    struct ckpt_options o = CKPT_OPTIONS_INIT;
-    const char *device = getenv("CKPT_DEVICE");
-    ckpt *c;
-
-    o.device = device ? device : "cpu";
-    o.vram = vram;
-    o.host = host;
-    o.verify = true;
-    assert_int_equal(ckpt_open(&c, &o), 0);
-    return c;
-}
-
 /* A directory with a model of random weights. */
 static void make_model(const struct vae_drawn *d)
 {
@@ -63,7 +49,7 @@ static void open_model(struct fixture *f, enum ckpt_dtype dtype, int64_t vram, i
     struct cogvae_config config;
     int half = f->decode ? COGVAE_DECODER : COGVAE_ENCODER;
 
-    f->c = open_context(vram, host);
+    f->c = vae_draw_context(vram, host);
     assert_int_equal(cogvae_config_read(&config, directory), 0);
     config.dtype = dtype;
     assert_int_equal(cogvae_create(&f->m, f->c, &config, half), 0);
@@ -263,7 +249,7 @@ static void test_counts(void **state)
     static const struct vae_drawn published = {4, {128, 256, 256, 512}, 3, 32};
     struct cogvae_config config;
     struct cogvae m;
-    ckpt *c = open_context(0, 0);
+    ckpt *c = vae_draw_context(0, 0);
     int64_t count = 0;
 
     (void)state;

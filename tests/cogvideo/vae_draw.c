@@ -161,3 +161,17 @@ double vae_difference(const float *y, int64_t step, const float *e, int64_t n)
     assert_true(largest > 0.1);
     return most / largest;
 }
+
+ckpt *vae_draw_context(int64_t vram, int64_t host)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    const char *device = getenv("CKPT_DEVICE");
+    ckpt *c;
+
+    o.device = device ? device : "cpu";
+    o.vram = vram;
+    o.host = host;
+    o.verify = true;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    return c;
+}

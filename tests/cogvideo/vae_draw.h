@@ -18,6 +18,9 @@ struct vae_drawn {
 /* Two that are small. */
 extern const struct vae_drawn vae_four, vae_three;
 
+/* A context of the device that "make check-gpu" names, or of the CPU, with freed bytes poisoned. */
+ckpt *vae_draw_context(int64_t vram, int64_t host);
+
 void vae_draw_config(const char *dir, const struct vae_drawn *d);
 void vae_draw_weights(const char *dir, ckpt *c);
 

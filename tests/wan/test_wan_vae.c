@@ -65,25 +65,11 @@ static void write_config(const struct kind *d)
     assert_int_equal(fclose(f), 0);
 }
 
-static ckpt *open_context(int64_t vram, int64_t host)
-{
-    struct ckpt_options o = CKPT_OPTIONS_INIT;
-    const char *device = getenv("CKPT_DEVICE");
-    ckpt *c;
-
-    o.device = device ? device : "cpu";
-    o.vram = vram;
-    o.host = host;
-    o.verify = true;
-    assert_int_equal(ckpt_open(&c, &o), 0);
-    return c;
-}
-
 /* A directory with a model of random weights. */
 static void make_model(const struct kind *d)
 {
     struct wanvae half[2];
-    ckpt *c = open_context(0, 0);
+    ckpt *c = vae_draw_context(0, 0);
 
     snprintf(directory, sizeof directory, "/tmp/test_wanvae.XXXXXX");
     assert_non_null(mkdtemp(directory));
@@ -125,7 +111,7 @@ static void open_fixture(struct fixture *f, enum ckpt_dtype dtype, int64_t vram,
     const struct autoencoder *a = &wan_autoencoder;
     bool decode = f->clip.decode;
 
-    f->c = open_context(vram, host);
+    f->c = vae_draw_context(vram, host);
     assert_int_equal(a->read(&f->m, directory, dtype, &f->sizes), 0);
     assert_int_equal(a->create(&f->m, f->c, decode), 0);
     assert_int_equal(autoencoder_load(a, f->c, directory, decode), 0);
@@ -343,7 +329,7 @@ static void test_latents(void **state)
 
 static void check_count(const struct kind *d, int64_t parameters, int tensors)
 {
-    ckpt *c = open_context(0, 0);
+    ckpt *c = vae_draw_context(0, 0);
     struct wanvae m;
     int64_t count = 0;
 
