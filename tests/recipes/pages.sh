@@ -153,3 +153,22 @@ fresh_home() {
         mv "$work/bin/examples/$example" "$work/home/examples/$example"
     done
 }
+
+# downloads FAMILY: hf brings the model of $tiny, and there are clips with captions; skipped without the text encoder.
+downloads() {
+    stand_in hf <<SH
+[ "\$1" = download ] || exit 1
+[ \$# = 4 ] || shift
+[ "\$3" = --local-dir ] && mkdir -p "\$4" && cp -r "$tiny/." "\$4"
+SH
+    mkdir "$work/home/clips"
+    for name in a b c; do
+        cp "$root/examples/data/bunny.rgb" "$work/home/clips/$name.rgb"
+        echo "rbbt in a meadow, $name" >"$work/home/clips/$name.txt"
+    done
+    if ! ./text-encode --family "$1" --model "$tiny" --device cpu --threads 1 --prompts "$work/home/clips/a.txt" \
+        --output "$work/y" >"$work/out" 2>&1; then
+        grep -q "built without" "$work/out" && exit 77
+        fail "$(cat "$work/out")"
+    fi
+}

@@ -18,21 +18,7 @@ cp "$root"/tests/text/t5/* "$tiny/text_encoder"
 cp "$root"/tests/text/tokenizer/* "$tiny/tokenizer"
 runs "memory:" ./cogvideo-train --model "$tiny" --random --data random --frames 9 --size 32x16 --device cpu \
     --threads 1 --steps 1 --save "$tiny/transformer/diffusion_pytorch_model.safetensors"
-stand_in hf <<SH
-[ "\$1" = download ] || exit 1
-[ \$# = 4 ] || shift
-[ "\$3" = --local-dir ] && mkdir -p "\$4" && cp -r "$tiny/." "\$4"
-SH
-mkdir "$work/home/clips"
-for name in a b c; do
-    cp "$root/examples/data/bunny.rgb" "$work/home/clips/$name.rgb"
-    echo "rbbt in a meadow, $name" >"$work/home/clips/$name.txt"
-done
-if ! ./text-encode --family cogvideox --model "$tiny" --device cpu --threads 1 --prompts "$work/home/clips/a.txt" \
-    --output "$work/y" >"$work/out" 2>&1; then
-    grep -q "built without" "$work/out" && exit 77
-    fail "$(cat "$work/out")"
-fi
+downloads cogvideox
 run_page doc/recipe-cogvideox.md 5
 [ -s "$work/home/adapter/pytorch_lora_weights.safetensors" ] || fail "no adapter"
 [ -s "$work/home/rbbt.rgb" ] || fail "no sample"
