@@ -257,11 +257,7 @@ static char *settings_text(const struct layers *l, bool config)
               f);
     put_settings(f, config || is_peft(l) ? "" : l->prefix, l);
     fputs(config ? "}\n" : "}", f);
-    bool bad = ferror(f);
-    if (fclose(f) || bad) {
-        free(text);
-        return NULL;
-    }
+    text_close(f, &text);
     return text;
 }
 
