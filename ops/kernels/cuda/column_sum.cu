@@ -5,7 +5,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 
-template <typename T> static void sum_matrix(const struct ckpt_kernel_args *a)
+template <typename T> static int sum_matrix(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_desc *d = &a->in[0].desc;
     const int64_t rows = column_rows(d), cols = d->shape[d->ndim - 1];
@@ -17,16 +17,10 @@ template <typename T> static void sum_matrix(const struct ckpt_kernel_args *a)
     else
         column_sums(out, matrix_source<T, 1>{x}, rows, cols, a->accumulate, a->workspace,
                     stream_of(a));
-}
-
-int cuda_column_sum(const struct ckpt_kernel_args *a)
-{
-    if (a->in[0].desc.dtype == CKPT_BF16)
-        sum_matrix<bf16>(a);
-    else
-        sum_matrix<float>(a);
     return launched();
 }
+
+CUDA_FLOATS(column_sum, in[0], sum_matrix)
 
 /* A thread writes one column; blocks cover strips of columns and of rows. */
 template <typename T>

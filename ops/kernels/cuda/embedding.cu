@@ -17,20 +17,14 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     y[b * 2 * half + half + i] = from_float<T>((float)sine);
 }
 
-template <typename T> static void launch(const struct ckpt_kernel_args *a)
+template <typename T> static int launch(const struct ckpt_kernel_args *a)
 {
     const struct timestep_attr *attr = static_cast<const struct timestep_attr *>(a->attr);
     int64_t batch = a->in[0].desc.shape[0], half = attr->dim / 2;
     embed<<<blocks_of(batch * half, WALK_THREADS), WALK_THREADS, 0, stream_of(a)>>>(
         static_cast<T *>(a->out[0].data), static_cast<const float *>(a->in[0].data), batch, half,
         log((double)attr->max_period));
-}
-
-int cuda_timestep_embedding(const struct ckpt_kernel_args *a)
-{
-    if (a->out[0].desc.dtype == CKPT_BF16)
-        launch<bf16>(a);
-    else
-        launch<float>(a);
     return launched();
 }
+
+CUDA_FLOATS(timestep_embedding, out[0], launch)

@@ -87,20 +87,14 @@ static __global__ void __launch_bounds__(WALK_THREADS)
             y[at + i] = from_float<T>(value[i]);
 }
 
-template <typename T> static void launch(const struct ckpt_kernel_args *a)
+template <typename T> static int launch(const struct ckpt_kernel_args *a)
 {
     int64_t n = desc_numel(&a->out[0].desc), first = a->run->micro * n;
     int64_t blocks = (first + n + 3) / 4 - first / 4;
     randn<<<blocks_of(blocks, WALK_THREADS), WALK_THREADS, 0, stream_of(a)>>>(
         static_cast<T *>(a->out[0].data), n, first, a->run->seed, (uint32_t)a->number | 1u << 31,
         a->run_device);
-}
-
-int cuda_randn(const struct ckpt_kernel_args *a)
-{
-    if (a->out[0].desc.dtype == CKPT_BF16)
-        launch<bf16>(a);
-    else
-        launch<float>(a);
     return launched();
 }
+
+CUDA_FLOATS(randn, out[0], launch)
