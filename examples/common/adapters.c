@@ -383,3 +383,12 @@ int adapters_note(const struct adapter_run *r)
     json_decref(others);
     return rc;
 }
+
+int adapters_merge(ckpt *c, const struct adapter_options *o, ckpt_param_filter keep, void *user)
+{
+    if (o->merge && ckpt_save_params_merged(c, o->merge, keep, user))
+        return say_fail("%s", ckpt_error(c));
+    if (o->merge)
+        say_print("weights with adapters: %s\n", o->merge);
+    return 0;
+}

@@ -276,4 +276,8 @@ int adapters_check_step(const struct training *t, int64_t step);
  * after an error message. */
 int adapters_note(const struct adapter_run *r);
 
+/* Writes --lora-merge, if it is given: the weights that `keep` accepts (NULL: all), with the
+ * adapters added.  Returns 0, or -1 after an error message. */
+int adapters_merge(ckpt *c, const struct adapter_options *o, ckpt_param_filter keep, void *user);
+
 #endif

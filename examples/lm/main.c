@@ -89,8 +89,7 @@ static int check_outputs(const void *run)
     for (int i = 1; i < o->others.n; i++)
         inputs[n++] = (struct ckpt_path){"--adapter", o->others.each[i].options.file.path,
                                          CKPT_PATH_INPUT, FAMILY_WEIGHTS};
-    return outputs_check(&files, inputs, n) ||
-                   check_pattern(&files, "--data", o->data) ||
+    return outputs_check(&files, inputs, n) || check_pattern(&files, "--data", o->data) ||
                    check_pattern(&files, "--val", o->validation)
                ? -1
                : 0;
@@ -158,10 +157,8 @@ static int finish(void *run, bool trained)
         if (right >= 0)
             printf("exact answers: %lld of %lld\n", (long long)right, (long long)r->eval.n);
     }
-    if (o->adapters.merge && ckpt_save_params_merged(r->context, o->adapters.merge, NULL, NULL))
-        return say_fail("%s", ckpt_error(r->context));
-    if (o->adapters.merge)
-        say_print("weights with adapters: %s\n", o->adapters.merge);
+    if (adapters_merge(r->context, &o->adapters, NULL, NULL))
+        return -1;
     if (!o->to_hf || trained)
         return 0;
     if (lm_save_hf(r))

@@ -156,10 +156,8 @@ int pt2_save(struct pt2_run *r)
 {
     const struct pt2_options *o = &r->options;
 
-    if (o->adapters.merge && ckpt_save_params_merged(r->context, o->adapters.merge, NULL, NULL))
-        return say_fail("%s", ckpt_error(r->context));
-    if (o->adapters.merge)
-        say_print("weights with adapters: %s\n", o->adapters.merge);
+    if (adapters_merge(r->context, &o->adapters, NULL, NULL))
+        return -1;
     if (o->save_pt2 && o->adapters.rank && ckpt_lora_merge(r->context))
         return say_fail("%s", ckpt_error(r->context));
     if (o->save_pt2 && ckpt_import_save(r->model, o->save_pt2))

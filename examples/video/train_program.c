@@ -115,22 +115,12 @@ static int note(void *run, struct resume_place *place)
                : video_note(run, place);
 }
 
-static void report(const void *run)
-{
-    validation_report(&((const struct video_run *)run)->validation->common);
-}
-
 static int merge(void *run, bool trained)
 {
     struct video_run *r = run;
-    const char *path = r->options.adapters.merge;
 
     (void)trained;
-    if (path && ckpt_save_params_merged(r->context, path, video_owns, r))
-        return say_fail("%s", ckpt_error(r->context));
-    if (path)
-        say_print("weights with adapters: %s\n", path);
-    return 0;
+    return adapters_merge(r->context, &r->options.adapters, video_owns, r);
 }
 
 static void close(void *run)
@@ -178,7 +168,7 @@ int video_train(const struct video_model *m, int argc, char **argv)
                               .describe = video_describe,
                               .open_steps = video_open_steps,
                               .close_steps = video_close_steps,
-                              .report = report,
+                              .report = video_validation_report,
                               .finish = merge,
                               .close = close};
 

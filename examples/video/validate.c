@@ -102,6 +102,11 @@ int video_validation_compile(struct video_validation *v, struct video_run *r)
     return video_compile_loss(&v->run, v->run.data.shapes.shape, NULL, "validation: ");
 }
 
+void video_validation_report(const void *run)
+{
+    validation_report(&((const struct video_run *)run)->validation->common);
+}
+
 void video_validation_close(struct video_validation *v)
 {
     video_data_close(&v->run.data);

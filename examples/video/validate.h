@@ -21,6 +21,7 @@ int video_validation_open(struct video_validation *v, const struct video_run *r)
 int video_validation_compile(struct video_validation *v, struct video_run *r);
 /* Measures the loss of a run after that many steps. */
 int video_validate(void *run, int64_t step);
+void video_validation_report(const void *run);
 void video_validation_close(struct video_validation *v);
 
 #endif

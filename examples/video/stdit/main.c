@@ -116,11 +116,6 @@ static int fits(void *run, bool trains)
 
 /* ---- the run ------------------------------------------------------------------------------- */
 
-static void report(const void *run)
-{
-    validation_report(&((const struct video_run *)run)->validation->common);
-}
-
 static int finish(void *run, bool trained)
 {
     struct video_run *r = run;
@@ -175,7 +170,7 @@ int main(int argc, char **argv)
                               .describe = stdit_describe,
                               .open_steps = stdit_open_steps,
                               .close_steps = stdit_close_steps,
-                              .report = report,
+                              .report = video_validation_report,
                               .finish = finish,
                               .close = close};
 
