@@ -108,13 +108,11 @@ const json_t *settings_find(const struct settings *s, const char *key)
 
 bool settings_is_class(const struct settings *s, const char *name)
 {
-    const json_t *is = settings_find(s, "_class_name");
+    const char *is = json_string_value(settings_find(s, "_class_name"));
 
-    if (json_is_string(is) && !strcmp(json_string_value(is), name))
-        return true;
-    say_fail("%s: \"_class_name\" is %.80s; this program knows %s", s->path,
-             json_is_string(is) ? json_string_value(is) : "missing", name);
-    return false;
+    return (is && !strcmp(is, name)) ||
+           !say_fail("%s: \"_class_name\" is %.80s; this program knows %s", s->path,
+                     is ? is : "missing", name);
 }
 
 void settings_refuse(struct settings *s, const char *key, const char *format, ...)

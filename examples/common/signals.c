@@ -2,8 +2,8 @@
 /* Signals: see signals.h.  Handlers only set flags of the library. */
 #include <errno.h>
 #include <signal.h>
-#include <time.h>
 #include "ckpt_dist.h"
+#include "run_clock.h"
 #include "signals.h"
 
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};
@@ -15,16 +15,8 @@ static const double same = 0.5; /* seconds */
 
 static ckpt *volatile watched;
 static volatile sig_atomic_t stopping, saving;
-static struct timespec since; /* time of the first stop signal; written once */
+static double since; /* time of the first stop signal; written once */
 static struct sigaction before[ENDING];
-
-static double passed(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - since.tv_sec) + 1e-9 * (double)(now.tv_nsec - since.tv_nsec);
-}
 
 /* The second signal takes its default action, so that the parent process sees which signal it was.
  */
@@ -33,11 +25,11 @@ static void stop(int number)
     int error = errno;
     ckpt *c = watched;
 
-    if (stopping && passed() > same) {
+    if (stopping && run_clock_now() > since + same) {
         signal(number, SIG_DFL);
         raise(number);
     } else if (!stopping) {
-        clock_gettime(CLOCK_MONOTONIC, &since);
+        since = run_clock_now();
         stopping = 1;
         if (c)
             ckpt_request_stop(c);
