@@ -360,7 +360,8 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
     if (sequence_is_split(t, q, of_q.ndim - 3) && sequence_is_split(t, k, of_q.ndim - 3) &&
         sequence_is_split(t, v, of_q.ndim - 3)) {
         whole.bias = CKPT_NONE;
-        return attention_of_sequence(t, (const ckpt_tensor[]){q, k, v}, bias, &whole);
+        return attention_of_sequence(t, (const ckpt_tensor[]){q, k, v}, bias, &whole,
+                                     ckpt_attention);
     }
     if (whole.sink.id)
         return attention_with_sink(t, q, k, v, bias, &whole, ckpt_attention);

@@ -16,6 +16,7 @@ struct call {
     ckpt_tensor q, k, v, bias;
     struct ckpt_attention_spec spec;
     int axis; /* of the tokens */
+    attention_recorder *attend;
 };
 
 /* ---- heads ----------------------------------------------------------------------------------- */
@@ -40,7 +41,7 @@ static ckpt_tensor attend_exchanged(ckpt_tape *t, struct call c)
     c.spec.sink = sequence_own(t, c.spec.sink, 0);
     if (c.bias.id && of_bias >= 0 && ckpt_desc_of(t, c.bias).shape[of_bias] > 1)
         c.bias = sequence_own(t, c.bias, of_bias);
-    return sequence_return(t, ckpt_attention(t, q, k, v, c.bias, &c.spec), axis + 1, axis, first);
+    return sequence_return(t, c.attend(t, q, k, v, c.bias, &c.spec), axis + 1, axis, first);
 }
 
 /* ---- keys and values of all ranks ------------------------------------------------------------ */
@@ -83,7 +84,7 @@ static ckpt_tensor attend_causal(ckpt_tape *t, struct call c, int64_t begin, int
     }
     c.spec.lengths = lengths_without(t, &c, after);
     tape_set_number(t, number);
-    return ckpt_attention(t, c.q, c.k, c.v, c.bias, &c.spec);
+    return c.attend(t, c.q, c.k, c.v, c.bias, &c.spec);
 }
 
 /* The first tokens, which all ranks have, are not beside those of this rank. */
@@ -114,16 +115,18 @@ static ckpt_tensor attend_gathered(ckpt_tape *t, struct call c)
     c.spec.first = own_rows(t, c.spec.first, 1, first);
     tape_set_number(t, number);
     const struct tokens was = sequence_hide(t, c.q);
-    ckpt_tensor y = c.spec.causal ? attend_parts(t, &c, first)
-                                  : ckpt_attention(t, c.q, c.k, c.v, c.bias, &c.spec);
+    ckpt_tensor y =
+        c.spec.causal ? attend_parts(t, &c, first) : c.attend(t, c.q, c.k, c.v, c.bias, &c.spec);
     sequence_show(t, c.q, was);
     sequence_show(t, y, was);
     return y;
 }
 
 ckpt_tensor attention_of_sequence(ckpt_tape *t, const ckpt_tensor qkv[3], ckpt_tensor bias,
-                                  const struct ckpt_attention_spec *spec)
+                                  const struct ckpt_attention_spec *spec,
+                                  attention_recorder *attend)
 {
-    const struct call c = {qkv[0], qkv[1], qkv[2], bias, *spec, ckpt_desc_of(t, qkv[0]).ndim - 3};
+    const int axis = ckpt_desc_of(t, qkv[0]).ndim - 3;
+    const struct call c = {qkv[0], qkv[1], qkv[2], bias, *spec, axis, attend};
     return heads_divide(t, &c) ? attend_exchanged(t, c) : attend_gathered(t, c);
 }

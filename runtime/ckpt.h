@@ -209,8 +209,8 @@ struct ckpt_options {
     const char *qat_skip;   /* weights that it leaves out, patterns between commas; NULL: none */
     bool save_async;  /* ckpt_save_state copies to host memory, and a thread writes; see there */
     int64_t sequence; /* ranks that split the tokens of their samples (ckpt_sequence); 1: none */
-    int64_t runs;     /* steps that are expected in all: where they take less than a minute, a GPU
-                         does not time its kernels first; 0: many */
+    int64_t runs;     /* steps expected in all, 0: many; a GPU does not time its kernels first where
+                         they take less than a minute */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \

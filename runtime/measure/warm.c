@@ -40,7 +40,7 @@ enum {
 
 #define HOT_SECONDS  2.0  /* untimed ops run this long before they are timed */
 #define COLD_SECONDS 5e-3 /* of a step: if untimed ops take less, heating is not worth the time */
-#define SHORT_RUN    60.0 /* seconds: timing takes ten or more, which a shorter run never gets back */
+#define SHORT_RUN    60.0 /* seconds: timing takes ten or more, and pays in longer runs */
 
 /* An op that no machine file has a time for. */
 struct untimed {
