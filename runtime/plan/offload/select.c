@@ -57,16 +57,28 @@ static void leave(struct transfer *x, const struct idle_gap *a)
         range_max_add(&x->committed, 0, a->use_step, -a->bytes);
 }
 
+int32_t gaps_first(const struct transfer *x, int32_t i)
+{
+    int32_t s = x->list[i].storage;
+    while (i > 0 && x->list[i - 1].storage == s)
+        i--;
+    return i;
+}
+
+int32_t gaps_end(const struct transfer *x, int32_t i)
+{
+    int32_t s = x->list[i].storage;
+    while (i < x->n && x->list[i].storage == s)
+        i++;
+    return i;
+}
+
 /* Takes gap i and the needed gaps of its storage; false if the tiers have no room left. */
 static bool take(struct transfer *x, int32_t i, int64_t *room)
 {
     struct idle_gap *a = &x->list[i];
     bool backing = a->forced; /* the tier holds it already */
-    int32_t from = i, to = i + 1;
-    for (; from > 0 && x->list[from - 1].storage == a->storage; from--)
-        ;
-    for (; to < x->n && x->list[to].storage == a->storage; to++)
-        ;
+    int32_t from = gaps_first(x, i), to = gaps_end(x, i);
     for (int32_t j = from; j < to; j++)
         backing |= x->list[j].taken;
     if (!backing && a->bytes > *room)
@@ -109,11 +121,13 @@ static void take_amount(struct transfer *x, const struct ranking *r, bool from_e
 /* ---- until it fits -------------------------------------------------------------------------- */
 
 /* Takes gaps that span a step, in the order of a ranking, until *over bytes are freed there. */
-static bool relieve_by(struct transfer *x, const struct ranking *r, int32_t step, int64_t *over,
+static bool relieve_by(struct transfer *x, struct ranking *r, int32_t step, int64_t *over,
                        int64_t *room)
 {
     bool any = false;
-    for (int32_t i = 0; i<r->n && * over> 0; i++) {
+    while (r->start < r->n && x->list[r->items[r->start]].taken)
+        r->start++;
+    for (int32_t i = r->start; i<r->n && * over> 0; i++) {
         struct idle_gap *a = &x->list[r->items[i]];
         if (a->residence >= 0 && a->out_step >= step)
             break; /* so do all activations behind it */
@@ -140,6 +154,7 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
     int64_t room = all;
     int32_t peak;
     x->counted = false;
+    x->states.start = x->weights.start = x->activations.start = 0;
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
     room = hosted_choose(x, amounts[AMOUNT_HOSTED], room);

@@ -97,22 +97,23 @@ struct backings {
     int64_t kept; /* host bytes reserved for storages that must be there */
 };
 
-/* Whether gap i is the first one of an offloaded persistent storage of this pass. */
+/* Whether gap i, the first one of its storage, is of an offloaded persistent one of this pass. */
 static bool finds_backing(const struct transfer *x, const struct backings *h, int32_t i)
 {
     const struct idle_gap *a = &x->list[i];
-    bool first = i == 0 || x->list[i - 1].storage != a->storage;
-    bool offloaded = a->taken || x->host_resident[a->storage];
-    for (int32_t j = i + 1; j < x->n && x->list[j].storage == a->storage; j++)
-        offloaded |= x->list[j].taken;
-    return a->residence < 0 && first && offloaded && a->state == h->states;
+    if (a->residence >= 0 || a->state != h->states)
+        return false;
+    bool offloaded = x->host_resident[a->storage];
+    for (int32_t end = gaps_end(x, i); i < end && !offloaded; i++)
+        offloaded = x->list[i].taken;
+    return offloaded;
 }
 
 static void share_states(const struct transfer *x, struct backings *h)
 {
     double all = 0;
     h->kept = x->hosted ? x->g->storages[x->clip].bytes : 0;
-    for (int32_t i = 0; i < x->n; i++)
+    for (int32_t i = 0; i < x->n; i = gaps_end(x, i))
         if (finds_backing(x, h, i) && x->g->storages[x->list[i].storage].backing == BACKING_ANY) {
             bool must = x->host_resident[x->list[i].storage];
             h->kept += must ? x->list[i].bytes : 0;
@@ -205,7 +206,7 @@ int transfer_assign(struct transfer *x, bool unplaced, bool *fits)
         struct backings h = {.states = turn > 0, .share = 1};
         if (h.states)
             share_states(x, &h);
-        for (int32_t i = 0; i < x->n; i++)
+        for (int32_t i = 0; i < x->n; i = gaps_end(x, i))
             if (finds_backing(x, &h, i))
                 assign_backing(x, &h, i, fits);
     }

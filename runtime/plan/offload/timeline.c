@@ -311,8 +311,11 @@ static void simulate_step(struct timeline *f, int32_t k)
         step_on_host(f, k);
         return;
     }
-    leave_clean(f, k);
-    complete_until(f, k, f->now);
+    if (f->left_step < k)
+        leave_clean(f, k);
+    if (f->lines[TIER_HOST].leaves <= f->now || f->lines[TIER_NVME].leaves <= f->now ||
+        f->held < x->held.n)
+        complete_until(f, k, f->now);
     while (f->leaving > 0 && range_max_at(&x->committed, k) > f->device - f->leaving)
         wait_out(f, k);
     for (struct line *l = f->lines; l < f->end; l++)

@@ -28,14 +28,6 @@ static double spread(int32_t i)
     return i * golden - (double)(int64_t)(i * golden);
 }
 
-/* The gap around the end of the step of the same persistent storage. */
-static const struct idle_gap *wrap_of(const struct transfer *x, const struct idle_gap *a)
-{
-    while (!a->wraps && a + 1 < x->list + x->n && a[1].storage == a->storage)
-        a++;
-    return a;
-}
-
 static double seconds_between(const struct transfer *x, int32_t from, int32_t to)
 {
     return x->rest[from] - x->rest[to];
@@ -55,11 +47,11 @@ static bool gains_little(const struct transfer *x, const struct idle_gap *a,
 /*
  * The longest gaps of a parameter that is trained come first.  Frozen ones are copied in for the
  * forward and for the backward pass, and gaps around the end of the step are all long: both are
- * taken evenly over the step, so that copies do not crowd.
+ * taken evenly over the step, so that copies do not crowd.  The latter are last of a storage.
  */
 static double key_of_weight(const struct transfer *x, const struct idle_gap *a, int32_t i)
 {
-    const struct idle_gap *wrap = wrap_of(x, a);
+    const struct idle_gap *wrap = &x->list[gaps_end(x, (int32_t)(a - x->list)) - 1];
     if (!a->wraps && !wrap->clean)
         return a->out_step;
     return (a->wraps ? 1e9 : 0) + 1e6 * (spread(i) + (wrap->clean && gains_little(x, a, wrap)));
@@ -231,11 +223,7 @@ int transfer_try(struct transfer *x, int64_t device, double limit, bool *fits)
 /* The next taken idle gap of the same storage, or with step -1 the previous one, cyclically. */
 static struct idle_gap *next_taken(const struct transfer *x, int32_t i, int32_t step)
 {
-    int32_t s = x->list[i].storage, first = i, last = i, j = i;
-    for (; first > 0 && x->list[first - 1].storage == s; first--)
-        ;
-    for (; last < x->n - 1 && x->list[last + 1].storage == s; last++)
-        ;
+    int32_t first = gaps_first(x, i), last = gaps_end(x, i) - 1, j = i;
     do
         j = step > 0 ? (j < last ? j + 1 : first) : (j > first ? j - 1 : last);
     while (!x->list[j].taken);

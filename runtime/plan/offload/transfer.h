@@ -59,7 +59,7 @@ int idle_gaps_find(const struct graph *g, const struct machine *m, const struct 
 /* A sorted list of idle gaps. */
 struct ranking {
     int32_t *items;
-    int32_t n;
+    int32_t n, start; /* start: all items before it are taken */
 };
 
 struct comm_queue;
@@ -107,6 +107,10 @@ struct transfer {
     bool *host_resident;           /* per storage: state or value of a group taken */
     struct pool memory;
 };
+
+/* The first of the gaps of gap i's storage, and the gap after them. */
+int32_t gaps_first(const struct transfer *x, int32_t i);
+int32_t gaps_end(const struct transfer *x, int32_t i);
 
 /* Sorts the updates of a plan by the first use of their values in the forward pass. */
 int updates_sort(const struct graph *g, struct plan *p);
