@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gaps of a plan and their fates, and its bytes by purpose. */
 #include <stdlib.h>
-#include "plan/plan.h"
+#include "plan/plan_record.h"
 #include "plan/pool.h"
 
 /* ---- offloads -------------------------------------------------------------------------------- */
-
-/* Whether a copy brings a storage to a residence of its own on the device. */
-static bool brings(const struct graph *g, const struct plan *p, const struct copy *c)
-{
-    const struct residence *to = &p->residences[c->to];
-    return to->tier == TIER_DEVICE && !plan_is_backing(g, p, to);
-}
 
 int32_t plan_count_offloads(const struct graph *g, const struct plan *p)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_copies; i++)
-        n += brings(g, p, &p->copies[i]);
+        n += plan_is_placed(g, p, &p->residences[p->copies[i].to]);
     return n;
 }
 
@@ -68,7 +61,7 @@ int plan_offloads(const struct graph *g, const struct plan *p, struct offload **
         find_neighbours(p, last, before, out);
     for (int32_t i = 0; i < p->n_copies && good; i++) {
         const struct copy *c = &p->copies[i];
-        if (brings(g, p, c))
+        if (plan_is_placed(g, p, &p->residences[c->to]))
             all[(*n)++] = offload_of(p, c, before[c->to], out[before[c->to]]);
     }
     pool_free(&m);

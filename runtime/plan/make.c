@@ -90,12 +90,11 @@ static int place_option(struct frontier *f, struct option *o)
     if (rc)
         return rc;
     rc = plan_set_offsets(f->p->g, p, p->load, false);
-    if (rc) {
+    if (rc)
         plan_free(p);
-        return rc;
-    }
-    o->plan = p;
-    return 0;
+    else
+        o->plan = p;
+    return rc;
 }
 
 static void *copy_of(const void *data, int64_t n, size_t element)

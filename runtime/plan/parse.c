@@ -3,7 +3,6 @@
  * Reading of plan files.  Strict: every line in its place, every number in its range, and memory is
  * allocated only for lines that exist.  plan_check decides whether the plan is correct.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/graph/lines.h"

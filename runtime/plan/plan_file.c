@@ -81,8 +81,16 @@ static void put_residence(FILE *f, const struct graph *g, const struct residence
     put_name(f, g->storages[r->storage].name);
 }
 
-static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
+struct plan_text {
+    const struct graph *graph;
+    const struct plan *plan;
+};
+
+static void put_plan(FILE *f, const void *user)
 {
+    const struct plan_text *t = user;
+    const struct graph *g = t->graph;
+    const struct plan *p = t->plan;
     put_totals(f, g, p);
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct plan_step *s = &p->steps[k];
@@ -102,25 +110,14 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
     fputs("end\n", f);
 }
 
-struct plan_text {
-    const struct graph *graph;
-    const struct plan *plan;
-};
-
-static void put(FILE *f, const void *user)
-{
-    const struct plan_text *t = user;
-    put_plan(f, t->graph, t->plan);
-}
-
 int plan_write(const struct graph *g, const struct plan *p, const char *path)
 {
     struct plan_text t = {g, p};
-    return lines_write("plan file", path, put, &t);
+    return lines_write("plan file", path, put_plan, &t);
 }
 
 int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size)
 {
     struct plan_text t = {g, p};
-    return lines_print(put, &t, text, size);
+    return lines_print(put_plan, &t, text, size);
 }

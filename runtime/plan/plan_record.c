@@ -122,8 +122,7 @@ int64_t residence_bytes(const struct graph *g, const struct plan *p, const struc
     return g->ops[p->steps[r->first].op].workspace;
 }
 
-/* Whether the plan gives it an address on the device. */
-static bool is_placed(const struct graph *g, const struct plan *p, const struct residence *r)
+bool plan_is_placed(const struct graph *g, const struct plan *p, const struct residence *r)
 {
     return r->tier == TIER_DEVICE && !plan_is_backing(g, p, r);
 }
@@ -133,7 +132,7 @@ void plan_count_alive(const struct graph *g, const struct plan *p, int64_t *aliv
     memset(alive, 0, ((size_t)p->n_steps + 1) * sizeof(*alive));
     for (int32_t i = 0; i < p->n_residences; i++) {
         const struct residence *r = &p->residences[i];
-        int64_t bytes = is_placed(g, p, r) ? residence_bytes(g, p, r) : 0;
+        int64_t bytes = plan_is_placed(g, p, r) ? residence_bytes(g, p, r) : 0;
         bool round = r->last >= p->n_steps;
         alive[r->first] += bytes;
         alive[0] += round ? bytes : 0;
@@ -180,27 +179,43 @@ static bool fix_item(struct place_item *items, const bool *fixed, int32_t n, int
     return true;
 }
 
+/* Lists the placed residences as items; returns how many. */
+static int32_t list_items(const struct graph *g, const struct plan *p, struct place_item *items)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        if (plan_is_placed(g, p, r))
+            items[n++] = (struct place_item){r->first, r->last, residence_bytes(g, p, r), 0};
+    }
+    return n;
+}
+
+/* Stores the offsets of items, which are the placed residences in their order. */
+static void store_offsets(const struct graph *g, struct plan *p, const struct place_item *items)
+{
+    for (int32_t i = 0; i < p->n_residences; i++)
+        if (plan_is_placed(g, p, &p->residences[i]))
+            p->residences[i].offset = items++->offset;
+}
+
 int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool common)
 {
     struct pool m = {NULL, false};
     struct place_item *items = pool_array(&m, p->n_residences, sizeof(*items));
     bool *fixed = pool_array(&m, p->n_residences, sizeof(*fixed));
-    int32_t n = 0;
     int rc = pool_status(&m);
-    for (int32_t i = 0; i < p->n_residences && !rc; i++) {
+    int32_t n = rc ? 0 : list_items(g, p, items);
+    for (int32_t i = 0, k = -1; i < p->n_residences && common && !rc; i++) {
         const struct residence *r = &p->residences[i];
-        if (!is_placed(g, p, r))
-            continue;
-        items[n] = (struct place_item){r->first, r->last, residence_bytes(g, p, r), 0};
-        if (common && has_crossing(g, p, r))
-            fixed[n] = fix_item(items, fixed, n, g->storages[r->storage].crossing);
-        n++;
+        k += plan_is_placed(g, p, r);
+        if (plan_is_placed(g, p, r) && has_crossing(g, p, r))
+            fixed[k] = fix_item(items, fixed, k, g->storages[r->storage].crossing);
     }
     if (!rc)
         rc = place_cycle(items, n, fixed, p->n_steps, goal, &p->transient);
-    for (int32_t i = 0, k = 0; i < p->n_residences && !rc; i++)
-        if (is_placed(g, p, &p->residences[i]))
-            p->residences[i].offset = items[k++].offset;
+    if (!rc)
+        store_offsets(g, p, items);
     pool_free(&m);
     return rc;
 }
@@ -211,21 +226,15 @@ int plan_tighten(const struct graph *g, struct plan *p, int64_t goal, int64_t wo
     struct place_result r = {.peak = INT64_MAX};
     struct pool m = {NULL, false};
     struct place_item *items = pool_array(&m, p->n_residences, sizeof(*items));
-    int32_t n = 0;
     if (!items || p->transient <= goal) {
         pool_free(&m);
         return items ? 0 : CKPT_ENOMEM;
     }
-    for (int32_t i = 0; i < p->n_residences; i++) {
-        const struct residence *at = &p->residences[i];
-        if (is_placed(g, p, at))
-            items[n++] = (struct place_item){at->first, at->last, residence_bytes(g, p, at), 0};
+    int rc = plan_place(items, list_items(g, p, items), &q, &r);
+    if (!rc && r.peak < p->transient) {
+        store_offsets(g, p, items);
+        p->transient = r.peak;
     }
-    int rc = plan_place(items, n, &q, &r);
-    for (int32_t i = 0, k = 0; i < p->n_residences && !rc && r.peak < p->transient; i++)
-        if (is_placed(g, p, &p->residences[i]))
-            p->residences[i].offset = items[k++].offset;
-    p->transient = rc ? p->transient : min_i64(p->transient, r.peak);
     pool_free(&m);
     return rc;
 }
@@ -246,7 +255,7 @@ static int list_device(const struct graph *g, const struct plan *p, struct pool 
     d->first = pool_filled(m, (int64_t)g->n_storages + p->n_steps, -1);
     d->next = pool_filled(m, p->n_residences, -1);
     for (int32_t i = 0; i < p->n_residences && !m->failed; i++)
-        if (is_placed(g, p, &p->residences[i])) {
+        if (plan_is_placed(g, p, &p->residences[i])) {
             d->next[i] = *list_of(d, g, p->residences[i].storage);
             *list_of(d, g, p->residences[i].storage) = i;
         }
@@ -263,23 +272,24 @@ int plan_share_offsets(const struct graph *g, struct plan *p, const struct plan 
 {
     struct pool m = {NULL, false};
     struct on_device d;
-    int64_t *offsets = pool_array(&m, p->n_residences, sizeof(*offsets)), end;
+    struct place_item *items = pool_array(&m, p->n_residences, sizeof(*items));
     int rc = list_device(g, like, &m, &d);
-    end = p->n_steps == like->n_steps ? 0 : INT64_MAX;
+    int64_t end = p->n_steps == like->n_steps ? 0 : INT64_MAX;
+    int32_t n = 0;
     for (int32_t i = 0; i < p->n_residences && !rc; i++) {
         const struct residence *r = &p->residences[i];
-        if (!is_placed(g, p, r))
+        if (!plan_is_placed(g, p, r))
             continue;
         int32_t k = *list_of(&d, g, r->storage);
         while (k >= 0 && !lies_within(r, &like->residences[k], p->n_steps))
             k = d.next[k];
-        offsets[i] = k >= 0 ? like->residences[k].offset : INT64_MAX / 2;
-        end = max_i64(end, offsets[i] + residence_bytes(g, p, r));
+        items[n].offset = k >= 0 ? like->residences[k].offset : INT64_MAX / 2;
+        end = max_i64(end, items[n++].offset + residence_bytes(g, p, r));
     }
-    for (int32_t i = 0; i < p->n_residences && !rc && end < p->transient; i++)
-        if (is_placed(g, p, &p->residences[i]))
-            p->residences[i].offset = offsets[i];
-    p->transient = rc ? p->transient : min_i64(p->transient, end);
+    if (!rc && end < p->transient) {
+        store_offsets(g, p, items);
+        p->transient = end;
+    }
     pool_free(&m);
     return rc;
 }

@@ -15,6 +15,8 @@ int plan_sort(struct plan *p);
  * names or on the device, and sorts. */
 int plan_add_backings(const struct graph *g, struct plan *p);
 
+/* Whether the plan gives a residence an address on the device. */
+bool plan_is_placed(const struct graph *g, const struct plan *p, const struct residence *r);
 /* Sets alive[k] to the bytes of device residences at step k whose address the plan sets; there are
  * n_steps + 1 entries. */
 void plan_count_alive(const struct graph *g, const struct plan *p, int64_t *alive);

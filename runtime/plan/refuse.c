@@ -5,7 +5,6 @@
  * named twice.
  */
 #include <float.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "plan/lattice.h"

@@ -83,42 +83,34 @@ static const struct member {
     bool optional; /* if missing, the value of the built-in machine holds */
     bool of_links;
 } members[] = {
-#define ROW(name, type)                                                                            \
-    {                                                                                              \
-#name, type, offsetof(struct machine, name), false, false                                  \
-    }
-#define LINK_ROW(name, field, type)                                                                \
-    {                                                                                              \
-        name, type, offsetof(struct machine, links.field), true, true                              \
-    }
-    {"capability", MEMBER_COUNT, offsetof(struct machine, capability), true, false},
-    ROW(memory, MEMBER_BYTES),
-    ROW(process, MEMBER_OPTIONAL_BYTES),
-    ROW(flops, MEMBER_RATE),
-    {"attention", MEMBER_PART, offsetof(struct machine, attention), true, false},
-    ROW(bandwidth, MEMBER_RATE),
-    ROW(overhead, MEMBER_TIME),
-    ROW(d2h, MEMBER_RATE),
-    ROW(h2d, MEMBER_RATE),
-    ROW(d2h_both, MEMBER_RATE),
-    ROW(h2d_both, MEMBER_RATE),
-    {"copy_overhead", MEMBER_TIME, offsetof(struct machine, copy_overhead), true, false},
-    {"host_copies", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_copies), true, false},
-    ROW(host_bandwidth, MEMBER_RATE),
-    {"host_update", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_update), true, false},
-    ROW(nvme_read, MEMBER_OPTIONAL_RATE),
-    ROW(nvme_write, MEMBER_OPTIONAL_RATE),
-    {"nvme_both", MEMBER_OPTIONAL_RATE, offsetof(struct machine, nvme_both), true, false},
-    ROW(nvme_endurance, MEMBER_OPTIONAL_RATE),
-    LINK_ROW("link_host", host, MEMBER_RATE),
-    LINK_ROW("link_host_latency", host_latency, MEMBER_TIME),
-    LINK_ROW("link_net", net, MEMBER_RATE),
-    LINK_ROW("link_net_latency", net_latency, MEMBER_TIME),
-    LINK_ROW("ranks_per_host", ranks_per_host, MEMBER_COUNT),
-    LINK_ROW("link_overhead", overhead, MEMBER_TIME),
-    LINK_ROW("link_drag", contention, MEMBER_SHARE),
-#undef LINK_ROW
-#undef ROW
+#define AT(member) offsetof(struct machine, member)
+    {"capability", MEMBER_COUNT, AT(capability), true, false},
+    {"memory", MEMBER_BYTES, AT(memory), false, false},
+    {"process", MEMBER_OPTIONAL_BYTES, AT(process), false, false},
+    {"flops", MEMBER_RATE, AT(flops), false, false},
+    {"attention", MEMBER_PART, AT(attention), true, false},
+    {"bandwidth", MEMBER_RATE, AT(bandwidth), false, false},
+    {"overhead", MEMBER_TIME, AT(overhead), false, false},
+    {"d2h", MEMBER_RATE, AT(d2h), false, false},
+    {"h2d", MEMBER_RATE, AT(h2d), false, false},
+    {"d2h_both", MEMBER_RATE, AT(d2h_both), false, false},
+    {"h2d_both", MEMBER_RATE, AT(h2d_both), false, false},
+    {"copy_overhead", MEMBER_TIME, AT(copy_overhead), true, false},
+    {"host_copies", MEMBER_OPTIONAL_RATE, AT(host_copies), true, false},
+    {"host_bandwidth", MEMBER_RATE, AT(host_bandwidth), false, false},
+    {"host_update", MEMBER_OPTIONAL_RATE, AT(host_update), true, false},
+    {"nvme_read", MEMBER_OPTIONAL_RATE, AT(nvme_read), false, false},
+    {"nvme_write", MEMBER_OPTIONAL_RATE, AT(nvme_write), false, false},
+    {"nvme_both", MEMBER_OPTIONAL_RATE, AT(nvme_both), true, false},
+    {"nvme_endurance", MEMBER_OPTIONAL_RATE, AT(nvme_endurance), false, false},
+    {"link_host", MEMBER_RATE, AT(links.host), true, true},
+    {"link_host_latency", MEMBER_TIME, AT(links.host_latency), true, true},
+    {"link_net", MEMBER_RATE, AT(links.net), true, true},
+    {"link_net_latency", MEMBER_TIME, AT(links.net_latency), true, true},
+    {"ranks_per_host", MEMBER_COUNT, AT(links.ranks_per_host), true, true},
+    {"link_overhead", MEMBER_TIME, AT(links.overhead), true, true},
+    {"link_drag", MEMBER_SHARE, AT(links.contention), true, true},
+#undef AT
 };
 #define N_MEMBERS (sizeof(members) / sizeof(members[0]))
 
@@ -232,12 +224,17 @@ static void get_member(struct reader *r, const json_t *root, const struct member
         *(double *)field = number;
 }
 
+static int compare_keys(const void *a, const void *b)
+{
+    const struct machine_cost *x = a, *y = b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
 static int compare_costs(const void *a, const void *b)
 {
     const struct machine_cost *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+    int order = compare_keys(a, b);
+    return order ? order : (x->seconds > y->seconds) - (x->seconds < y->seconds);
 }
 
 void machine_sort_costs(struct machine_cost *costs, int32_t n)
@@ -311,32 +308,33 @@ static void get_backend(struct reader *r, const json_t *root, struct machine *m)
         fail(r, CKPT_EFORMAT, "\"backend\" must be \"cpu\" or \"cuda\"");
 }
 
-static bool is_known(const char *name)
+/* Rejects another format, and members of other names than `others` and those of the table, or of
+ * its links. */
+static void check_members(struct reader *r, json_t *root, const char *format,
+                          const char *const *others, int n, bool links)
 {
-    static const char *const others[] = {"format",  "name",    "estimate",   "source",
-                                         "backend", "devices", "algorithms", "costs"};
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (!strcmp(name, others[i]))
-            return true;
-    for (size_t i = 0; i < N_MEMBERS; i++)
-        if (!strcmp(name, members[i].name))
-            return true;
-    return false;
+    const char *own = json_string_value(json_object_get(root, "format"));
+    char text[64];
+    if (!own || strcmp(own, format))
+        fail(r, CKPT_EFORMAT, "this is no %s of version 1: \"format\" must be \"%s\"", r->what,
+             format);
+    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
+        const char *name = json_object_iter_key(at);
+        bool known = false;
+        for (int i = 0; i < n; i++)
+            known |= !strcmp(name, others[i]);
+        for (size_t i = 0; i < N_MEMBERS; i++)
+            known |= (members[i].of_links || !links) && !strcmp(name, members[i].name);
+        if (!known)
+            fail(r, CKPT_EFORMAT, "unknown member \"%s\"", text_shown(name, text, sizeof text));
+    }
 }
 
 static void get_machine(struct reader *r, json_t *root, struct machine *m)
 {
-    const char *format = json_string_value(json_object_get(root, "format"));
-    char text[64];
-    if (!format || strcmp(format, FORMAT)) {
-        fail(r, CKPT_EFORMAT, "this is no machine file of version 1: \"format\" must be \"%s\"",
-             FORMAT);
-        return;
-    }
-    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
-        if (!is_known(json_object_iter_key(at)))
-            fail(r, CKPT_EFORMAT, "unknown member \"%s\"",
-                 text_shown(json_object_iter_key(at), text, sizeof text));
+    static const char *const others[] = {"format",  "name",    "estimate",   "source",
+                                         "backend", "devices", "algorithms", "costs"};
+    check_members(r, root, FORMAT, others, 8, false);
     get_text(r, root, "name", m->name, sizeof(m->name));
     get_text(r, root, "source", m->source, sizeof(m->source));
     const json_t *estimate = get(r, root, "estimate");
@@ -356,30 +354,10 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void keep_name(struct machine *m, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(m->file, sizeof(m->file), "%.63s", slash ? slash + 1 : path);
-}
-
-static bool is_link(const char *name)
-{
-    for (size_t i = 0; i < N_MEMBERS; i++)
-        if (members[i].of_links && !strcmp(name, members[i].name))
-            return true;
-    return !strcmp(name, "format") || !strcmp(name, "source");
-}
-
 static void get_links(struct reader *r, json_t *root, struct machine *m)
 {
-    const char *format = json_string_value(json_object_get(root, "format"));
-    char text[64];
-    if (!format || strcmp(format, LINKS_FORMAT))
-        fail(r, CKPT_EFORMAT, "this is no link file: \"format\" must be \"%s\"", LINKS_FORMAT);
-    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
-        if (!is_link(json_object_iter_key(at)))
-            fail(r, CKPT_EFORMAT, "unknown member \"%s\"",
-                 text_shown(json_object_iter_key(at), text, sizeof text));
+    static const char *const others[] = {"format", "source"};
+    check_members(r, root, LINKS_FORMAT, others, 2, true);
     for (size_t i = 0; i < N_MEMBERS; i++)
         if (members[i].of_links)
             get_member(r, root, &members[i], m);
@@ -419,12 +397,13 @@ int machine_read_links(const char *path, struct machine *m)
 int machine_take(const char *what, struct json_t *root, struct machine *m)
 {
     struct reader r = {.what = "machine file", .path = what};
+    const char *slash = strrchr(what, '/');
     *m = (struct machine){.n_costs = 0};
     get_machine(&r, root, m);
     if (r.rc)
         machine_free(m);
     else
-        keep_name(m, what);
+        snprintf(m->file, sizeof(m->file), "%.63s", slash ? slash + 1 : what);
     return r.rc;
 }
 
@@ -538,16 +517,9 @@ struct machine machine_pageable(const struct machine *m, double share)
 
 bool machine_cost(const struct machine *m, uint64_t key, double *seconds)
 {
-    int32_t low = 0, high = m->n_costs;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (m->costs[middle].key < key)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == m->n_costs || m->costs[low].key != key)
-        return false;
-    *seconds = m->costs[low].seconds;
-    return true;
+    const struct machine_cost wanted = {key, 0}, *c = NULL;
+    if (m->n_costs)
+        c = bsearch(&wanted, m->costs, (size_t)m->n_costs, sizeof(wanted), compare_keys);
+    *seconds = c ? c->seconds : *seconds;
+    return c != NULL;
 }

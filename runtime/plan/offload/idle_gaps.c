@@ -47,10 +47,16 @@ struct scan {
     struct pool *memory; /* of the list */
 };
 
-static void add(struct scan *w, const struct idle_gap *a)
+/* Adds a gap of storage s, with the other members of `a`. */
+static void add(struct scan *w, int32_t s, struct idle at, struct idle_gap a)
 {
+    a.storage = s;
+    a.group = -1;
+    a.out_step = at.from;
+    a.use_step = at.to;
+    a.bytes = w->g->storages[s].bytes;
     if (!POOL_RESERVE(w->memory, &w->list, w->n))
-        w->list.data[w->n++] = *a;
+        w->list.data[w->n++] = a;
 }
 
 static bool may_leave(const struct graph_storage *t)
@@ -62,31 +68,20 @@ static bool may_leave(const struct graph_storage *t)
            t->bytes >= MIN_OFFLOADED;
 }
 
-static bool crosses(const struct scan *w, int32_t from, int32_t to)
-{
-    return w->g->n_micro > 1 && from < w->p->n_body && to >= w->p->n_body;
-}
-
 /* A gap of a persistent storage between two uses: kept if the copies fit into its time. */
 static void scan_idle(struct scan *w, int32_t s, int32_t from, int32_t to)
 {
     const struct graph_storage *t = &w->g->storages[s];
-    bool needed = crosses(w, from, to);
+    bool needed = w->g->n_micro > 1 && from < w->p->n_body && to >= w->p->n_body;
     bool dirty = w->at[s].written >= 0 && w->at[s].written <= from;
     double seconds = to > from + 1 ? w->start[to] - w->start[from + 1] : 0;
     /* A gradient in the address range of its value may be offloaded until the norm is known. */
     if (dirty && (w->at[s].wrote != from || from >= w->p->n_body || to < w->p->n_body || needed))
         return;
     if (needed || seconds * w->rate >= (dirty ? 2 : 1) * (double)t->bytes)
-        add(w, &(struct idle_gap){.storage = s,
-                                  .group = -1,
-                                  .residence = -1,
-                                  .out_step = from,
-                                  .use_step = to,
-                                  .bytes = t->bytes,
-                                  .needed = needed,
-                                  .gradient = dirty,
-                                  .clean = !dirty});
+        add(w, s, (struct idle){from, to},
+            (struct idle_gap){
+                .residence = -1, .needed = needed, .gradient = dirty, .clean = !dirty});
 }
 
 static void scan_use(struct scan *w, int32_t s, int32_t step, bool writes)
@@ -135,25 +130,16 @@ static void finish_storage(struct scan *w, int32_t s)
     if (!may_leave(t) || i->used < 0)
         return;
     if (t->persistent) {
-        add(w, &(struct idle_gap){.storage = s,
-                                  .group = -1,
-                                  .residence = -1,
-                                  .out_step = i->used,
-                                  .use_step = i->first,
-                                  .bytes = t->bytes,
-                                  .wraps = true,
-                                  .state = i->first >= w->p->n_body,
-                                  .needed = true,
-                                  .clean = i->written < 0});
+        add(w, s, (struct idle){i->used, i->first},
+            (struct idle_gap){.residence = -1,
+                              .wraps = true,
+                              .state = i->first >= w->p->n_body,
+                              .needed = true,
+                              .clean = i->written < 0});
         return;
     }
     if (i->within >= 0 && i->longest.to > i->longest.from + 1)
-        add(w, &(struct idle_gap){.storage = s,
-                                  .group = -1,
-                                  .residence = i->within,
-                                  .out_step = i->longest.from,
-                                  .use_step = i->longest.to,
-                                  .bytes = t->bytes});
+        add(w, s, i->longest, (struct idle_gap){.residence = i->within});
 }
 
 /* Removes storages that the body writes in each of several micro-steps: a copy in a tier would

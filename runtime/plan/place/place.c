@@ -15,7 +15,6 @@
  * the step.  So items that wrap go to the high end of the arena and all others to the low end,
  * which leaves one hole between them.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "plan/place/place.h"
 #include "plan/place/place_pack.h"

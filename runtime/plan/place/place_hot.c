@@ -4,7 +4,6 @@
  * capacity.  So the tree search places only the hot items, which are alive where the load is high,
  * and all others are packed into the holes between them.
  */
-#include <stdlib.h>
 #include "plan/place/place_pack.h"
 #include "plan/place/place_tree.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of the tree search: placing an item, propagating the decision, and undoing it. */
-#include <stdlib.h>
 #include "plan/place/place_tree.h"
 
 void tree_free(struct tree *t)

@@ -96,28 +96,18 @@ static int32_t find_sum(const struct offers *o, double cost, double value)
     return low;
 }
 
-/* The smallest cost of this value; the cost of all offers if their value is smaller. */
-static double cost_of(const struct offers *o, double value)
+/* The sums of the offers that reach this cost or this value, the other being 0; the last one is
+ * taken in part. */
+static struct offer reach(const struct offers *o, double cost, double value)
 {
-    int32_t i = find_sum(o, 0, value);
-    if (value <= 0)
-        return 0;
-    if (i == o->n)
-        return total_of(o).cost;
-    double missing = value - (o->sums[i].value - o->list[i].value);
-    return o->sums[i].cost - o->list[i].cost * (1 - missing / o->list[i].value);
-}
-
-/* The largest value for this cost. */
-static double value_of(const struct offers *o, double cost)
-{
-    int32_t i = find_sum(o, cost, 0);
-    if (cost <= 0)
-        return 0;
-    if (i == o->n)
-        return total_of(o).value;
-    double missing = cost - (o->sums[i].cost - o->list[i].cost);
-    return o->sums[i].value - o->list[i].value * (1 - missing / o->list[i].cost);
+    int32_t i = find_sum(o, cost, value);
+    if (i == o->n || cost + value <= 0)
+        return cost + value <= 0 ? (struct offer){0, 0} : total_of(o);
+    const struct offer *last = &o->list[i], *sum = &o->sums[i];
+    double part = cost > 0 ? (cost - (sum->cost - last->cost)) / last->cost
+                           : (value - (sum->value - last->value)) / last->value;
+    return (struct offer){sum->cost - last->cost * (1 - part),
+                          sum->value - last->value * (1 - part)};
 }
 
 /* ---- facts ----------------------------------------------------------------------------------- */
@@ -243,9 +233,8 @@ static int find_facts(struct frontier *f, const struct schedule *s, struct bound
 
 void bound_free(struct bound *b)
 {
-    if (!b)
-        return;
-    pool_free(&b->memory);
+    if (b)
+        pool_free(&b->memory);
     free(b);
 }
 
@@ -354,7 +343,7 @@ static double shortest(const struct bound *b, const struct room *r, double hoste
     gone += take_part(&over, b->worth_drive - b->worth_rerun);
     wait += a.by_drive > 0 ? take_part(&over, a.by_drive) / b->m->nvme_write : 0;
     gone += fmax(0, over);
-    return b->base + wait + cost_of(&b->reruns, gone) - value_of(&b->updates, hosted);
+    return b->base + wait + reach(&b->reruns, 0, gone).cost - reach(&b->updates, hosted, 0).value;
 }
 
 double bound_seconds(const struct bound *b, const struct budgets *budgets)
@@ -364,7 +353,7 @@ double bound_seconds(const struct bound *b, const struct budgets *budgets)
         return INFINITY; /* bytes that cannot be dropped fit in no tier */
     double low = 0, high = fmin(total_of(&b->updates).cost, r.host / b->state_share);
     if (r.host + r.nvme <= 0)
-        return b->base + cost_of(&b->reruns, b->alive - r.device);
+        return b->base + reach(&b->reruns, 0, b->alive - r.device).cost;
     if (high <= 0)
         return shortest(b, &r, 0);
     for (int i = 0; i < THIRDS; i++) {

@@ -194,12 +194,11 @@ static int build(const struct graph *g, bool searched, struct frontier **out)
         rc = search(f);
     if (!rc)
         rc = frontier_overlap(f);
-    if (rc) {
+    if (rc)
         frontier_free(f);
-        return rc;
-    }
-    *out = f;
-    return 0;
+    else
+        *out = f;
+    return rc;
 }
 
 int frontier_build(const struct graph *g, struct frontier **f)

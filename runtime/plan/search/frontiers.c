@@ -21,8 +21,8 @@ struct kept {
 };
 
 struct frontiers {
-    struct kept list[KEPT]; /* most recently used first; frontier is NULL in unused ones */
-    struct kept first;      /* without a search */
+    /* Most recently used first; frontier is NULL in unused ones.  The last one has no search. */
+    struct kept list[KEPT + 1];
 };
 
 static uint64_t mix_seconds(uint64_t h, double seconds)
@@ -58,10 +58,8 @@ int frontiers_new(struct frontiers **all)
 
 void frontiers_free(struct frontiers *all)
 {
-    for (int i = 0; all && i < KEPT; i++)
+    for (int i = 0; all && i <= KEPT; i++)
         frontier_free(all->list[i].frontier);
-    if (all)
-        frontier_free(all->first.frontier);
     free(all);
 }
 
@@ -100,7 +98,7 @@ static int take(struct kept *k, const struct graph *g, const struct key *key,
 int frontiers_get_first(struct frontiers *all, const struct graph *g, struct frontier **out)
 {
     const struct key key = key_of(g);
-    return take(&all->first, g, &key, frontier_build_first, out);
+    return take(&all->list[KEPT], g, &key, frontier_build_first, out);
 }
 
 int frontiers_get(struct frontiers *all, const struct graph *g, struct frontier **out)

@@ -4,7 +4,6 @@
  * that must be recomputed first.  Equal prices go by position from the start of the program, since
  * the backward pass uses early tensors last.
  */
-#include <stdlib.h>
 #include "plan/search/search.h"
 
 /* Whether a storage is always freed in the forward pass: no other op reads it. */
