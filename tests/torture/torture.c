@@ -6,12 +6,12 @@
  *   - either with 0 and the same files as a run without a fault, or with 1 or 2 and a sentence;
  *   - and leave the old state file or the new one, with its parts, and no other file.
  *
- *     torture [--all] [--slow] [--jobs N] [--scenario NAME] [--kind KIND,...] [--most N]
+ *     torture [--all] [--rest] [--jobs N] [--scenario NAME] [--kind KIND,...] [--most N]
  *
  * With --all: of each kind, the first 100 calls, and 100 of the later ones, evenly spaced; 8 and 8
  * if a run takes seconds.  Without: a few calls of each kind (--most N), evenly spaced, in the
- * quick scenarios only, or with --slow in all.  Without --kind there are limits of address space,
- * too.  Exits 0, 1, or 77 if it cannot run.
+ * quick scenarios only, and of some the kinds that matter; with --rest all that this leaves out.
+ * Without --kind there are limits of address space, too.  Exits 0, 1, or 77 if it cannot run.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -36,7 +36,7 @@ enum { DEADLINE = 60, KINDS = 64, DENSE = 100, HEAVY = 8, ENOUGH = 10, PATH = 40
 static struct {
     char here[PATH], source[PATH]; /* where the programs are built, and what they are built of */
     char shim[PATH], fake[PATH];
-    bool all, slow;
+    bool all, rest;
     int jobs;
     long most;
     const char *scenario, *kind;
@@ -502,6 +502,12 @@ static int torture_kind(struct run *r, const char *kind, long calls, int job, lo
     return failed;
 }
 
+static bool is_chosen(const struct scenario *s, const char *kind)
+{
+    bool usual = !s->few || strstr(s->few, kind);
+    return torture.rest ? s->slow || !usual : torture.all || torture.kind || usual;
+}
+
 static int torture_job(const struct run *clean, const struct counts *c, int job)
 {
     char dir[PATH];
@@ -513,7 +519,7 @@ static int torture_job(const struct run *clean, const struct counts *c, int job)
     r.dir = dir;
     r.port += 1 + job;
     for (int i = 0; i < c->n; i++)
-        if (torture.all || torture.kind || !r.s->few || strstr(r.s->few, c->kind[i]))
+        if (is_chosen(r.s, c->kind[i]))
             failed += torture_kind(&r, c->kind[i], c->calls[i], job, &runs);
     remove_run(dir);
     return failed > 100 ? 100 : failed;
@@ -580,9 +586,9 @@ static void read_options(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(argv[i], "--all") || !strcmp(argv[i], "--slow")) {
+        if (!strcmp(argv[i], "--all") || !strcmp(argv[i], "--rest")) {
             torture.all |= !strcmp(argv[i], "--all");
-            torture.slow = true;
+            torture.rest |= !strcmp(argv[i], "--rest");
             continue;
         }
         if (!strcmp(argv[i], "--jobs"))
@@ -594,7 +600,7 @@ static void read_options(int argc, char **argv)
         else if (!strcmp(argv[i], "--kind"))
             torture.kind = value;
         else
-            fatal("%s: there are --all, --slow, --jobs, --most, --scenario and --kind", argv[i]);
+            fatal("%s: there are --all, --rest, --jobs, --most, --scenario and --kind", argv[i]);
         i++;
     }
     if (torture.jobs < 1 || torture.most < 1)
@@ -630,8 +636,10 @@ int main(int argc, char **argv)
         fatal("%s: %s", base, strerror(errno));
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         const struct scenario *s = &scenarios[i];
-        bool chosen =
-            torture.scenario ? !strcmp(torture.scenario, s->name) : torture.slow || !s->slow;
+        bool chosen = torture.scenario ? !strcmp(torture.scenario, s->name)
+                      : torture.all    ? true
+                      : torture.rest   ? s->slow || s->few
+                                       : !s->slow;
         if (chosen && s->cuda && !cuda)
             printf("%s: left out, the CUDA device is not built\n", s->name);
         else if (chosen && s->needs && !find_program(s->needs, libs))
@@ -639,7 +647,7 @@ int main(int argc, char **argv)
         else if (chosen)
             failed += torture_scenario(s, base);
     }
-    if (torture.scenario ? !strcmp(torture.scenario, "limits") : !torture.kind)
+    if (torture.scenario ? !strcmp(torture.scenario, "limits") : !torture.kind && !torture.rest)
         failed += torture_limits(base);
     remove_run(base);
     return failed ? 1 : 0;
