@@ -208,7 +208,8 @@ struct ckpt_options {
     const char *qat_ranges; /* "average", "learned", "dynamic"; NULL: "average" */
     const char *qat_skip;   /* weights that it leaves out, patterns between commas; NULL: none */
     bool save_async;  /* ckpt_save_state copies to host memory, and a thread writes; see there */
-    int64_t sequence; /* ranks that split the tokens of their samples (ckpt_sequence); 1: none */
+    int64_t sequence; /* ranks that split the tokens of their samples (ckpt_sequence); 1: none;
+                         CKPT_AUTO: as many as rank 0 says, which must give a number */
     int64_t runs;     /* steps expected in all, 0: many; a GPU does not time its kernels first where
                          they take less than a minute */
 };

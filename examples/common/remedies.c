@@ -17,8 +17,6 @@ extern char **environ;
 /* Set in the processes that plan; no option, so it has no name of one. */
 #define PLANNING "LIBCKPT_REMEDY"
 
-enum { OUTPUT = 1 << 16 };
-
 /* No further process is started after this time. */
 static const double most_seconds = 30;
 
@@ -51,15 +49,15 @@ int64_t remedies_needs(const char *sentence)
 /* ---- planning in another process ------------------------------------------------------------- */
 
 /* Keeps what fits of the output. */
-static void read_all(int from, char output[OUTPUT])
+static void read_all(int from, char output[REMEDIES_OUTPUT])
 {
     char rest[4096];
     size_t n = 0;
     ssize_t got;
 
     do {
-        bool full = n + sizeof rest > OUTPUT;
-        got = read(from, full ? rest : output + n, full ? sizeof rest : OUTPUT - 1 - n);
+        bool full = n + sizeof rest > REMEDIES_OUTPUT;
+        got = read(from, full ? rest : output + n, full ? sizeof rest : REMEDIES_OUTPUT - 1 - n);
         n += got > 0 && !full ? (size_t)got : 0;
     } while (got > 0 || (got < 0 && errno == EINTR));
     output[n] = 0;
@@ -91,23 +89,29 @@ static pid_t start(char *const *words, int *from)
     return child;
 }
 
+int remedies_plan(char *const *words, char output[REMEDIES_OUTPUT])
+{
+    int from, status = 0;
+    pid_t child = start(words, &from);
+
+    if (child < 0)
+        return -1;
+    read_all(from, output);
+    close(from);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 /* Bytes that the command needs with the words; 0: it fits; -1: that is unknown. */
 static int64_t plan(char *const *words)
 {
-    char *output = malloc(OUTPUT);
-    int64_t needs = -1;
-    int from, status;
-    pid_t child = output ? start(words, &from) : -1;
+    char *output = malloc(REMEDIES_OUTPUT);
+    const int status = output ? remedies_plan(words, output) : -1;
+    int64_t needs = status >= 0 ? remedies_needs(output) : -1;
 
-    if (child > 0) {
-        read_all(from, output);
-        close(from);
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-            continue;
-        needs = remedies_needs(output);
-        if (!needs && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-            needs = -1;
-    }
+    if (!needs && status)
+        needs = -1;
     free(output);
     return needs;
 }

@@ -23,8 +23,13 @@ struct remedies {
 
 void remedies_add(struct remedies *r, const struct remedy *remedy);
 
-/* Whether this process plans for remedies_print: it must stop when its programs are compiled. */
+/* Whether this process plans for another: it must stop when its programs are compiled. */
 bool remedies_planning(void);
+
+/* Plans this program with these words, up to NULL, in a process of its own.  Returns its exit
+ * status, with what fits of what it said in output; -1: it did not start or end. */
+enum { REMEDIES_OUTPUT = 1 << 16 };
+int remedies_plan(char *const *words, char output[REMEDIES_OUTPUT]);
 
 /* Plans the command with each option, and, if none is enough, with all that help; prints those that
  * help to standard error, the best first.  needs: bytes without them. */

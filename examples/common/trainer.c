@@ -8,6 +8,7 @@
 #include "elastic.h"
 #include "remedies.h"
 #include "say.h"
+#include "sequence_auto.h"
 #include "trainer.h"
 
 int64_t trainer_count(ckpt *c)
@@ -45,6 +46,7 @@ static int open_context(const struct trainer *t)
     if (say_open(t->context, t->library))
         return -1;
     ckpt *c = *t->context;
+    t->library->sequence = ckpt_ranks(c) / ckpt_sample_groups(c); /* auto was of rank 0 */
     say_as_rank(ckpt_rank(c), ckpt_ranks(c));
     if (options_agree(c, t->reading.own) || elastic_formed(t) || resume_find(&t->train->state, c) ||
         (!alone && !ckpt_rank(c) && t->outputs(t->run)))
@@ -123,6 +125,8 @@ static int note(const struct trainer *t, struct resume_place *place)
     const struct option_part *own = t->reading.own;
 
     if (resume_note_count(*t->context, t->counted, *t->samples))
+        return -1;
+    if (t->splits && resume_note_count(*t->context, "sequence", t->library->sequence))
         return -1;
     for (int i = 0; i < OPTION_PARTS && own[i].rows; i++)
         if (resume_note(*t->context, own[i].rows, own[i].values))
@@ -229,6 +233,8 @@ static int go(const struct trainer *t)
 {
     if (open_context(t) || open_data(t) || make_model(t) || compile(t))
         return -1;
+    if (remedies_planning())
+        sequence_tell(t);
     if (t->library->plan_only)
         return unwritten(t);
     if (training_has_steps(t->train) && train(t))
@@ -305,7 +311,7 @@ static int run(const struct trainer *t, struct remedies *r)
 {
     if (remedies_planning())
         t->library->plan_only = true;
-    int rc = elastic_begin(t, r->command) ? -1 : go(t);
+    int rc = sequence_choose(t, r->command) || elastic_begin(t, r->command) ? -1 : go(t);
     if (rc)
         elastic_end(t, r->command);
     if (is_refused(t, r))

@@ -51,6 +51,10 @@ static const struct ckpt_option plan_table[] = {
           1, 1 << 20),
     ROW("link-file", STRING, link_file, "FILE",
         "with --world: links between ranks, instead of those in the machine file"),
+    ROW("sequence", STRING, sequence, "auto",
+        "with --world: compare all ways to split sequences and to shard, of the graphs FILE.1, "
+        "FILE.2, ... that a program with --sequence auto --plan-only --graph-out FILE writes "
+        "(default: none)"),
     ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the scaling curves"),
     ROW("place", STRING, place, "FILE",
         "only assign addresses to the buffers of a CSV file (id,lower,upper,size)"),
@@ -96,10 +100,15 @@ static int check_options(const struct plan_options *o)
 
 static int check_world(const struct plan_options *o)
 {
-    if (o->world == NO_WORLD && (o->hosts || o->link_file))
-        return cli_usage("--hosts and --link-file are for --world N");
+    if (o->world == NO_WORLD && (o->hosts || o->link_file || o->sequence))
+        return cli_usage("--hosts, --link-file and --sequence are for --world N");
     if (o->world == NO_WORLD)
         return 0;
+    if (o->sequence && strcmp(o->sequence, "auto"))
+        return cli_usage("--sequence %s: give auto; a graph is of one number", o->sequence);
+    if (o->sequence && (o->pt2 || o->svg))
+        return cli_usage("--sequence auto reads graphs FILE.1, FILE.2, ...: leave out --pt2 and "
+                         "--svg");
     if (o->hosts > o->world)
         return cli_usage("--hosts %lld: %lld ranks fill 1 to %lld", (long long)o->hosts,
                          (long long)o->world, (long long)o->world);

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt plan --world: a scaling study of a rank's step for numbers of ranks up to a limit. */
+/*
+ * ckpt plan --world: a scaling study of a rank's step for numbers of ranks up to a limit; with
+ * --sequence auto, for one number of ranks, all ways to split sequences and to shard.
+ */
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "cli/cli.h"
+#include "plan/graph/graph_file.h"
+#include "plan/scale/scaling_graph.h"
 #include "plan/scale/scaling_study.h"
 #include "report/scaling_svg.h"
 
 enum {
     MAX_RANK_COUNTS = 24,
     VARIANTS = 7,
-    LEAST_MEMORY = 3 /* the variant with the smallest memory */
+    LEAST_MEMORY = 3, /* the variant with the smallest memory */
+    MAX_SPLITS = 24
 };
 
 static const char *const names[VARIANTS] = {"zero 0",
@@ -111,17 +118,21 @@ static void print_step(const struct curve *c, const struct row *r, int variant)
     printf("%10s %6.1f%%\n", human_seconds(s->comm), 100 * c->alone / s->seconds);
 }
 
-static void print_curve(const struct curve *c)
+static void print_links(const struct plan_job *job)
 {
-    const struct plan_job *job = c->job;
     const struct links *l = &job->machine.links;
-    const struct row *last = &c->rows[c->n - 1];
     printf("%s: a rank's step on %s%s, %lld ranks a host\n", plan_source(job->o), job->machine.name,
            job->machine.estimate ? " (an estimate)" : "", (long long)l->ranks_per_host);
     printf("links: %.4g GB/s and %.3g us a hop within a host, %.4g GB/s a rank and %.3g us between "
            "hosts;\n%.3g us a collective, and %.3g of its time from what runs beside it\n\n",
            1e-9 * l->host, 1e6 * l->host_latency, 1e-9 * l->net, 1e6 * l->net_latency,
            1e6 * l->overhead, l->contention);
+}
+
+static void print_curve(const struct curve *c)
+{
+    const struct row *last = &c->rows[c->n - 1];
+    print_links(c->job);
     if (c->sequence > 1)
         printf("each %d ranks split the tokens of their samples\n\n", (int)c->sequence);
     print_header();
@@ -200,12 +211,121 @@ static int read_links(struct plan_job *job)
     return 0;
 }
 
+/* ---- ways to split sequences ------------------------------------------------------------------
+ */
+
+/* The graph whose sequences groups of n ranks split.  *graph stays NULL where there is no file. */
+static int read_split(const struct plan_job *job, int32_t n, struct graph **graph)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%d", job->o->graph, (int)n);
+    if (access(path, F_OK))
+        return 0;
+    if (graph_read(path, graph))
+        return cli_fail("%s", error_get());
+    if (scaling_sequence(*graph) != n)
+        return cli_fail("%s: its ranks split sequences in groups of %d, not of %d", path,
+                        (int)scaling_sequence(*graph), (int)n);
+    return 0;
+}
+
+/* Of one number of ranks that split a sequence: its best variant, and seconds for as many samples
+ * as groups of one rank have in a step; without one that fits, the memory it would take. */
+struct split {
+    int32_t n;
+    int best;
+    double seconds;
+    int64_t bytes;
+};
+
+static int study_split(struct plan_job *job, int32_t n, struct split *s)
+{
+    struct curve c = {.job = job, .sequence = n, .n = 1};
+    struct row *r = c.rows;
+    const struct scaling_layout one = {1, 1, 0};
+    struct scaling_step alone;
+    if (scaling_study_open(job->graph, &job->machine, &c.study))
+        return cli_fail("%s", error_get());
+    r->ranks = (int32_t)job->o->world;
+    int rc = scaling_study_plan(c.study, &one, INT64_MAX, &alone) ? cli_fail("out of host memory")
+                                                                  : fill_row(&c, r);
+    c.alone = alone.compute;
+    scaling_study_free(c.study);
+    if (rc)
+        return rc;
+    for (int variant = 0; variant < VARIANTS; variant++)
+        if (r->tried[variant]) {
+            printf("%8d ", (int)n);
+            print_step(&c, r, variant);
+        }
+    const int best = best_of(r);
+    const struct scaling_step *step = &r->steps[best >= 0                ? best
+                                                : r->tried[LEAST_MEMORY] ? LEAST_MEMORY
+                                                                         : 0];
+    *s = (struct split){n, best, n * step->seconds, step->bytes + job->machine.process};
+    return 0;
+}
+
+/* Why no other number of ranks is taken. */
+static void explain_split(const struct split *s, const struct split *best)
+{
+    if (s == best)
+        return;
+    if (s->best < 0)
+        printf("  sequence %d: does not fit; it takes %s\n", (int)s->n, human_bytes(s->bytes));
+    else
+        printf("  sequence %d, %s: %.1f %% more time for each sample\n", (int)s->n, names[s->best],
+               100 * (s->seconds / best->seconds - 1));
+}
+
+static void print_best(const struct split *splits, int n)
+{
+    const struct split *best = NULL;
+    for (int i = 0; i < n; i++)
+        if (splits[i].best >= 0 && (!best || splits[i].seconds < best->seconds * (1 - 1e-4)))
+            best = &splits[i];
+    if (!best) {
+        puts("\nno way fits");
+        return;
+    }
+    printf("\nbest: sequence %d, %s: of what fits, the least time for each sample\n", (int)best->n,
+           names[best->best]);
+    for (int i = 0; i < n; i++)
+        explain_split(&splits[i], best);
+}
+
+static int compare_splits(struct plan_job *job)
+{
+    struct split splits[MAX_SPLITS];
+    int n = 0, rc = 0;
+    print_links(job);
+    printf("%8s ", "sequence");
+    print_header();
+    for (int32_t k = 1; k <= job->o->world && n < MAX_SPLITS && !rc; k++) {
+        struct graph *whole = job->graph;
+        job->graph = NULL;
+        if (job->o->world % k == 0)
+            rc = read_split(job, k, &job->graph);
+        if (job->graph && !rc)
+            rc = study_split(job, k, &splits[n++]);
+        graph_free(job->graph);
+        job->graph = whole;
+    }
+    if (!rc && !n)
+        rc = cli_fail("%s.1, %s.2, ...: there is no such graph; a program writes them with "
+                      "--sequence auto --plan-only --graph-out %s",
+                      job->o->graph, job->o->graph, job->o->graph);
+    if (!rc)
+        print_best(splits, n);
+    return rc;
+}
+
 int cli_scaling(struct plan_job *job)
 {
     struct curve c = {.job = job, .sequence = scaling_sequence(job->graph)};
     int rc = read_links(job);
-    if (rc)
-        return rc;
+    if (rc || job->o->sequence)
+        return rc ? rc : compare_splits(job);
     if (scaling_study_open(job->graph, &job->machine, &c.study))
         return cli_fail("%s", error_get());
     rc = fill_curve(&c);

@@ -93,9 +93,10 @@ static const struct ckpt_option library_table[] = {
           "gathered once per step; 3: gathered in forward and again in backward; auto: gathered "
           "again only where the plan freed the copy (default auto)",
           0, 3),
-    RANGE("sequence", INT, sequence, "N",
+    RANGE("sequence", COUNT, sequence, "N",
           "ranks that split the tokens of their samples: groups of N ranks have the same samples, "
-          "and the batch is that of a group (default 1: each rank has its own samples)",
+          "and the batch is that of a group; auto: the number that fits and takes the least time "
+          "for each sample (default 1: each rank has its own samples)",
           1, 1 << 20),
     ROW("shard-over", STRING, shard_over, "WHICH",
         "with ranks on several hosts: host: one copy of the model per host; all: one copy over all "

@@ -5,6 +5,12 @@
 #include "dist/peers.h"
 #include "dist/ranks.h"
 
+static void set_sequence(struct ranks *job)
+{
+    job->sharing.sequence = (int)job->options->sequence;
+    job->sharing.sequence_place = job->sharing.sequence > 1 ? job->rank % job->sharing.sequence : 0;
+}
+
 void ranks_join(struct ranks *job, struct comm *comm, int zero)
 {
     job->comm = comm;
@@ -12,19 +18,35 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
     job->sharing.ranks = comm->size;
     job->sharing.zero = job->requested_zero = zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
-    job->sharing.sequence = (int)job->options->sequence;
-    job->sharing.sequence_place =
-        job->sharing.sequence > 1 ? comm->rank % job->sharing.sequence : 0;
+    set_sequence(job);
     job->host = ranks_host_name();
     if (job->rank) /* rank 0 alone writes files that would be the same on all ranks */
         job->options->plan_out = job->options->graph_out = job->options->machine_out =
             job->options->trace_out = job->options->dump_tape = NULL;
 }
 
-/* Whether the ranks divide into groups that split sequences. */
-static int check_sequence(const struct ranks *job)
+/* The number of --sequence auto is that of rank 0; one rank alone splits nothing. */
+static int find_sequence(struct ranks *job)
 {
+    int32_t n = job->sharing.ranks > 1 ? (int32_t)job->options->sequence : 1;
+    if (job->comm && comm_broadcast(ranks_hosts(job), &n, sizeof n, "--sequence"))
+        return error_set(CKPT_ECOMM, "%s", ranks_hosts(job)->reason);
+    if (job->options->sequence == CKPT_AUTO)
+        job->options->sequence = n;
+    return job->options->sequence != CKPT_AUTO
+               ? 0
+               : error_set(CKPT_EINVAL, "--sequence auto: a program chooses it before rank 0 opens "
+                                        "its context; this one does not: give a number");
+}
+
+/* Whether the ranks divide into groups that split sequences. */
+static int check_sequence(struct ranks *job)
+{
+    const int rc = find_sequence(job);
     const int64_t n = job->options->sequence;
+    if (rc)
+        return rc;
+    set_sequence(job);
     if (n < 2 || job->sharing.ranks % n == 0)
         return 0;
     return error_set(
@@ -51,7 +73,6 @@ static int plan_for_ranks(struct ranks *job, const char *where)
     job->sharing.zero = job->requested_zero =
         job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
-    job->sharing.sequence = (int)job->options->sequence;
     return 0;
 }
 
@@ -96,6 +117,7 @@ static int open_ranks(struct ranks *job)
     struct comm_rendezvous m = {
         .where = where, .job = getenv("SLURM_JOB_ID"), .token = getenv("CKPT_JOB_TOKEN")};
     struct comm *comm = NULL;
+    m.patience = job->options->sequence == CKPT_AUTO ? PLAN_PATIENCE : 0;
     double deadline = job->options->comm_deadline > 0 ? job->options->comm_deadline : COMM_DEADLINE;
     int rc = 0;
     job->sharing.ranks = 1;

@@ -90,6 +90,9 @@ int ranks_open_device(struct ranks *job);
 /* Closes the communicators.  If code is not 0, first sends the error to the other ranks. */
 void ranks_close(struct ranks *job, int code);
 
+/* While rank 0 plans, the deadline of the other ranks is this many times the usual one. */
+enum { PLAN_PATIENCE = 20 };
+
 /* Placement of one rank, as it sends it to the others. */
 struct rank_place {
     uint64_t host;

@@ -200,9 +200,6 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* The other ranks wait while rank 0 plans: their deadline is this many times the usual one. */
-enum { PLAN_PATIENCE = 20 };
-
 /* Rank 0 broadcasts this first: how planning ended, and the bytes of the plan's text. */
 struct outcome {
     int64_t rc, size;

@@ -81,6 +81,35 @@ grep -q "each 2 ranks split the tokens" "$work/world" || fail "$(cat "$work/worl
 ./ckpt plan --graph "$work/graph" --machine h200-141 --world 7 2>"$work/world" && fail "7 ranks are groups of 2"
 grep -q "do not divide into groups of 2" "$work/world" || fail "$(cat "$work/world")"
 
+# the number that fits and is the fastest for each sample; a state has it
+auto="--model tiny --hidden 48 --length 48 $prose --batch 2"
+all 3 free $lm $auto --steps 3 --sequence auto
+grep -q "^--sequence 1: of what fits" "$work/free.0" || fail "not one: $(cat "$work/free.0")"
+grep -q "^--sequence" "$work/free.1" && fail "rank 1 chooses, too: $(cat "$work/free.1")"
+for n in 1 3; do
+    size=$($lm $auto --plan-only --ranks 3 --sequence $n --vram 1K 2>&1 |
+        sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p')
+    eval "least$n=$size"
+done
+all 3 chosen $lm $auto --steps 3 --sequence auto --vram $(((least1 + least3) / 2)) --save-state "$work/three.state"
+grep -q "sequence 1: does not fit, needs at least" "$work/chosen.0" || fail "one fits: $(cat "$work/chosen.0")"
+grep -q "^--sequence 3: of what fits" "$work/chosen.0" || fail "not three: $(cat "$work/chosen.0")"
+all 3 kept $lm $auto --steps 5 --sequence auto --resume "$work/three.state"
+grep -q "^--sequence 3: as in the resumed run" "$work/kept.0" || fail "not kept: $(cat "$work/kept.0")"
+grep -q "changed: sequence" "$work/kept.0" && fail "three is a change: $(cat "$work/kept.0")"
+runs "changed: sequence was 3, is 1" $lm $auto --steps 5 --resume "$work/three.state"
+runs "^--sequence 1: of what fits" $lm $auto --plan-only --ranks 4 --sequence auto --graph-out "$work/split"
+./ckpt plan --graph "$work/split" --machine h200-141 --world 4 --sequence auto >"$work/world" || fail "$(cat "$work/world")"
+[ "$(grep -c "^ *[124]  *4  *1  zero" "$work/world")" = 12 ] || fail "not 3 x 4 ways: $(cat "$work/world")"
+grep -q "^best: sequence 1, zero 0: of what fits" "$work/world" || fail "$(cat "$work/world")"
+grep -q "^  sequence 4, .*more time for each sample" "$work/world" || fail "$(cat "$work/world")"
+./ckpt plan --graph "$work/split" --machine h200-141 --world 4 --sequence auto --vram 64K >"$work/world" || fail "$(cat "$work/world")"
+grep -q "no way fits" "$work/world" || fail "$(cat "$work/world")"
+refuses 1 "there is no such graph" ./ckpt plan --graph "$work/graph" --machine h200-141 --world 4 --sequence auto
+refuses 2 "a graph is of one number" ./ckpt plan --graph "$work/graph" --machine h200-141 --world 4 --sequence 2
+refuses 2 "are for --world" ./ckpt plan --graph "$work/graph" --machine h200-141 --sequence auto
+refuses 1 "no number of ranks" $lm $auto --plan-only --ranks 3 --sequence auto --vram 1K
+
 # ranks that split differently
 RANK=1 WORLD_SIZE=2 timeout 100 $lm --model tiny $prose --steps 1 --ranks "file:$work/meet" \
     >"$work/differ.1" 2>&1 &

@@ -77,6 +77,7 @@ whole="$stdit --latent 4x4x8"
 runs "memory" $whole --batch 4 --steps 4 --log "$work/whole"
 all 4 first $whole --batch 2 --steps 2 --sequence 2 --zero 3 --save-state "$work/state"
 all 4 rest $whole --batch 4 --steps 4 --sequence 4 --zero 1 --resume "$work/state"
+grep -q "changed: sequence was 2, is 4" "$work/rest.0" || fail "no word of another split: $(cat "$work/rest.0")"
 cat "$work/rest" >>"$work/first"
 near whole first 4
 

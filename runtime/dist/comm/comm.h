@@ -123,6 +123,7 @@ struct comm_rendezvous {
     const char *job;   /* job name, up to 63 bytes, which separates jobs; NULL: "" */
     const char *token; /* the secret, JOB_TOKEN_MIN bytes or more; NULL: the secret of the file */
     int rank, size;
+    int patience; /* the other ranks wait for rank 0 as many deadlines; 0: one */
     /*
      * Not NULL: an elastic job.  rank is the seat of this process among `size`.  Whoever is there
      * forms the job: at first all seats; again, once each process that was in it before has come

@@ -227,7 +227,8 @@ static int join_rendezvous(struct rendezvous *v)
             return rc;
         if (clock_seconds() + pause > v->until)
             return error_set(CKPT_ECOMM, "rank %d did not find rank 0 at %.200s within %g s: %s",
-                             v->m->rank, v->m->where, v->deadline, why);
+                             v->m->rank, v->m->where,
+                             v->deadline * (v->m->patience ? v->m->patience : 1), why);
         usleep((unsigned)(pause * 1e6));
         pause = pause < 0.2 ? pause * 1.2 : pause;
     }
@@ -340,7 +341,7 @@ int rendezvous_connect(struct comm_rendezvous *m, double deadline, int *fds,
         return rc;
     for (int r = 0; r < all; r++)
         fds[r] = -1;
-    v.until = clock_seconds() + deadline;
+    v.until = clock_seconds() + deadline * (m->rank && m->patience ? m->patience : 1);
     snprintf(v.version, sizeof v.version, "%s", ckpt_version());
     gethostname(v.node, sizeof v.node - 1);
     if (!hello_text_is_good(v.node, sizeof v.node, true))
