@@ -2,6 +2,7 @@
 /* Shape rules of the collective ops. */
 #include "collective.h"
 #include "ops.h"
+#include "tape/tape.h"
 
 /* out[0] becomes a 1-D tensor of numel elements in the dtype of the operand. */
 static int set_flat_out(struct ckpt_call *call, int64_t numel)
@@ -55,6 +56,14 @@ OPS_DEF(reduce_scatter, .shape = reduce_scatter_shape);
 
 OPS_DEF(all_reduce, .shape = same_shape);
 
+static void tensor_sum_grad(struct ckpt_grad *g)
+{
+    g->din[0] =
+        OPS_RECORD(g->tape, &op_tensor_sum, (const struct collective_attr *)g->attr, g->dout[0]);
+}
+
+OPS_DEF(tensor_sum, .shape = same_shape, .grad = tensor_sum_grad);
+
 static int all_to_all_shape(struct ckpt_call *call)
 {
     const int64_t n = desc_numel(&call->in[0]);
@@ -73,10 +82,19 @@ static void all_to_all_grad(struct ckpt_grad *g)
 
 OPS_DEF(all_to_all, .shape = all_to_all_shape, .grad = all_to_all_grad);
 
+struct collective_attr collective_of_bucket(const ckpt_tape *t, int32_t bucket)
+{
+    const struct layout_bucket *b = &t->env.sharing.layout->buckets[bucket];
+    return (struct collective_attr){
+        .ranks = b->ranks,
+        .group = sharing_is_split(&t->env.sharing, b) ? GROUP_DATA : GROUP_BY_NUMBER};
+}
+
 bool collective_is(const struct ckpt_op_def *def)
 {
     return def == &op_all_gather || def == &op_all_gather_once || def == &op_all_gather_in_place ||
-           def == &op_reduce_scatter || def == &op_all_reduce || def == &op_all_to_all;
+           def == &op_reduce_scatter || def == &op_all_reduce || def == &op_all_to_all ||
+           def == &op_tensor_sum;
 }
 
 static int flatten_shape(struct ckpt_call *call)

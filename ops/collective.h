@@ -26,11 +26,19 @@ struct ops_ranks {
     int32_t *noted;
 };
 
+/* The ranks of a collective: by their number all, those of a replica, or of a sequence; those with
+ * the other parts of split parameters; those with the same parts. */
+enum collective_group { GROUP_BY_NUMBER, GROUP_TENSOR, GROUP_DATA };
+
 struct collective_attr {
     int64_t ranks;
     bool drop_after_forward; /* all_gather: the result is freed between forward and backward */
+    uint8_t group;           /* enum collective_group; in what was padding, which keys hash */
     int64_t replicas; /* reduce_scatter: groups of ranks with a copy of the shares each; 0: one */
 };
+
+/* The ranks that share a bucket; 1: this one has a part of split parameters for itself. */
+struct collective_attr collective_of_bucket(const ckpt_tape *t, int32_t bucket);
 
 /* Whether def is a collective op. */
 bool collective_is(const struct ckpt_op_def *def);
@@ -41,6 +49,9 @@ bool collective_is(const struct ckpt_op_def *def);
  *   receives the others.
  * - reduce_scatter sums [ranks * n] to the [n] of this rank, over replicas as well; all_reduce
  *   sums [n] to [n].
+ * - tensor_sum: all_reduce over the ranks with other parts of split parameters, in the forward
+ *   pass.  Each rank's result depends on all operands, and the loss on all results, so it is its
+ *   own adjoint.
  * - all_to_all: part p of the [ranks * n] goes to rank p of the ranks that split a sequence, and
  *   the result has the parts that they sent, in order of ranks.  It is its own adjoint.
  * - requests: [CKPT_REQUESTS], those of this rank in this step (struct ckpt_run).

@@ -7,9 +7,12 @@
 #include "fp8.h"
 #include "ops.h"
 #include "tape/tape.h"
+#include "tensor_parts.h"
 
 static ckpt_tensor product(ckpt_tape *t, const struct layer_product *l)
 {
+    if (tensor_gives_terms(t, l->w))
+        return tensor_linear(t, l->x, l->w, l->b, l->addend);
     if (fp8_applies(t, l->x, l->w))
         return fp8_linear(t, l->x, l->w, l->b, l->addend);
     return ops_record1(t, &op_linear, l->addend.id ? 4 : 3,

@@ -14,6 +14,7 @@
 #include "ops.h"
 #include "recorders.h"
 #include "sequence.h"
+#include "tensor_parts.h"
 
 /* Whether every rank has all values. */
 static bool has_values(const ckpt_tape *t)
@@ -29,9 +30,9 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
     const bool averaged = tape_reads_ema(t, tape_bucket_param(t, bucket));
     ckpt_tensor full =
         tape_slot(t, tape_bucket_param(t, bucket), averaged ? STORAGE_EMA : STORAGE_VALUE);
-    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks,
-                                   .drop_after_forward = t->env.sharing.drop_after_forward};
-    if (averaged ? !tape_has_all(t) : !has_values(t)) {
+    struct collective_attr attr = collective_of_bucket(t, bucket);
+    attr.drop_after_forward = t->env.sharing.drop_after_forward;
+    if (attr.ranks > 1 && (averaged ? !tape_has_all(t) : !has_values(t))) {
         int32_t label = tape_label_bucket(t, bucket);
         const struct ckpt_op_def *def =
             t->env.sharing.zero == 3 ? &op_all_gather : &op_all_gather_once;
@@ -45,7 +46,7 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
 static ckpt_tensor sharded_value(ckpt_tape *t, int32_t param)
 {
     const struct layout_place *place = &t->env.sharing.layout->places[param];
-    struct ckpt_desc d = t->env.params->data[param].desc;
+    struct ckpt_desc d = param_part_of(&t->env.params->data[param]);
     int32_t number = tape_number(t);
     ckpt_tensor full = full_bucket(t, place->bucket);
     ckpt_tensor part = ckpt_slice(t, full, 0, place->offset, place->offset + place->numel);
@@ -53,6 +54,7 @@ static ckpt_tensor sharded_value(ckpt_tape *t, int32_t param)
     if (x.id)
         t->tensors.data[x.id].needs_grad = tape_trains(t, param);
     tape_set_number(t, number);
+    tensor_mark(t, param, x);
     return x;
 }
 
@@ -75,8 +77,14 @@ static ckpt_tensor current_value(ckpt_tape *t, int32_t param)
 {
     if (tape_is_sharded(t, param))
         return sharded_value(t, param);
+    if (t->env.params->data[param].split.ranks > 1) {
+        tape_fail(t, CKPT_EINVAL,
+                  "parameter '%s': its ranks have a part each (--tensor), so it must be trained",
+                  t->env.params->data[param].name);
+        return CKPT_NONE;
+    }
     return t->env.params->data[param].training.codes ? decoded_value(t, param)
-                                            : tape_slot(t, param, STORAGE_VALUE);
+                                                     : tape_slot(t, param, STORAGE_VALUE);
 }
 
 /* What a model reads of a parameter after ckpt_read_ema.  Its ops do not change the random numbers
@@ -99,5 +107,10 @@ static ckpt_tensor read_value(ckpt_tape *t, int32_t param)
     return x;
 }
 
+static void follow(ckpt_tape *t, int32_t op)
+{
+    (t->env.sharing.tensor > 1 ? tensor_follow : sequence_follow)(t, op);
+}
+
 const struct tape_calls ops_calls = {
-    .name = ops_name, .dense = ckpt_contiguous, .value = read_value, .follow = sequence_follow};
+    .name = ops_name, .dense = ckpt_contiguous, .value = read_value, .follow = follow};

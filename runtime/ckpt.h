@@ -212,13 +212,14 @@ struct ckpt_options {
                          CKPT_AUTO: as many as rank 0 says, which must give a number */
     int64_t runs;     /* steps expected in all, 0: many; a GPU does not time its kernels first where
                          they take less than a minute */
+    int64_t tensor;   /* ranks that split wide layers (ckpt_param_split); 1: none */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
             NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL,      \
-            NULL, NULL, false, NULL, NULL, NULL, NULL, false, 1, 0                                 \
+            NULL, NULL, false, NULL, NULL, NULL, NULL, false, 1, 0, 1                              \
     }
 
 /*

@@ -95,9 +95,10 @@ CKPT_API int ckpt_ranks(const ckpt *c);
 
 /*
  * The number of this rank's group, and the number of groups, where groups of options.sequence
- * neighbouring ranks split the tokens of their samples: the ranks of a group have the same samples,
- * the batch of ckpt_compile is that of a group, and for random ops sample i of group g is number
- * g * batch + i.  If options.sequence is 1 each rank is a group.
+ * neighbouring ranks split the tokens of their samples, or of options.tensor the layers of the
+ * model: the ranks of a group have the same samples, the batch of ckpt_compile is that of a group,
+ * and for random ops sample i of group g is number g * batch + i.  If both options are 1 each rank
+ * is a group.
  */
 CKPT_API int ckpt_sample_group(const ckpt *c);
 CKPT_API int ckpt_sample_groups(const ckpt *c);
@@ -143,6 +144,27 @@ CKPT_API ckpt_tensor ckpt_sequence_after(ckpt_tape *t, ckpt_tensor x, int axis, 
  * elements of an axis, or together a tenth too many.
  */
 CKPT_API ckpt_tensor ckpt_sequence_along(ckpt_tape *t, ckpt_tensor x, int axis);
+
+/*
+ * Wide layers that the ranks of a group split (options.tensor neighbouring ranks, which have the
+ * same samples as those that split sequences).  Each rank stores and trains its part of a
+ * parameter: an equal part of an axis, or of each of `blocks` equal blocks of it, such as those of
+ * q, k and v in one weight.  Programs read the part; files, ckpt_param_get and ckpt_param_set have
+ * the whole; a fetched gradient is that of the part.  ckpt_nn_attention and ckpt_nn_mlp split
+ * theirs.  Other layers of a program call it before values are set.
+ *
+ * A weight w [N, K] of ckpt_linear that is split along axis 0, with its bias, gives this rank's
+ * columns of the result; one that is split along axis 1 reads such columns, and the results of all
+ * ranks are added up, before the bias: so a pair of them costs one sum forward and one backward.
+ * What is between may treat columns or heads one by one: element-wise ops, reshapes that keep the
+ * parts whole, norms and rotations inside a head, attention with this rank's heads.
+ *
+ * Returns 0, also if options.tensor is 1; CKPT_ENAME; CKPT_ESHAPE: the parts would not be equal;
+ * CKPT_EINVAL.  Where a program reads a part so that the result would not be that of one rank, or
+ * draws random numbers for it, recording is CKPT_EINVAL, with the op; so is a split parameter that
+ * is not trained, and matrix optimizers of one (Muon, Adafactor).
+ */
+CKPT_API int ckpt_param_split(ckpt *c, ckpt_tensor param, int axis, int64_t blocks);
 
 /* All tokens of x, on each rank of the group: for a small tensor such as a prediction, whose loss
  * may then be any.  It is x itself if it has no tokens. */

@@ -62,9 +62,10 @@ int elastic_begin(const struct trainer *t, char *const *argv)
         return 0;
     if (!t->library->ranks || !strcmp(t->library->ranks, "none"))
         return say_fail("--elastic needs ranks: give --ranks tcp:HOST:PORT or file:PATH");
-    if (t->library->sequence > 1)
-        return say_fail("--elastic: groups that split sequences cannot lose a rank; leave out "
-                        "--sequence");
+    if (t->library->sequence > 1 || t->library->tensor > 1)
+        return say_fail("--elastic: groups that split %s cannot lose a rank; leave out %s",
+                        t->library->sequence > 1 ? "sequences" : "layers",
+                        t->library->sequence > 1 ? "--sequence" : "--tensor");
     if ((t->varies && t->varies(t->run)) || o->batch < 1)
         return say_fail("--elastic: steps of several sizes cannot be divided anew; leave out "
                         "--elastic, or the sizes");

@@ -98,7 +98,7 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 static const char *const of_training[] = {"plan-in",   "plan-out",    "graph-out",  "machine-out",
                                           "trace-out", "zero",        "shard-over", "check-ranks",
                                           "state",     "activations", "qat",        "qat-ranges",
-                                          "qat-skip",  "sequence",    "save-async"};
+                                          "qat-skip",  "sequence",    "tensor",     "save-async"};
 
 static bool is_in(const char *const *list, size_t n, const char *name)
 {

@@ -40,6 +40,9 @@ static int open_context(const struct trainer *t)
         return say_fail("--sequence %lld: this program has no sequences that ranks split; leave it "
                         "out",
                         (long long)t->library->sequence);
+    if (t->library->tensor > 1 && !t->widths)
+        return say_fail("--tensor %lld: this program has no layers that ranks split; leave it out",
+                        (long long)t->library->tensor);
     if (options_alone(t->library) || (alone && t->outputs(t->run)) ||
         (t->before && t->before(t->run)))
         return -1;

@@ -39,6 +39,7 @@ struct trainer {
 
     /* ---- data and model ---- */
     bool splits; /* its recorder says which axis is the sequence (--sequence) */
+    bool widths; /* its wide layers can be split over ranks (--tensor) */
     /* Whether the number of samples differs from step to step; NULL: no.  Then --plan-only, too,
      * searches no plan if everything fits without one. */
     bool (*varies)(const void *run);

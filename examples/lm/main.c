@@ -186,6 +186,7 @@ int main(int argc, char **argv)
                               .check = lm_options_check,
                               .outputs = check_outputs,
                               .splits = true,
+                              .widths = true,
                               .data = lm_data_open,
                               .facts = facts,
                               .model = lm_make_model,

@@ -468,6 +468,22 @@ static int check_sequence(const struct lm_options *o)
     return say_fail("--sequence %lld: %s; leave it out", (long long)o->library.sequence, with);
 }
 
+/* What reads weights that are not trained, or needs whole ones, cannot have a rank's part. */
+static int check_tensor(const struct lm_options *o)
+{
+    const char *with = o->adapters.rank     ? "--lora-rank freezes the weights it splits"
+                       : o->preference.loss ? "--loss compares with a frozen model"
+                       : o->distill.from || o->distill.to ? "--distill needs whole models"
+                       : o->config.experts.count > 0      ? "layers of experts are not split"
+                       : o->sample_every ? "--sample-every continues texts on one rank"
+                       : o->library.qat  ? "--qat rounds whole weights"
+                                         : NULL;
+
+    if (o->library.tensor < 2 || !with)
+        return 0;
+    return say_fail("--tensor %lld: %s; leave it out", (long long)o->library.tensor, with);
+}
+
 /* Positions beyond those of the model would be read without an error where they are rotary. */
 static int check(struct lm_options *o)
 {
@@ -478,7 +494,7 @@ static int check(struct lm_options *o)
                         (long long)o->length, (long long)o->config.positions);
     o->too_long = chat_too_long(o->too_long_name);
     if (o->too_long < 0 || balance_read(o->balance_name, &o->balance) || check_sequence(o) ||
-        check_conversations(o) || check_pack(o) || check_masks(o) ||
+        check_tensor(o) || check_conversations(o) || check_pack(o) || check_masks(o) ||
         distill_options_check(&o->distill, o->preference.loss ? o->preference.name : NULL,
                               lm_traits(&o->config)->masked, o->config.vocabulary) ||
         adapter_options_trained(&o->adapters, "model", &o->train, o->library.plan_only))

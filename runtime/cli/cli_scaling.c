@@ -38,7 +38,8 @@ struct curve {
     struct scaling_study *study;
     struct row rows[MAX_RANK_COUNTS];
     int32_t n;
-    int32_t sequence; /* ranks that split a sequence: the smallest job */
+    int32_t sequence; /* ranks that split a sequence, or */
+    int32_t tensor;   /* layers: the smallest job; 1: none do */
     double alone;     /* seconds of one rank's ops without any waiting */
 };
 
@@ -54,7 +55,7 @@ static bool is_distinct(const struct curve *c, int32_t ranks, int variant)
 {
     int64_t host = c->job->machine.links.ranks_per_host;
     if (variant > LEAST_MEMORY)
-        return ranks > host && ranks % host == 0 && host > 1;
+        return ranks > host && ranks % host == 0 && host > 1 && c->tensor < 2;
     return variant == 0 || ranks > 1;
 }
 
@@ -135,6 +136,8 @@ static void print_curve(const struct curve *c)
     print_links(c->job);
     if (c->sequence > 1)
         printf("each %d ranks split the tokens of their samples\n\n", (int)c->sequence);
+    if (c->tensor > 1)
+        printf("each %d ranks split the layers, and have the same samples\n\n", (int)c->tensor);
     print_header();
     for (int32_t i = 0; i < c->n; i++)
         print_step(c, &c->rows[i], best_of(&c->rows[i]));
@@ -186,14 +189,15 @@ static int fill_curve(struct curve *c)
     struct scaling_step alone;
     int32_t last = (int32_t)c->job->o->world;
     int rc = 0;
-    if (last % c->sequence)
-        return cli_fail("--world %d: the ranks do not divide into groups of %d, which split a "
-                        "sequence in this graph",
-                        (int)last, (int)c->sequence);
+    const int32_t group = c->sequence > 1 ? c->sequence : c->tensor;
+    if (last % group)
+        return cli_fail("--world %d: the ranks do not divide into groups of %d, which split %s in "
+                        "this graph",
+                        (int)last, (int)group, c->sequence > 1 ? "a sequence" : "layers");
     if (scaling_study_plan(c->study, &one, INT64_MAX, &alone))
         return cli_fail("out of host memory");
     c->alone = alone.compute;
-    for (int32_t ranks = c->sequence; ranks < last; ranks *= 2)
+    for (int32_t ranks = group; ranks < last; ranks *= 2)
         c->rows[c->n++].ranks = ranks;
     c->rows[c->n++].ranks = last;
     for (int32_t i = 0; i < c->n && !rc; i++)
@@ -322,7 +326,8 @@ static int compare_splits(struct plan_job *job)
 
 int cli_scaling(struct plan_job *job)
 {
-    struct curve c = {.job = job, .sequence = scaling_sequence(job->graph)};
+    struct curve c = {
+        .job = job, .sequence = scaling_sequence(job->graph), .tensor = scaling_tensor(job->graph)};
     int rc = read_links(job);
     if (rc || job->o->sequence)
         return rc ? rc : compare_splits(job);

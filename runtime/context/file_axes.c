@@ -53,8 +53,18 @@ int ckpt_param_file_axes(ckpt *c, ckpt_tensor x, int ndim, const int64_t *shape,
         return error_set(CKPT_EINVAL,
                          "parameter '%s': the view that files have has another number of elements",
                          p->name);
+    struct param moved = *p;
+    int of_parts[CKPT_MAX_DIMS];
+    memcpy(moved.file_axes, axes, (size_t)ndim * sizeof *axes);
+    moved.file_view = view;
+    moved.reordered = true;
+    if (p->split.ranks > 1 && !param_split_view(&moved, &view, of_parts))
+        return error_set(CKPT_EINVAL,
+                         "parameter '%s': ranks have parts of it (ckpt_param_split), which cut the "
+                         "axes of files",
+                         p->name);
     memcpy(p->file_axes, axes, (size_t)ndim * sizeof *axes);
-    p->file_view = view;
+    p->file_view = moved.file_view;
     p->reordered = true;
     return 0;
 }

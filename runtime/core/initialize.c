@@ -60,7 +60,8 @@ CKPT_CLONES static void scale(float *dst, int64_t n, float sigma)
 struct draw {
     struct random_stream stream;
     struct ckpt_init init;
-    int64_t first; /* element of dst[0] */
+    const struct param *split; /* dst is in the order of its parts; NULL: in that of its axes */
+    int64_t first;             /* element of dst[0] */
     float *dst;
 };
 
@@ -88,14 +89,21 @@ static void draw_block(const struct draw *d, int64_t first, float *dst, int64_t 
 static void draw_share(void *user, int64_t from, int64_t end)
 {
     const struct draw *d = user;
-    for (int64_t at = from; at < end; at += BLOCK)
-        draw_block(d, d->first + at, d->dst + at, min_i64(BLOCK, end - at));
+    for (int64_t at = from, n; at < end; at += n) {
+        int64_t element = d->first + at;
+        n = BLOCK;
+        if (d->split)
+            element = param_split_element(d->split, element, &n);
+        n = min_i64(min_i64(BLOCK, n), end - at);
+        draw_block(d, element, d->dst + at, n);
+    }
 }
 
 void param_initialize(const struct param *p, uint64_t seed, int64_t first, int64_t n, float *dst)
 {
     struct draw d = {.stream.seed = mix(hash_name(p->name) + mix(seed)),
                      .init = p->init,
+                     .split = p->split.ranks > 1 ? p : NULL,
                      .first = first,
                      .dst = dst};
     if (d.init.kind == CKPT_INIT_XAVIER_UNIFORM)

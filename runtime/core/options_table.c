@@ -98,6 +98,10 @@ static const struct ckpt_option library_table[] = {
           "and the batch is that of a group; auto: the number that fits and takes the least time "
           "for each sample (default 1: each rank has its own samples)",
           1, 1 << 20),
+    RANGE("tensor", INT, tensor, "N",
+          "ranks that split the wide layers of a model: groups of N ranks have the same samples, "
+          "and each rank a part of the heads and of the MLPs (default 1: none)",
+          1, 1 << 20),
     ROW("shard-over", STRING, shard_over, "WHICH",
         "with ranks on several hosts: host: one copy of the model per host; all: one copy over all "
         "hosts; auto: the faster one that fits (default auto)"),

@@ -66,6 +66,17 @@ struct param_place {
     int64_t part, part_first;              /* part > 0: slots but VALUE hold these elements only */
 };
 
+/*
+ * A parameter of which each rank of a tensor group has a part (ckpt_param_split): equal parts of an
+ * axis, or of each of several equal blocks of it.  Its values lie in the order of parts: all of the
+ * first rank's, then those of the next.  desc is that of the whole.
+ */
+struct param_split {
+    int ranks; /* below 2: it is not split */
+    int axis;
+    int64_t blocks;
+};
+
 /* What the program said of it, and what was decided since. */
 struct param {
     char *name;
@@ -78,6 +89,7 @@ struct param {
     struct ckpt_desc file_view;   /* view of the parameter; ndim 0: its own desc */
     char **file_parts; /* names of the tensors that files store it as, n_file_parts; or NULL */
     int n_file_parts;
+    struct param_split split;
     struct param_training training;
     struct param_place place;
 };
@@ -179,7 +191,20 @@ struct ckpt_desc param_part_desc(const struct param *p);
 void param_to_file(const struct param *p, const float *src, float *dst);
 void param_from_file(const struct param *p, const float *src, float *dst);
 
-/* Fills dst with n initial values from element `first` on; they follow from (seed, name, init). */
+/* Of a split parameter (param_split.c): the dense shape of a part; copies of all values from the
+ * order of its axes to that of parts, and back; the element of the whole at a place in the order of
+ * parts, with the number of elements that follow each other in both from there on. */
+struct ckpt_desc param_part_of(const struct param *p);
+void param_to_parts(const struct param *p, const float *src, float *dst);
+void param_from_parts(const struct param *p, const float *src, float *dst);
+int64_t param_split_element(const struct param *p, int64_t at, int64_t *run);
+
+/* How a file orders values that lie in the order of parts: its axis i is axes[i] of the dense view.
+ * False: axes of files are cut between two parts. */
+bool param_split_view(const struct param *p, struct ckpt_desc *view, int *axes);
+
+/* Fills dst with n initial values from element `first` on, of a split parameter in the order of
+ * parts; they follow from (seed, name, init). */
 void param_initialize(const struct param *p, uint64_t seed, int64_t first, int64_t n, float *dst);
 
 #endif

@@ -19,6 +19,7 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
     job->sharing.zero = job->requested_zero = zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
     set_sequence(job);
+    job->sharing.tensor = (int)job->options->tensor;
     job->host = ranks_host_name();
     if (job->rank) /* rank 0 alone writes files that would be the same on all ranks */
         job->options->plan_out = job->options->graph_out = job->options->machine_out =
@@ -33,25 +34,36 @@ static int find_sequence(struct ranks *job)
         return error_set(CKPT_ECOMM, "%s", ranks_hosts(job)->reason);
     if (job->options->sequence == CKPT_AUTO)
         job->options->sequence = n;
-    return job->options->sequence != CKPT_AUTO
-               ? 0
-               : error_set(CKPT_EINVAL, "--sequence auto: a program chooses it before rank 0 opens "
-                                        "its context; this one does not: give a number");
+    if (job->options->sequence == CKPT_AUTO)
+        return error_set(CKPT_EINVAL, "--sequence auto: a program chooses it before rank 0 opens "
+                                      "its context; this one does not: give a number");
+    set_sequence(job);
+    return 0;
 }
 
-/* Whether the ranks divide into groups that split sequences. */
-static int check_sequence(struct ranks *job)
+/* Whether the ranks divide into groups of n. */
+static int check_groups(const struct ranks *job, const char *option, int64_t n)
 {
-    const int rc = find_sequence(job);
-    const int64_t n = job->options->sequence;
-    if (rc)
-        return rc;
-    set_sequence(job);
     if (n < 2 || job->sharing.ranks % n == 0)
         return 0;
-    return error_set(
-        CKPT_EINVAL, "--sequence %lld: %d rank%s not divide into groups of %lld; see --ranks",
-        (long long)n, job->sharing.ranks, job->sharing.ranks > 1 ? "s do" : " does", (long long)n);
+    return error_set(CKPT_EINVAL, "%s %lld: %d rank%s not divide into groups of %lld; see --ranks",
+                     option, (long long)n, job->sharing.ranks,
+                     job->sharing.ranks > 1 ? "s do" : " does", (long long)n);
+}
+
+/* What ranks with parts of parameters cannot do besides. */
+static int check_tensor(const struct ranks *job)
+{
+    const struct ckpt_options *o = job->options;
+    const char *other = o->sequence > 1                                   ? "--sequence"
+                        : o->shard_over && !strcmp(o->shard_over, "host") ? "--shard-over host"
+                        : job->params->half_state                         ? "--state"
+                        : job->peers                                      ? "an elastic job"
+                                                                          : NULL;
+    if (o->tensor < 2 || !other)
+        return 0;
+    return error_set(CKPT_EINVAL, "--tensor %lld does not go together with %s",
+                     (long long)o->tensor, other);
 }
 
 /* --ranks N plans for N ranks without starting any. */
@@ -73,6 +85,7 @@ static int plan_for_ranks(struct ranks *job, const char *where)
     job->sharing.zero = job->requested_zero =
         job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
+    job->sharing.tensor = (int)job->options->tensor;
     return 0;
 }
 
@@ -158,8 +171,14 @@ static int open_ranks(struct ranks *job)
 
 int ranks_open(struct ranks *job)
 {
-    const int rc = open_ranks(job);
-    return rc ? rc : check_sequence(job);
+    int rc = open_ranks(job);
+    if (!rc)
+        rc = find_sequence(job);
+    if (!rc)
+        rc = check_groups(job, "--sequence", job->options->sequence);
+    if (!rc)
+        rc = check_groups(job, "--tensor", job->options->tensor);
+    return rc ? rc : check_tensor(job);
 }
 
 void ranks_close(struct ranks *job, int code)
@@ -168,6 +187,8 @@ void ranks_close(struct ranks *job, int code)
         job->comm->ops->give_up(job->comm, error_get());
     ranks_close_groups(job);
     comm_close(job->sequence);
+    comm_close(job->tensor);
+    comm_close(job->data);
     comm_close(job->comm);
     comm_lobby_close(job->lobby);
     if (code == CKPT_ECOMM) /* another rank was lost while the job formed again */
@@ -175,7 +196,7 @@ void ranks_close(struct ranks *job, int code)
     else
         peers_close(job->peers);
     pace_close(&job->pace);
-    job->comm = job->sequence = NULL;
+    job->comm = job->sequence = job->tensor = job->data = NULL;
     job->lobby = NULL;
     job->peers = NULL;
     free(job->placements);
@@ -203,9 +224,15 @@ static int make_layout(struct ranks *job)
     int rc = params ? 0 : CKPT_ENOMEM;
     for (int32_t i = 0; i < job->params->n && !rc; i++) {
         const struct param *p = &job->params->data[i];
+        const struct ckpt_desc part = param_part_of(p);
         int32_t group = job->groups ? job->groups[i] : 0;
-        params[i] = (struct layout_param){p->name, p->desc.dtype, desc_numel(&p->desc),
-                                          p->trainable && group != LAYOUT_FROZEN, group};
+        params[i] =
+            (struct layout_param){p->name,
+                                  p->desc.dtype,
+                                  desc_numel(&part),
+                                  p->trainable && group != LAYOUT_FROZEN,
+                                  group,
+                                  p->split.ranks > 1 ? job->sharing.ranks / p->split.ranks : 0};
     }
     if (!rc)
         rc = layout_make(&job->sharing.layout, params, job->params->n, job->sharing.group_ranks);
@@ -221,7 +248,7 @@ static int add_bucket(struct ranks *job, const struct layout_bucket *b)
     p.training.half_state = job->params->half_state && b->dtype == CKPT_BF16;
     p.training.byte_state = job->params->byte_state && b->dtype == CKPT_BF16;
     p.place.part = job->sharing.zero == 1 ? b->share : 0;
-    p.place.part_first = job->sharing.place * p.place.part;
+    p.place.part_first = sharing_place(&job->sharing, b) * p.place.part;
     for (int s = 0; s < SLOT_COUNT; s++)
         p.place.offset[s] = -1;
     p.name = strdup(b->name);
@@ -292,6 +319,8 @@ int ranks_lay_out(struct ranks *job, const int32_t *groups)
         rc = ranks_time_copies(job);
     if (!rc)
         rc = ranks_open_sequence(job);
+    if (!rc)
+        rc = ranks_open_tensor(job);
     return rc ? rc : ranks_share(job, ranks_may_share(job, OVER_HOST) ? OVER_HOST : OVER_ALL);
 }
 
@@ -370,6 +399,12 @@ struct param *ranks_bucket_of(const struct ranks *job, const struct param *p)
     return b && b->place.filled[SLOT_VALUE] ? b : NULL;
 }
 
+/* The bucket of parameter i, which has one. */
+static const struct layout_bucket *bucket_of(const struct ranks *job, int32_t i)
+{
+    return &job->sharing.layout->buckets[job->sharing.layout->places[i].bucket];
+}
+
 bool ranks_is_whole(const struct ranks *job, int slot)
 {
     return job->sharing.zero == 0 || (job->sharing.zero == 1 && slot == SLOT_VALUE);
@@ -379,11 +414,15 @@ int64_t ranks_own_part(const struct ranks *job, int32_t i, int slot, int64_t *at
                        int64_t *in_bucket)
 {
     const struct layout_place *place = &job->sharing.layout->places[i];
-    if (!ranks_is_whole(job, slot))
-        return layout_part(job->sharing.layout, i, job->sharing.place, at, in_bucket);
+    const struct layout_bucket *b = place->bucket < 0 ? NULL : bucket_of(job, i);
+    int64_t first = b ? sharing_part(&job->sharing, b, job->rank) * place->numel : 0;
+    int64_t n = place->numel;
     *at = 0;
     *in_bucket = place->offset;
-    return place->numel;
+    if (b && !ranks_is_whole(job, slot))
+        n = layout_part(job->sharing.layout, i, sharing_place(&job->sharing, b), at, in_bucket);
+    *at += first;
+    return n;
 }
 
 void ranks_initial(const struct ranks *job, const struct param *bucket, float *dst)
@@ -420,29 +459,45 @@ static float *read_bucket(struct ranks *job, const struct param *bucket, int slo
     return NULL;
 }
 
-/* The owner of each share (in the first replica) broadcasts its part to all ranks. */
-static int broadcast_parts(struct ranks *job, const struct param *p, const float *own, float *dst)
+/* A rank gives n elements to all. */
+static int broadcast(struct ranks *job, const char *name, int owner, int64_t n, const float *src,
+                     float *dst)
 {
-    int32_t i = index_of(job, p);
-    const struct layout_place *place = &job->sharing.layout->places[i];
     struct comm *hosts = ranks_hosts(job);
-    int rc = 0;
-    for (int32_t r = place->first_owner; r <= place->owner && !rc; r++) {
-        int64_t at = 0, in_share = 0, n = layout_part(job->sharing.layout, i, r, &at, &in_share);
-        int owner = ranks_owner(job, r);
-        rc = comm_run(hosts,
+    int rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
                                           .dtype = CKPT_F32,
                                           .root = owner,
                                           .count = n,
-                                          .src = own + in_share,
-                                          .dst = dst + at,
-                                          .name = p->name},
+                                          .src = src,
+                                          .dst = dst,
+                                          .name = name},
                       NULL);
-        if (owner == job->rank)
-            memcpy(dst + at, own + in_share, (size_t)n * sizeof *dst);
-    }
+    if (owner == job->rank)
+        memcpy(dst, src, (size_t)n * sizeof *dst);
     return rc ? error_set(rc, "%s", hosts->reason) : 0;
+}
+
+/* The owner of each share (in the first replica) broadcasts it to all ranks; of a split parameter
+ * the ranks of the first group with a part do, if each of them has all of that part. */
+static int broadcast_parts(struct ranks *job, const struct param *p, bool whole, const float *own,
+                           float *dst)
+{
+    const int32_t i = index_of(job, p);
+    const struct layout *l = job->sharing.layout;
+    const struct layout_place *place = &l->places[i];
+    const int parts = p->split.ranks > 1 ? p->split.ranks : 1;
+    const int32_t first = whole ? 0 : place->first_owner, last = whole ? 0 : place->owner;
+    int rc = 0;
+    for (int part = 0; part < parts; part++)
+        for (int32_t r = first; r <= last && !rc; r++) {
+            int64_t at = 0, in_share = place->offset, n = place->numel;
+            if (!whole)
+                n = layout_part(l, i, r, &at, &in_share);
+            rc = broadcast(job, p->name, parts > 1 ? r * parts + part : ranks_owner(job, r), n,
+                           own + in_share, dst + part * place->numel + at);
+        }
+    return rc;
 }
 
 int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
@@ -453,8 +508,8 @@ int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
     if (!own)
         return error_set(CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
     int rc = 0;
-    if (!ranks_is_whole(job, slot))
-        rc = broadcast_parts(job, p, own, dst);
+    if (!ranks_is_whole(job, slot) || p->split.ranks > 1)
+        rc = broadcast_parts(job, p, ranks_is_whole(job, slot), own, dst);
     else
         memcpy(dst, own + job->sharing.layout->places[index_of(job, p)].offset,
                (size_t)desc_numel(&p->desc) * sizeof *dst);

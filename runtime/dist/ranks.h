@@ -59,10 +59,12 @@ struct ranks {
     int *placements;              /* ranks sorted by host; NULL: not known yet */
     struct comm *within, *across; /* with replicas: the ranks of this replica; the ranks with the
                                      same place in each replica */
-    struct comm *sequence; /* those that split a sequence with this rank; NULL: all or none */
-    int over;              /* enum ranks_over */
-    bool groups_fixed;     /* the choice of group_ranks is final */
-    char routes[64];       /* link kinds from this rank's GPU to other GPUs of its host; or "" */
+    struct comm *sequence;      /* those that split a sequence with this rank; NULL: all or none */
+    struct comm *tensor, *data; /* those with other parts of split parameters, and those with the
+                                   same parts; NULL: all or none */
+    int over;                   /* enum ranks_over */
+    bool groups_fixed;          /* the choice of group_ranks is final */
+    char routes[64]; /* link kinds from this rank's GPU to other GPUs of its host; or "" */
     struct rank_place *places; /* placement of each rank; NULL: not known yet */
     int requested_zero; /* sharing.zero as requested; sharing.zero is 0 where group_ranks would be 1
                          */
@@ -100,6 +102,7 @@ struct rank_place {
     int32_t node;         /* NUMA node nearest to its GPU, or where it runs now; -1: not known */
     int32_t wants_copies; /* it needs the rate of host copies (ranks_want_copies) */
     int32_t sequence;     /* its --sequence, compared between ranks as the next two */
+    int32_t tensor;       /* its --tensor */
     int32_t save_async;   /* its --save-async */
     char over[8];         /* its --shard-over */
     char gpu[32];         /* PCI bus address, or "" */
@@ -147,8 +150,10 @@ void ranks_fix_groups(struct ranks *job);
 int ranks_find_hosts(struct ranks *job);
 int ranks_choose_group(struct ranks *job, enum ranks_over over);
 void ranks_close_groups(struct ranks *job);
-/* Opens the communicator of the ranks that split a sequence, unless these are all. */
+/* Opens the communicators of the ranks that split a sequence, or parameters, unless these are all.
+ */
 int ranks_open_sequence(struct ranks *job);
+int ranks_open_tensor(struct ranks *job);
 /* The rank that broadcasts the share at this place to all. */
 int ranks_owner(const struct ranks *job, int place);
 
@@ -191,9 +196,10 @@ int ranks_take_request(struct ranks *job, int request);
 /* Sends the context's error to the other ranks: this rank ends.  Returns code. */
 int ranks_give_up(struct ranks *job, int code);
 
-/* ranks_is_whole: does every rank hold the whole of this slot of a bucket? ranks_own_part: the
- * elements of parameter i that this rank holds, from *at in the parameter and from *in_bucket in
- * this rank's part of the bucket.  Returns their number. */
+/* ranks_is_whole: does every rank that shares a bucket hold the whole of this slot?
+ * ranks_own_part: the elements of parameter i that this rank holds, from *at in the parameter, in
+ * the order of parts if it is split, and from *in_bucket in this rank's part of the bucket.
+ * Returns their number. */
 bool ranks_is_whole(const struct ranks *job, int slot);
 int64_t ranks_own_part(const struct ranks *job, int32_t i, int slot, int64_t *at,
                        int64_t *in_bucket);

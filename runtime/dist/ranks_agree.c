@@ -215,6 +215,12 @@ static int add_bytes(struct terms *t, int slot, const struct param *p, const flo
                                      .group = group});
 }
 
+/* Of ranks that have the whole of a bucket, or the same parts of split parameters; 0: all. */
+static int64_t own_group(const struct ranks *job, const struct layout_bucket *b)
+{
+    return sharing_is_split(&job->sharing, b) ? 1 + sharing_part(&job->sharing, b, job->rank) : 0;
+}
+
 /* Adds a term for each parameter of a bucket.  A part that only this rank of the replica holds gets
  * a group of its own: it is compared between replicas only. */
 static int add_bucket(struct ranks *job, struct terms *t, int32_t b, int slot, const float *values)
@@ -225,7 +231,8 @@ static int add_bucket(struct ranks *job, struct terms *t, int32_t b, int slot, c
         int32_t i = l->order[k];
         int64_t at = 0, in_bucket = 0, n = ranks_own_part(job, i, slot, &at, &in_bucket);
         rc = add_bytes(t, slot, &job->params->data[i], values + in_bucket, n,
-                       ranks_is_whole(job, slot) ? 0 : job->sharing.place + 1);
+                       ranks_is_whole(job, slot) ? own_group(job, &l->buckets[b])
+                                                 : job->sharing.place + 1);
     }
     return rc;
 }

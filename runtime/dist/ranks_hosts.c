@@ -46,6 +46,11 @@ static bool same_sequence(const struct rank_place *a, const struct rank_place *b
     return a->sequence == b->sequence;
 }
 
+static bool same_tensor(const struct rank_place *a, const struct rank_place *b)
+{
+    return a->tensor == b->tensor;
+}
+
 static bool same_saves(const struct rank_place *a, const struct rank_place *b)
 {
     return a->save_async == b->save_async;
@@ -119,6 +124,7 @@ static struct rank_place own_place(const struct ranks *job)
                            .node = -1,
                            .wants_copies = ranks_want_copies(job),
                            .sequence = job->sharing.sequence,
+                           .tensor = job->sharing.tensor,
                            .save_async = job->options->save_async};
     unsigned cpu, node;
     snprintf(p.over, sizeof p.over, "%s", over_option(job));
@@ -163,6 +169,8 @@ static int find_hosts(struct ranks *job)
         rc = set_placements(job);
     if (!rc)
         rc = compare_option(job, "--sequence", same_sequence);
+    if (!rc)
+        rc = compare_option(job, "--tensor", same_tensor);
     if (!rc)
         rc = compare_option(job, "--save-async", same_saves);
     if (!rc)
@@ -233,7 +241,7 @@ bool ranks_may_share(const struct ranks *job, enum ranks_over over)
     if (job->sharing.ranks < 2 || job->groups_fixed)
         return (int)over == job->over;
     bool hosts = job->requested_zero && job->per_host && job->per_host < job->sharing.ranks &&
-                 strcmp(option, "all") != 0;
+                 strcmp(option, "all") != 0 && job->sharing.tensor < 2;
     /* With one rank per host, sharing within a host means no sharing. */
     if (job->per_host == 1 && strcmp(option, "host") != 0 && job->options->zero != CKPT_AUTO)
         hosts = false;
@@ -268,20 +276,35 @@ static int open_groups(struct ranks *job)
     return rc;
 }
 
-/* They are neighbours by number, as launchers put them on one host. */
-int ranks_open_sequence(struct ranks *job)
+/* Opens the communicator of n ranks from `first` on, `step` apart, if those are some of several. */
+static int open_some(struct ranks *job, int n, int first, int step, struct comm **comm)
 {
-    const int n = job->sharing.sequence, first = job->rank - job->sharing.sequence_place;
     if (!job->comm || n < 2 || n == job->sharing.ranks)
         return 0;
     int *member = calloc((size_t)n, sizeof *member);
     for (int k = 0; k < n && member; k++)
-        member[k] = first + k;
+        member[k] = first + k * step;
     ranks_hosts(job);
-    const int rc = member ? comm_open_group(job->comm, n, member, &job->sequence)
+    const int rc = member ? comm_open_group(job->comm, n, member, comm)
                           : error_set(CKPT_ENOMEM, "no memory for a communicator");
     free(member);
     return rc;
+}
+
+/* They are neighbours by number, as launchers put them on one host. */
+int ranks_open_sequence(struct ranks *job)
+{
+    return open_some(job, job->sharing.sequence, job->rank - job->sharing.sequence_place, 1,
+                     &job->sequence);
+}
+
+int ranks_open_tensor(struct ranks *job)
+{
+    const int n = job->sharing.tensor;
+    if (n < 2)
+        return 0;
+    const int rc = open_some(job, n, job->rank - job->rank % n, 1, &job->tensor);
+    return rc ? rc : open_some(job, job->sharing.ranks / n, job->rank % n, n, &job->data);
 }
 
 void ranks_close_groups(struct ranks *job)

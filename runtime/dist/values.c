@@ -255,7 +255,8 @@ static int set_value(struct ranks *job, struct param *p, const float *src)
     return rc;
 }
 
-int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
+/* All values of a slot, of a split parameter in the order of parts. */
+static int get_slot(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
 {
     const struct param *bucket = bucket_with(job, p, slot_of[slot]);
     if (bucket && slot == CKPT_VALUE && exact_slot(p, bucket) == SLOT_COUNT)
@@ -263,6 +264,18 @@ int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, fl
     if (bucket)
         return ranks_get(job, p, slot_of[slot], dst);
     return slot == CKPT_VALUE ? read_value(job, p, dst) : read_slot(job, p, slot_of[slot], dst);
+}
+
+int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
+{
+    if (p->split.ranks < 2)
+        return get_slot(job, p, slot, dst);
+    float *parts = malloc((size_t)desc_numel(&p->desc) * sizeof *parts);
+    int rc = parts ? get_slot(job, p, slot, parts) : fail_memory(p);
+    if (!rc)
+        param_from_parts(p, parts, dst);
+    free(parts);
+    return rc;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -305,8 +318,10 @@ struct values_run values_find_run(const struct ranks *job, const struct param *p
     if (in == p)
         return run;
     const int32_t i = (int32_t)(p - job->params->data);
-    run.shared = ranks_is_whole(job, run.slot);
+    run.shared = ranks_is_whole(job, run.slot) && p->split.ranks < 2;
     run.n = ranks_own_part(job, i, run.slot, &run.first, &run.at);
+    if (p->split.ranks > 1 && ranks_is_whole(job, run.slot) && job->rank >= p->split.ranks)
+        run.n = 0;
     if (!run.shared &&
         job->sharing.layout->places[i].bucket % job->sharing.replicas != job->sharing.replica)
         run.n = 0;
@@ -346,7 +361,7 @@ int values_read_run(struct ranks *job, const struct param *p, const struct value
     if (!run->n)
         return 0;
     if (!run->in)
-        return read_host(job, p, dst);
+        return values_get(job, p, CKPT_VALUE, dst);
     if (memory_reads_runs(run->in, run->slot))
         return memory_read_run(job->memory, run->in, run->slot, run->at, dst, run->n);
     if (run->n == param_slot_numel(run->in, run->slot))
@@ -383,10 +398,23 @@ static int set_narrow(struct ranks *job, struct param *p, const float *src)
     return rc;
 }
 
-int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
+static int set_order(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
-    ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
     if (slot == CKPT_VALUE && p->training.half_state && !p->training.codes)
         return set_narrow(job, p, src);
     return set_slot(job, p, slot, src);
+}
+
+int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
+{
+    ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
+    if (p->split.ranks < 2)
+        return set_order(job, p, slot, src);
+    float *parts = malloc((size_t)desc_numel(&p->desc) * sizeof *parts);
+    if (!parts)
+        return fail_memory(p);
+    param_to_parts(p, src, parts);
+    int rc = set_order(job, p, slot, parts);
+    free(parts);
+    return rc;
 }

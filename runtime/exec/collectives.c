@@ -13,6 +13,16 @@ static int sum_over_replicas(struct programs *ps, const struct comm_call *first,
     return comm_run(ps->ranks->across, &call, stream);
 }
 
+static struct comm *comm_of(const struct ranks *job, enum collective kind,
+                            const struct collective_attr *attr)
+{
+    if (attr->ranks >= job->sharing.ranks)
+        return job->comm;
+    if (attr->group != GROUP_BY_NUMBER)
+        return attr->group == GROUP_TENSOR ? job->tensor : job->data;
+    return kind == COLLECTIVE_ALL_TO_ALL ? job->sequence : job->within;
+}
+
 static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_kernel_args *a)
 {
     static const enum comm_kind kinds[] = {[COLLECTIVE_ALL_GATHER] = COMM_ALL_GATHER,
@@ -22,8 +32,7 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
     struct program_ranks *r = (struct program_ranks *)ranks;
     const struct collective_attr *attr = a->attr;
     struct programs *ps = r->p->programs;
-    struct comm *some = kind == COLLECTIVE_ALL_TO_ALL ? ps->ranks->sequence : ps->ranks->within;
-    struct comm *comm = attr->ranks < ps->ranks->sharing.ranks ? some : ps->ranks->comm;
+    struct comm *comm = comm_of(ps->ranks, kind, attr);
     const struct op *o = &r->p->tape->ops.data[a->op];
     const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
     int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);

@@ -3,6 +3,7 @@
 #include "call.h"
 #include "ckpt_files.h"
 #include "nn/nn.h"
+#include "tensor_parts.h"
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
@@ -39,6 +40,24 @@ static void make_separate(struct ckpt_nn_attention *a, const struct nn_maker *m,
     a->v = nn_linear(&v, context, a->kv_heads * a->head, s->qkv_bias);
 }
 
+/* Each rank gets some of the heads, and what reads them. */
+static void split_heads(struct nn_maker *m, const struct ckpt_nn_attention *a)
+{
+    if (nn_ranks(m) < 2)
+        return;
+    nn_check_parts(m, a->heads, "heads");
+    nn_check_parts(m, a->kv_heads, "heads of keys");
+    if (a->qkv.weight.id && a->heads != a->kv_heads)
+        nn_refuse(m, "one projection of q, k and v with fewer heads of k and v is not split over "
+                     "ranks (--tensor)");
+    if (a->qkv.weight.id)
+        nn_split_rows(m, &a->qkv, 3);
+    nn_split_rows(m, &a->q, 1);
+    nn_split_rows(m, &a->k, 1);
+    nn_split_rows(m, &a->v, 1);
+    nn_split_columns(m, &a->out);
+}
+
 struct ckpt_nn_attention nn_attention(struct nn_maker *m, const struct ckpt_nn_attention_spec *spec)
 {
     struct ckpt_nn_attention_spec s = CKPT_NN_ATTENTION_INIT;
@@ -61,6 +80,7 @@ struct ckpt_nn_attention nn_attention(struct nn_maker *m, const struct ckpt_nn_a
     else
         make_separate(&a, m, &s, s.context ? s.context : s.width);
     a.out = nn_linear(&out, a.heads * a.head, s.width, s.out_bias);
+    split_heads(m, &a);
     return a;
 }
 
@@ -83,7 +103,7 @@ static ckpt_tensor as_heads(ckpt_tape *t, ckpt_tensor x, int64_t heads, int64_t 
         return x;
     d.shape[d.ndim - 1] = heads;
     d.shape[d.ndim] = head;
-    return ckpt_reshape(t, x, d.ndim + 1, d.shape);
+    return tensor_heads(t, ckpt_reshape(t, x, d.ndim + 1, d.shape));
 }
 
 /*
@@ -98,14 +118,15 @@ static void cut_equal(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tens
 
     if (last < 0 || last + 2 >= CKPT_MAX_DIMS)
         return;
+    const int64_t heads = tensor_own(t, m->qkv.weight, m->heads);
     d.shape[last] = 3;
-    d.shape[last + 1] = m->heads;
+    d.shape[last + 1] = heads;
     d.shape[last + 2] = m->head;
     ckpt_split(t, ckpt_reshape(t, x, last + 3, d.shape), last, 3, part);
-    d.shape[last] = m->heads;
+    d.shape[last] = heads;
     d.shape[last + 1] = m->head;
     for (int i = 0; i < 3; i++)
-        part[i] = ckpt_reshape(t, part[i], last + 2, d.shape);
+        part[i] = tensor_heads(t, ckpt_reshape(t, part[i], last + 2, d.shape));
 }
 
 static void cut_unequal(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
@@ -132,9 +153,11 @@ static void heads_of(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tenso
         (m->heads == m->kv_heads ? cut_equal : cut_unequal)(t, m, all, part);
         return;
     }
-    part[0] = as_heads(t, ckpt_linear(t, x, m->q.weight, m->q.bias), m->heads, m->head);
-    part[1] = as_heads(t, ckpt_linear(t, from, m->k.weight, m->k.bias), m->kv_heads, m->head);
-    part[2] = as_heads(t, ckpt_linear(t, from, m->v.weight, m->v.bias), m->kv_heads, m->head);
+    const int64_t heads = tensor_own(t, m->q.weight, m->heads),
+                  kv_heads = tensor_own(t, m->k.weight, m->kv_heads);
+    part[0] = as_heads(t, ckpt_linear(t, x, m->q.weight, m->q.bias), heads, m->head);
+    part[1] = as_heads(t, ckpt_linear(t, from, m->k.weight, m->k.bias), kv_heads, m->head);
+    part[2] = as_heads(t, ckpt_linear(t, from, m->v.weight, m->v.bias), kv_heads, m->head);
 }
 
 void ckpt_nn_attention_heads(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,

@@ -22,6 +22,10 @@ struct ckpt_nn_mlp nn_mlp(struct nn_maker *m, const struct ckpt_nn_mlp_spec *spe
         mlp.gate = nn_linear(&gate, s.width, s.inner, s.bias);
     mlp.up = nn_linear(&up, s.width, s.gate_up_name ? 2 * s.inner : s.inner, s.bias);
     mlp.down = nn_linear(&down, s.inner, s.width, s.bias);
+    nn_check_parts(m, s.inner, "columns of an MLP");
+    nn_split_rows(m, &mlp.gate, 1);
+    nn_split_rows(m, &mlp.up, s.gate_up_name ? 2 : 1);
+    nn_split_columns(m, &mlp.down);
     return mlp;
 }
 

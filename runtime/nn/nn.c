@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "call.h"
+#include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "context/context.h"
 #include "core/sized.h"
@@ -109,6 +110,45 @@ ckpt_tensor nn_no_module(ckpt_tape *t, const char *call)
 {
     ckpt_tape_fail(t, CKPT_EINVAL, "%s: NULL for its module", call);
     return CKPT_NONE;
+}
+
+/* ---- parts of ranks ------------------------------------------------------------------------ */
+
+int nn_ranks(const struct nn_maker *m)
+{
+    const ckpt *c = m->failed || m->nn.frozen ? NULL : m->nn.context;
+
+    return c && c->ranks.sharing.tensor > 1 ? c->ranks.sharing.tensor : 1;
+}
+
+void nn_check_parts(struct nn_maker *m, int64_t n, const char *things)
+{
+    char why[128];
+
+    snprintf(why, sizeof why, "%lld %s do not divide into %d equal parts (--tensor %d)",
+             (long long)n, things, nn_ranks(m), nn_ranks(m));
+    if (n % nn_ranks(m))
+        nn_refuse(m, why);
+}
+
+static void split_param(struct nn_maker *m, ckpt_tensor x, int axis, int64_t blocks)
+{
+    if (!m->failed && x.id && ckpt_param_split(m->nn.context, x, axis, blocks))
+        set_failure(m);
+}
+
+void nn_split_rows(struct nn_maker *m, const struct ckpt_nn_linear *l, int64_t blocks)
+{
+    if (nn_ranks(m) < 2)
+        return;
+    split_param(m, l->weight, 0, blocks);
+    split_param(m, l->bias, 0, blocks);
+}
+
+void nn_split_columns(struct nn_maker *m, const struct ckpt_nn_linear *l)
+{
+    if (nn_ranks(m) > 1)
+        split_param(m, l->weight, 1, 1);
 }
 
 /* ---- linear -------------------------------------------------------------------------------- */

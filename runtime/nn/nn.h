@@ -43,6 +43,14 @@ ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, c
 /* Reports a NULL module: the tape keeps the error.  Returns CKPT_NONE. */
 ckpt_tensor nn_no_module(ckpt_tape *t, const char *call);
 
+/* The ranks among which a module that trains is split (options.tensor), or 1. */
+int nn_ranks(const struct nn_maker *m);
+/* Splits n things, such as heads, among the ranks, or refuses the module. */
+void nn_check_parts(struct nn_maker *m, int64_t n, const char *things);
+/* Each rank gets a part of the rows, in equal blocks, or of the columns of a layer. */
+void nn_split_rows(struct nn_maker *m, const struct ckpt_nn_linear *l, int64_t blocks);
+void nn_split_columns(struct nn_maker *m, const struct ckpt_nn_linear *l);
+
 struct ckpt_nn_linear nn_linear(const struct nn_maker *m, int64_t in, int64_t out, bool bias);
 struct ckpt_nn_norm nn_norm(const struct nn_maker *m, int64_t width, float eps, bool rms);
 struct ckpt_nn_attention nn_attention(struct nn_maker *m,

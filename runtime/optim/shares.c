@@ -19,9 +19,9 @@ int32_t optim_bucket_of(const ckpt_tape *t, int32_t param)
 
 static ckpt_tensor own_share(ckpt_tape *t, int32_t param, ckpt_tensor whole)
 {
-    int64_t share = t->env.sharing.layout->buckets[optim_bucket_of(t, param)].share;
-    int64_t begin = t->env.sharing.place * share;
-    return ckpt_slice(t, whole, 0, begin, begin + share);
+    const struct layout_bucket *b = &t->env.sharing.layout->buckets[optim_bucket_of(t, param)];
+    int64_t begin = sharing_place(&t->env.sharing, b) * b->share;
+    return ckpt_slice(t, whole, 0, begin, begin + b->share);
 }
 
 ckpt_tensor optim_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient)
@@ -43,7 +43,7 @@ ckpt_tensor optim_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole)
 
 ckpt_tensor optim_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part)
 {
-    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks};
+    struct collective_attr attr = collective_of_bucket(t, optim_bucket_of(t, param));
     if (tape_has_all(t))
         return part;
     int32_t label = tape_label_bucket(t, optim_bucket_of(t, param));
@@ -54,8 +54,10 @@ ckpt_tensor optim_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part)
 
 void optim_gather_updated(ckpt_tape *t, int32_t param)
 {
-    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks};
     if (!t->env.params->data[param].place.part)
+        return;
+    struct collective_attr attr = collective_of_bucket(t, optim_bucket_of(t, param));
+    if (attr.ranks < 2)
         return;
     int32_t label = tape_label_bucket(t, optim_bucket_of(t, param));
     OPS_RECORD(t, &op_all_gather_in_place, &attr, tape_slot(t, param, STORAGE_VALUE));

@@ -391,6 +391,15 @@ static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
     optim_gather_updated(t, param);
 }
 
+/* Whether ranks have parts of the parameters of a bucket.  No state of those is rounded, so they
+ * never share a batch with parameters whose state is. */
+static bool is_split(const ckpt_tape *t, int32_t param)
+{
+    const int32_t bucket = optim_bucket_of(t, param);
+    const struct sharing *s = &t->env.sharing;
+    return bucket >= 0 && sharing_is_split(s, &s->layout->buckets[bucket]);
+}
+
 static bool is_matrix_kind(const struct optim_rule *r)
 {
     return r->kind == OPTIM_MUON || r->kind == OPTIM_ADAFACTOR;
@@ -403,7 +412,8 @@ static void append_param(struct appender *a, int32_t param)
     const int32_t rule = a->rule[param];
     const int64_t numel = desc_numel(&a->t->env.params->data[param].desc);
     const int parts = narrow_state_of(a, param) ? optim_parts(a->t, param) : 0;
-    struct batch *small = &a->batch[2 * rule + (parts > 0)];
+    const bool split = is_split(a->t, param); /* shares of others, which a study sizes alike */
+    struct batch *small = &a->batch[2 * rule + (parts > 0 || split)];
     if (is_matrix_kind(rule_of(a, rule))) {
         if (optim_bucket_of(a->t, param) >= 0)
             append_bucket(a, param, rule);
@@ -480,6 +490,11 @@ static int check_param(const struct appender *a, int32_t i)
     const struct layout *l = t->env.sharing.layout;
     const int32_t bucket = optim_bucket_of(t, i);
     const struct layout_bucket *b = bucket >= 0 ? &l->buckets[bucket] : NULL;
+    if (is_matrix_kind(r) && is_split(t, i))
+        return tape_fail(t, CKPT_EINVAL,
+                         "%s needs whole matrices, and ranks have parts of '%s' (--tensor): use "
+                         "AdamW, SGD or Lion, or give it one by a group",
+                         optim_kind_name(r->kind), t->env.params->data[l->order[b->first]].name);
     for (int32_t k = 0; r->kind == OPTIM_MUON && k < (b ? b->n : 1); k++) {
         const struct param *matrix = b ? &t->env.params->data[l->order[b->first + k]] : p;
         if (matrix->desc.ndim < 2)

@@ -6,6 +6,7 @@
 #include "passes/dump.h"
 #include "passes/passes.h"
 #include "sequence.h"
+#include "tensor_parts.h"
 
 static bool was_recorded_twice(const struct compilation *c)
 {
@@ -15,6 +16,11 @@ static bool was_recorded_twice(const struct compilation *c)
 static bool splits_sequences(const struct compilation *c)
 {
     return c->optimizer && c->tape->env.sharing.sequence > 1;
+}
+
+static bool splits_layers(const struct compilation *c)
+{
+    return c->optimizer && c->tape->env.sharing.tensor > 1;
 }
 
 static bool trains(const struct compilation *c)
@@ -47,6 +53,11 @@ static int check_sequence(const struct compilation *c)
     return sequence_check(c->tape, c->loss);
 }
 
+static int check_tensor(const struct compilation *c)
+{
+    return tensor_check(c->tape, c->loss);
+}
+
 static int append_update(const struct compilation *c)
 {
     return optim_append(c->tape, c->optimizer, c->groups);
@@ -63,6 +74,8 @@ const struct pass passes[] = {
      "gradients divide by the counts that the forward pass divides by"},
     {"sequence", splits_sequences, check_sequence, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0,
      0, "it follows what the model and the counts record, and nothing else"},
+    {"tensor", splits_layers, check_tensor, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
+     "it follows the model, whose gradients are parts on purpose"},
     {"unused", trains, pass_unused, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
      "what has no reader needs no gradient"},
     {"differentiate", trains, pass_differentiate, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS,

@@ -48,11 +48,11 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 
 static void reduce_bucket(ckpt_tape *t, int32_t bucket)
 {
-    struct collective_attr attr = {.ranks = t->env.sharing.group_ranks,
-                                   .replicas = t->env.sharing.replicas};
+    struct collective_attr attr = collective_of_bucket(t, bucket);
     int32_t label = tape_label_bucket(t, bucket);
     ckpt_tensor g = flat_gradient(t, &t->env.sharing.layout->buckets[bucket]);
-    if (g.id)
+    attr.replicas = t->env.sharing.replicas;
+    if (g.id && attr.ranks > 1)
         g = OPS_RECORD(t, tape_has_all(t) ? &op_all_reduce : &op_reduce_scatter, &attr, g);
     t->param_gradient[tape_bucket_param(t, bucket)] = g.id;
     t->label = label;

@@ -84,6 +84,9 @@ struct graph_op {
     enum graph_collective collective;
     int32_t ranks;           /* collective: number of ranks in it */
     int32_t replicas;        /* reduce-scatter: number of groups with equal shares; 0: one */
+    int32_t stride;          /* collective of each stride-th rank, those with the same parts of
+                                layers; 0: of neighbours */
+    bool within_layer;       /* all-reduce: of the ranks with the parts of a layer */
     bool drop_after_forward; /* all-gather: its result is freed after the forward pass */
     bool attention;          /* its arithmetic runs at the machine's rate of attention */
     bool rerunnable;         /* pure: the same inputs give the same outputs, any number of times */

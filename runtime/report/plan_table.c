@@ -123,6 +123,9 @@ static void print_ranks(const struct programs *ps, FILE *f)
     if (ps->ranks->sharing.sequence > 1)
         fprintf(f, "  %-24s %12d  ranks split the tokens of their samples\n", "sequence",
                 ps->ranks->sharing.sequence);
+    if (ps->ranks->sharing.tensor > 1)
+        fprintf(f, "  %-24s %12d  ranks split the layers, and have the same samples\n", "tensor",
+                ps->ranks->sharing.tensor);
     if (ps->ranks->sharing.replicas > 1)
         fprintf(f, "  %-24s %12d  of each host share one copy\n", "",
                 ps->ranks->sharing.group_ranks);

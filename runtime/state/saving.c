@@ -61,17 +61,23 @@ static void put_piece(FILE *f, const struct save_item *s)
 {
     const struct param *p = s->own.p;
     const struct ckpt_desc whole = values_file_desc(p, s->slot);
-    const bool moved = p->reordered && !values_is_factor(s->slot);
-    const struct ckpt_desc *view = p->file_view.ndim ? &p->file_view : &p->desc;
+    const bool split = p->split.ranks > 1;
+    const bool moved = (p->reordered || split) && !values_is_factor(s->slot);
+    struct ckpt_desc view = p->file_view.ndim ? p->file_view : p->desc;
+    int from[CKPT_MAX_DIMS];
     int64_t axes[CKPT_MAX_DIMS];
+
+    memcpy(from, p->file_axes, sizeof from);
+    if (split)
+        param_split_view(p, &view, from); /* checked when it was split */
 
     fprintf(f, ":{\"first\":%lld", (long long)s->own.run.first);
     put_sizes(f, "shape", whole.ndim, whole.shape);
-    for (int i = 0; i < view->ndim; i++)
-        axes[i] = p->file_axes[i];
+    for (int i = 0; i < view.ndim; i++)
+        axes[i] = from[i];
     if (moved) {
-        put_sizes(f, "view", view->ndim, view->shape);
-        put_sizes(f, "axes", view->ndim, axes);
+        put_sizes(f, "view", view.ndim, view.shape);
+        put_sizes(f, "axes", view.ndim, axes);
     }
     fputc('}', f);
 }

@@ -162,9 +162,11 @@ void tape_record_fetch(ckpt_tape *t, int32_t fetch, ckpt_tensor x)
     x = t->env.calls->dense(t, x);
     x = tape_resolve(t, x);
     if (!t->error.code && t->tensors.data[x.id].part > PART_COUNTS)
-        tape_fail(t, CKPT_EINVAL,
-                  "output '%s': a rank has only the part of its tokens (--sequence %d)",
-                  t->fetches.data[fetch].name, t->env.sharing.sequence);
+        tape_fail(t, CKPT_EINVAL, "output '%s': a rank has only %s (%s %d)",
+                  t->fetches.data[fetch].name,
+                  t->env.sharing.tensor > 1 ? "its part of a layer" : "the part of its tokens",
+                  t->env.sharing.tensor > 1 ? "--tensor" : "--sequence",
+                  sharing_sample_ranks(&t->env.sharing));
     if (t->error.code)
         return;
     int32_t feed = t->storages.data[t->tensors.data[x.id].storage].feed;

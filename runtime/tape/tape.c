@@ -305,7 +305,8 @@ static ckpt_tensor value_of(ckpt_tape *t, int32_t param)
 {
     if (t->slots[param][SLOT_VALUE])
         return tape_handle(t, t->slots[param][SLOT_VALUE]);
-    if (t->reads_ema || tape_is_sharded(t, param) || t->env.params->data[param].training.codes)
+    const struct param *p = &t->env.params->data[param];
+    if (t->reads_ema || tape_is_sharded(t, param) || p->training.codes || p->split.ranks > 1)
         return t->env.calls->value(t, param);
     return tape_slot(t, param, STORAGE_VALUE);
 }

@@ -61,6 +61,11 @@ struct storage {
  */
 enum part { PART_ALL, PART_COUNTS, PART_TOKENS, PART_ROWS, PART_SUM, PART_MEAN };
 
+/* Where ranks split layers (ops/tensor_parts.c) it is all, PART_COUNTS, PART_WIDTH: its part of an
+ * axis, or of each of part_first blocks of it, or PART_TERM: one of the terms of a sum that is the
+ * result. */
+enum { PART_WIDTH = PART_MEAN + 1, PART_TERM };
+
 struct tensor {
     int32_t storage;
     struct ckpt_desc desc; /* desc.offset counts elements from the start of the storage */
@@ -71,8 +76,8 @@ struct tensor {
     bool of_step;          /* it is the same in all parts of a step: see tape_mean_count */
     int32_t fp8_op;        /* the op that makes its 8-bit copies, or 0 */
     uint8_t part;          /* enum part, while t->splits */
-    int8_t part_axis;      /* of tokens or rows */
-    int32_t part_first;    /* of tokens, how many of the first all ranks have */
+    int8_t part_axis;      /* of tokens, rows or a width */
+    int32_t part_first;    /* of tokens, how many of the first all ranks have; of a width: blocks */
 };
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE };
@@ -259,7 +264,7 @@ struct ckpt_tape {
     int32_t n_params;
     int32_t n_unnumbered;       /* number of ops that random numbers of later ones do not depend on:
                                    they gather or decode parameters, or count for a mean */
-    bool splits;                /* ranks split a sequence in what is recorded now */
+    bool splits;                /* ranks split a sequence, or layers, in what is recorded now */
     bool as_rows;               /* see sequence_as_rows() */
     bool in_gradients;          /* ckpt_gradients is recording */
     bool trains;                /* it will be differentiated */

@@ -139,6 +139,7 @@ static void parameter_cases(void)
     FAILS(ckpt_param_get(context, weight, CKPT_EMA, values, 16));
     FAILS(ckpt_param_set(context, weight, CKPT_VALUE, values, 3));
     FAILS(ckpt_param_file_axes(context, weight, 2, NULL, (int[]){1, 1}));
+    FAILS(ckpt_param_split(context, weight, 2, 1));
     FAILS(ckpt_param_file_parts(context, weight, 0, NULL));
     FAILS(ckpt_optimizer_group(adamw, "*", &group)); /* a program is compiled with it */
     FAILS(ckpt_compile(context, record, NULL, adamw, 4, &forward));

@@ -36,12 +36,13 @@ static void name_bucket(struct layout_bucket *b, const struct layout_param *p)
              p->dtype == CKPT_BF16 ? " (bf16)" : "");
 }
 
-/* A bucket collects the following parameters of the same block, dtype and group. */
+/* A bucket collects the following parameters of the same block, dtype, group and ranks. */
 static void fill_bucket(struct layout *l, const struct layout_param *params, int32_t first)
 {
     struct layout_bucket *b = &l->buckets[l->n_buckets];
     const struct layout_param *head = &params[first];
     *b = (struct layout_bucket){.dtype = head->dtype,
+                                .ranks = head->ranks ? head->ranks : l->world,
                                 .first = l->n_buckets ? b[-1].first + b[-1].n : 0};
     name_bucket(b, head);
     for (int32_t i = first; i < l->n_params && b->n < LAYOUT_PARTS; i++) {
@@ -50,7 +51,8 @@ static void fill_bucket(struct layout *l, const struct layout_param *params, int
             continue;
         if (!same_block(p->name, head->name))
             break;
-        if (p->dtype != head->dtype || p->group != head->group || l->places[i].bucket >= 0)
+        if (p->dtype != head->dtype || p->group != head->group || p->ranks != head->ranks ||
+            l->places[i].bucket >= 0)
             continue;
         int64_t offset = round_up(b->numel, LAYOUT_ALIGN);
         l->places[i] =
@@ -58,8 +60,8 @@ static void fill_bucket(struct layout *l, const struct layout_param *params, int
         b->numel = offset + p->numel;
         l->order[b->first + b->n++] = i;
     }
-    b->share = round_up((b->numel + l->world - 1) / l->world, LAYOUT_ALIGN);
-    b->padded = b->share * l->world;
+    b->share = round_up((b->numel + b->ranks - 1) / b->ranks, LAYOUT_ALIGN);
+    b->padded = b->share * b->ranks;
     l->n_buckets++;
 }
 
@@ -131,6 +133,7 @@ uint64_t layout_signature(const struct layout *l)
         h = hash_mix(hash_mix(hash_mix(h, p->bucket), p->offset), p->numel);
     }
     for (int32_t i = 0; i < l->n_buckets; i++)
-        h = hash_mix(hash_mix(h, l->buckets[i].dtype), l->buckets[i].share);
+        h = hash_mix(hash_mix(hash_mix(h, l->buckets[i].dtype), l->buckets[i].share),
+                     l->buckets[i].ranks);
     return h;
 }

@@ -21,6 +21,8 @@ struct layout_param {
     int64_t numel;
     bool trainable; /* other parameters are not sharded */
     int32_t group;  /* optimizer group: a bucket holds one group */
+    int32_t ranks;  /* of a split parameter, those that have this part; numel is that of the part;
+                       0: all ranks have the whole */
 };
 
 /* Position of a parameter. */
@@ -36,6 +38,7 @@ struct layout_bucket {
     int64_t numel;  /* end of the last tensor */
     int64_t share;  /* elements per rank */
     int64_t padded; /* share times the number of ranks */
+    int32_t ranks;  /* that share it: all, or those with the same parts of split parameters */
     int32_t first;  /* first of its parameters in layout->order */
     int32_t n;
 };
@@ -51,8 +54,9 @@ struct layout {
 int layout_make(struct layout **l, const struct layout_param *params, int32_t n, int32_t world);
 void layout_free(struct layout *l);
 
-/* The elements of a parameter in the share of a rank: from *at in the parameter and from *in_share
- * in the share.  Returns their number, which may be 0. */
+/* The elements of a parameter, or of a part, in the share of a rank, by its place among those that
+ * share the bucket: from *at in the parameter and from *in_share in the share.  Returns their
+ * number, which may be 0. */
 int64_t layout_part(const struct layout *l, int32_t param, int32_t rank, int64_t *at,
                     int64_t *in_share);
 

@@ -20,18 +20,42 @@ struct sharing {
                                 allow keeping them */
     int sequence;            /* ranks that split the tokens of their samples; below 2: none */
     int sequence_place;      /* of this rank among those */
+    int tensor;              /* ranks that have a part each of split parameters; below 2: none */
     struct layout *layout;   /* of the parameters, from the first compile on; NULL: single rank */
 };
+
+/* Ranks that have the same samples. */
+static inline int sharing_sample_ranks(const struct sharing *s)
+{
+    return s->sequence > 1 ? s->sequence : s->tensor > 1 ? s->tensor : 1;
+}
 
 /* Groups of ranks that have samples of their own, and the one of this rank in the job. */
 static inline int sharing_sample_groups(const struct sharing *s)
 {
-    return s->sequence > 1 ? s->ranks / s->sequence : s->ranks;
+    return s->ranks / sharing_sample_ranks(s);
 }
 
 static inline int sharing_sample_group(const struct sharing *s, int rank)
 {
-    return s->sequence > 1 ? rank / s->sequence : rank;
+    return rank / sharing_sample_ranks(s);
+}
+
+/* Whether the ranks have parts of the parameters of a bucket, and which part a rank has. */
+static inline bool sharing_is_split(const struct sharing *s, const struct layout_bucket *b)
+{
+    return s->tensor > 1 && b->ranks < s->ranks;
+}
+
+static inline int sharing_part(const struct sharing *s, const struct layout_bucket *b, int rank)
+{
+    return sharing_is_split(s, b) ? rank % s->tensor : 0;
+}
+
+/* The place of this rank among those that share a bucket. */
+static inline int sharing_place(const struct sharing *s, const struct layout_bucket *b)
+{
+    return sharing_is_split(s, b) ? s->place / s->tensor : s->place;
 }
 
 #endif

@@ -179,6 +179,8 @@ static int add_work(const struct builder *b, const struct op *o, struct graph_op
     to->cost_key = cost_key(o, &call);
     if (to->replicas > 1)
         to->cost_key = hash_mix(to->cost_key, to->replicas);
+    if (to->stride)
+        to->cost_key = hash_mix(to->cost_key, -to->stride);
     free(descs);
     return 0;
 }
@@ -195,7 +197,7 @@ static bool is_rerunnable(const struct op *o)
            !(o->def->flags & (CKPT_OP_ONCE | CKPT_OP_INPLACE));
 }
 
-static void set_collective(const struct op *o, struct graph_op *to)
+static void set_collective(const ckpt_tape *t, const struct op *o, struct graph_op *to)
 {
     static const struct {
         const struct ckpt_op_def *def;
@@ -203,13 +205,16 @@ static void set_collective(const struct op *o, struct graph_op *to)
     } rows[] = {
         {&op_all_gather, GRAPH_ALL_GATHER},          {&op_all_gather_once, GRAPH_ALL_GATHER},
         {&op_all_gather_in_place, GRAPH_ALL_GATHER}, {&op_reduce_scatter, GRAPH_REDUCE_SCATTER},
-        {&op_all_reduce, GRAPH_ALL_REDUCE},          {&op_all_to_all, GRAPH_ALL_TO_ALL}};
+        {&op_all_reduce, GRAPH_ALL_REDUCE},          {&op_all_to_all, GRAPH_ALL_TO_ALL},
+        {&op_tensor_sum, GRAPH_ALL_REDUCE}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (o->def == rows[i].def) {
             to->collective = rows[i].kind;
             const struct collective_attr *attr = o->attr;
             to->ranks = (int32_t)attr->ranks;
             to->replicas = (int32_t)attr->replicas;
+            to->stride = attr->group == GROUP_DATA ? t->env.sharing.tensor : 0;
+            to->within_layer = attr->group == GROUP_TENSOR;
             to->drop_after_forward = attr->drop_after_forward && to->rerunnable;
         }
 }
@@ -229,7 +234,7 @@ static int add_op(struct builder *b, int32_t i)
                             .rerunnable = is_rerunnable(o),
                             .tape_op = i,
                             .name = strdup(name)};
-    set_collective(o, to);
+    set_collective(b->t, o, to);
     b->g->n_ops++;
     if (o->phase != PHASE_UPDATE)
         b->g->n_body = b->g->n_ops;

@@ -83,6 +83,8 @@ static uint64_t mix_op(uint64_t h, const struct graph *g, const struct graph_op 
     h = hash_mix(h, o->phase);
     h = hash_mix(h,
                  o->rerunnable | (int64_t)o->collective << 1 | (int64_t)o->drop_after_forward << 8);
+    if (o->stride || o->within_layer)
+        h = hash_mix(hash_mix(h, o->stride), o->within_layer);
     return hash_mix(h, o->tape_op);
 }
 

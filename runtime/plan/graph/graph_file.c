@@ -6,7 +6,8 @@
  *     micro N                  bodies of a step
  *     storages N, ops N, body N, refs N
  *     storage KIND BYTES [persistent] [carried]
- *     op PHASE TAPE_OP WORKSPACE FLOPS BYTES KEY SECONDS [rerun] [COLLECTIVE RANKS]
+ *     op PHASE TAPE_OP WORKSPACE FLOPS BYTES KEY SECONDS [rerun]
+ *        [COLLECTIVE RANKS [layer | stride N]]
  *         reads S ... writes S ...     on the same line
  *     end
  */
@@ -56,6 +57,9 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
     fputs(o->rerunnable ? " rerun" : "", f);
     if (o->collective)
         fprintf(f, " %s %" PRId32, collectives[o->collective - 1], o->ranks);
+    fputs(o->within_layer ? " layer" : "", f);
+    if (o->stride)
+        fprintf(f, " stride %" PRId32, o->stride);
     if (o->contention_seconds > 0) {
         fputs(" drag", f);
         put_real(f, o->contention_seconds);
@@ -110,6 +114,9 @@ struct reader {
     int32_t replicas; /* of reduce-scatters so far, or 0 */
     int32_t all;      /* ranks of all-reduces so far, or 0 */
     int32_t sequence; /* ranks of all-to-alls so far, or 0 */
+    int32_t layer;    /* ranks of all-reduces within layers so far, or 0 */
+    int32_t stride;   /* of collectives so far, or 0, and */
+    int32_t strided;  /* ranks of those, or 0 */
 };
 
 /* Memory is allocated for lines that exist, not for a count in the header. */
@@ -233,6 +240,12 @@ static void check_ranks(struct reader *r)
         lines_fail(r->l, CKPT_EFORMAT,
                    "%" PRId32 " ranks do not divide into groups of %" PRId32 " that exchange",
                    r->all, r->sequence);
+    if (!r->l->rc && r->strided &&
+        (r->stride != r->layer || (r->all && r->all != r->strided * (int64_t)r->stride)))
+        lines_fail(r->l, CKPT_EFORMAT,
+                   "%" PRId32 " ranks, %" PRId32 " apart, are not those with one of the parts of "
+                   "layers",
+                   r->strided, r->stride);
     int64_t all = (int64_t)r->ranks * (r->replicas ? r->replicas : 1);
     if (!r->l->rc && r->all && r->ranks && r->all != all)
         lines_fail(r->l, CKPT_EFORMAT,
@@ -249,7 +262,14 @@ static void get_collective(struct reader *r, struct graph_op *o)
     if (!o->collective)
         return;
     o->ranks = (int32_t)lines_number(l, "the number of ranks", 2, 1 << 20);
-    int32_t *before = o->collective == GRAPH_ALL_REDUCE   ? &r->all
+    o->within_layer = o->collective == GRAPH_ALL_REDUCE && lines_take(l, "layer");
+    if (!o->within_layer && lines_take(l, "stride")) {
+        o->stride = (int32_t)lines_number(l, "the distance of ranks", 2, 1 << 20);
+        compare_ranks(r, &r->stride, o->stride, "ranks between two of it");
+    }
+    int32_t *before = o->within_layer                     ? &r->layer
+                      : o->stride                         ? &r->strided
+                      : o->collective == GRAPH_ALL_REDUCE ? &r->all
                       : o->collective == GRAPH_ALL_TO_ALL ? &r->sequence
                                                           : &r->ranks;
     compare_ranks(r, before, o->ranks, "ranks");

@@ -25,12 +25,21 @@ static double arithmetic_rate(const struct graph_op *o, const struct machine *m)
     return o->attention && m->attention > 0 ? m->flops * m->attention : m->flops;
 }
 
+/* The links of a collective: of strided ranks fewer are on a host, and each has its own port. */
+static struct links links_of(const struct graph_op *o, const struct machine *m)
+{
+    struct links l = m->links;
+    if (o->stride > 1)
+        l.ranks_per_host = l.ranks_per_host > o->stride ? l.ranks_per_host / o->stride : 1;
+    return l;
+}
+
 static double estimate(const struct graph *g, const struct graph_op *o, const struct machine *m)
 {
+    const struct links l = links_of(o, m);
     if (o->collective)
-        return collective_seconds(&m->links, o->collective, (double)collective_bytes(g, o),
-                                  o->ranks) +
-               replica_seconds(&m->links, (double)collective_bytes(g, o) / o->ranks, o->replicas);
+        return collective_seconds(&l, o->collective, (double)collective_bytes(g, o), o->ranks) +
+               replica_seconds(&l, (double)collective_bytes(g, o) / o->ranks, o->replicas);
     double by_flops = o->flops / arithmetic_rate(o, m),
            by_bytes = o->bytes / transfer_rate(g, o, m);
     return by_flops > by_bytes ? by_flops : by_bytes;

@@ -20,6 +20,8 @@ struct scaling_graph {
     int64_t group;     /* ranks of a shard group, as last resized */
     enum size *size;   /* per storage */
     int64_t *bytes;    /* per storage: of all ranks together */
+    int32_t *ranks;    /* per storage: that share it, as recorded */
+    int32_t *stride;   /* per storage: one of so many ranks shares it; 0: all do */
     struct work *work; /* per op: as recorded */
     struct pool memory;
 };
@@ -78,10 +80,20 @@ static int copy_graph(const struct graph *from, struct graph **out)
 
 /* ---- what scales ----------------------------------------------------------------------------- */
 
-static void set_size(struct scaling_graph *w, int32_t s, enum size size, int64_t bytes)
+/* bytes: of a storage that `ranks` share, each stride-th one. */
+static void set_size(struct scaling_graph *w, int32_t s, enum size size, int64_t bytes,
+                     int32_t ranks, int32_t stride)
 {
     w->size[s] = size;
     w->bytes[s] = bytes;
+    w->ranks[s] = ranks;
+    w->stride[s] = stride;
+}
+
+/* Of n ranks, those that share something. */
+static int64_t sharers(int64_t n, int32_t stride)
+{
+    return stride ? max_i64(1, n / stride) : n;
 }
 
 /* Sets the sizes of inputs and outputs of the collectives of buckets.  Returns the number of
@@ -98,36 +110,29 @@ static int32_t size_collectives(struct scaling_graph *w)
         int32_t in = g->refs[o->reads], out = g->refs[o->writes];
         int64_t bytes = g->storages[gather ? in : out].bytes * o->ranks;
         gathers += gather && in != out && g->storages[in].persistent;
-        set_size(w, in, gather ? SIZE_SHARE : SIZE_WHOLE, bytes);
-        set_size(w, out, gather ? SIZE_WHOLE : SIZE_SHARE, bytes);
+        set_size(w, in, gather ? SIZE_SHARE : SIZE_WHOLE, bytes, o->ranks, o->stride);
+        set_size(w, out, gather ? SIZE_WHOLE : SIZE_SHARE, bytes, o->ranks, o->stride);
     }
     return gathers;
 }
 
 /* Marks sharded state: persistent storages that an op of the update writes while it reads a shard.
  */
-static void size_states(struct scaling_graph *w, int32_t ranks)
+static void size_states(struct scaling_graph *w)
 {
     const struct graph *g = w->g;
     for (int32_t i = g->n_body; i < g->n_ops; i++) {
         const struct graph_op *o = &g->ops[i];
-        bool shares = false;
+        int32_t share = -1;
         for (int32_t j = 0; j < o->n_reads; j++)
-            shares |= w->size[g->refs[o->reads + j]] == SIZE_SHARE;
-        for (int32_t j = 0; j < o->n_writes && shares && !o->collective; j++) {
+            share = w->size[g->refs[o->reads + j]] == SIZE_SHARE ? g->refs[o->reads + j] : share;
+        for (int32_t j = 0; j < o->n_writes && share >= 0 && !o->collective; j++) {
             int32_t s = g->refs[o->writes + j];
             if (g->storages[s].persistent && w->size[s] == SIZE_FIXED)
-                set_size(w, s, SIZE_SHARE, g->storages[s].bytes * ranks);
+                set_size(w, s, SIZE_SHARE, g->storages[s].bytes * w->ranks[share], w->ranks[share],
+                         w->stride[share]);
         }
     }
-}
-
-static int32_t ranks_of(const struct graph *g)
-{
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].collective && g->ops[i].collective != GRAPH_ALL_TO_ALL)
-            return g->ops[i].ranks;
-    return 1;
 }
 
 int32_t scaling_sequence(const struct graph *g)
@@ -136,6 +141,22 @@ int32_t scaling_sequence(const struct graph *g)
         if (g->ops[i].collective == GRAPH_ALL_TO_ALL)
             return g->ops[i].ranks;
     return 1;
+}
+
+int32_t scaling_tensor(const struct graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].within_layer)
+            return g->ops[i].ranks;
+    return 1;
+}
+
+static bool has_strides(const struct graph *g)
+{
+    bool found = false;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        found |= g->ops[i].stride > 0;
+    return found;
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
@@ -148,7 +169,9 @@ static double operand_bytes(const struct scaling_graph *w, const struct graph_op
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
         int32_t s = graph_ref(w->g, o, j);
         int64_t all = w->g->storages[s].bytes;
-        bytes += (double)(updates && w->size[s] == SIZE_VALUES ? all / w->group : all);
+        bytes +=
+            (double)(updates && w->size[s] == SIZE_VALUES ? all / sharers(w->group, w->stride[s])
+                                                          : all);
     }
     return bytes;
 }
@@ -275,13 +298,20 @@ int scaling_graph_new(const struct graph *g, enum scaling_kind kind, struct scal
     w->kind = kind;
     POOL_ARRAY(&w->memory, w->size, g->n_storages);
     POOL_ARRAY(&w->memory, w->bytes, g->n_storages);
+    POOL_ARRAY(&w->memory, w->ranks, g->n_storages);
+    POOL_ARRAY(&w->memory, w->stride, g->n_storages);
     if (w->memory.failed)
         return CKPT_ENOMEM;
     if (!size_collectives(w))
         return error_set(CKPT_EINVAL,
                          "the graph is of a step whose ranks share no parameters; record it with "
                          "--ranks 2 --plan-only --graph-out FILE");
-    size_states(w, ranks_of(g));
+    if (scaling_tensor(g) > 1 && !has_strides(g))
+        return error_set(CKPT_EINVAL,
+                         "the graph is of one group that splits layers, which does not say how "
+                         "several share them; record it with --ranks %d --tensor %d",
+                         2 * (int)scaling_tensor(g), (int)scaling_tensor(g));
+    size_states(w);
     return keep_work(w) || (kind != SCALING_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
 }
 
@@ -297,10 +327,10 @@ static void resize_op(struct scaling_graph *w, int32_t i, const struct scaling_l
     o->flops = w->work[i].flops * (same ? 1 : ratio);
     o->bytes = w->work[i].bytes * (same ? 1 : ratio);
     o->cost_key = same ? w->work[i].key : 0;
-    if (!o->collective || o->collective == GRAPH_ALL_TO_ALL) /* groups keep their size */
-        return;
+    if (!o->collective || o->collective == GRAPH_ALL_TO_ALL || o->within_layer)
+        return; /* groups keep their size */
     bool all = o->collective == GRAPH_ALL_REDUCE;
-    o->ranks = all ? l->ranks : l->group;
+    o->ranks = (int32_t)sharers(all ? l->ranks : l->group, o->stride);
     o->replicas = o->collective == GRAPH_REDUCE_SCATTER ? l->ranks / l->group : 1;
 }
 
@@ -312,8 +342,9 @@ void scaling_graph_resize(struct scaling_graph *w, const struct scaling_layout *
     for (int32_t s = 0; s < g->n_storages; s++) {
         if (w->size[s] == SIZE_FIXED)
             continue;
-        int64_t share = round_up((w->bytes[s] + group - 1) / group, CKPT_ALIGN);
-        g->storages[s].bytes = w->size[s] == SIZE_SHARE ? share : share * group;
+        const int64_t n = sharers(group, w->stride[s]);
+        int64_t share = round_up((w->bytes[s] + n - 1) / n, CKPT_ALIGN);
+        g->storages[s].bytes = w->size[s] == SIZE_SHARE ? share : share * n;
     }
     for (int32_t i = 0; i < g->n_ops; i++)
         resize_op(w, i, l);

@@ -23,6 +23,8 @@ enum scaling_kind { SCALING_WHOLE, SCALING_STATE, SCALING_SHARED, SCALING_KINDS 
 int scaling_graph_new(const struct graph *g, enum scaling_kind kind, struct scaling_graph **w);
 /* The ranks that split a sequence together, whatever the number of ranks; 1: none do. */
 int32_t scaling_sequence(const struct graph *g);
+/* The same of ranks that have parts of layers. */
+int32_t scaling_tensor(const struct graph *g);
 void scaling_graph_free(struct scaling_graph *w);
 struct graph *scaling_graph(const struct scaling_graph *w);
 /* Sets the sizes of shards, the ranks of collectives and the seconds of all ops on machine m. */

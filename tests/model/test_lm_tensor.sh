@@ -1,0 +1,115 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# lm-train with ranks that split wide layers (--tensor): the losses of one rank, for GPT-2, Llama
+# and their kin, with several groups and packed rows, resumed by another number of ranks; plans of
+# jobs that do not exist; and what it refuses.
+. "${srcdir:-.}/tests/model/programs.sh"
+lm="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --hidden 32 --heads 4 --layers 2
+    --mlp 48 --length 64"
+
+all() {
+    ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
+}
+
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
+}
+
+# near A B: the losses and norms of two logs of 5 steps differ by no more than 1e-6 of them.
+near() {
+    losses "$work/$1" >"$work/a"
+    losses "$work/$2" >"$work/b"
+    paste "$work/a" "$work/b" | awk '
+        function far(x, y) { return x - y > 1e-6 * y || y - x > 1e-6 * y }
+        { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
+        END { exit bad || NR != 5 }' || fail "$2: $(paste "$work/a" "$work/b")"
+}
+
+prose="--data ${srcdir:-.}/doc/tour.md --steps 5"
+
+for model in tiny tiny-llama tiny-qwen tiny-qwen3 tiny-phi; do
+    rm -f "$work/one" "$work/two" "$work/four"
+    runs "memory:" $lm --model $model $prose --batch 4 --log "$work/one"
+    all 2 two $lm --model $model $prose --batch 4 --tensor 2 --log "$work/two"
+    near one two
+    all 4 four $lm --model $model $prose --batch 2 --tensor 2 --log "$work/four" --micro-batch 1 --zero 3
+    near one four
+done
+grep -q "tensor  *2  ranks split the layers" "$work/two.0" || fail "the plan table: $(cat "$work/two.0")"
+
+# another number of ranks continues, on every stage; a model is saved whole
+rm -f "$work/whole" "$work/parts" "$work/back"
+runs "memory:" $lm --model tiny $prose --batch 4 --log "$work/whole" --save "$work/whole.safetensors"
+all 4 first $lm --model tiny $prose --steps 2 --batch 2 --tensor 2 --log "$work/parts" --zero 3 \
+    --save-state "$work/state"
+cp "$work/parts" "$work/back"
+all 2 rest $lm --model tiny $prose --batch 4 --tensor 2 --log "$work/parts" --zero 0 --resume "$work/state" \
+    --save "$work/split.safetensors"
+near whole parts
+runs "memory:" $lm --model tiny $prose --batch 4 --log "$work/back" --resume "$work/state"
+near whole back
+for of in whole split; do # what is saved is whole
+    rm -f "$work/$of"
+    runs "memory:" $lm --model tiny --load "$work/$of.safetensors" $prose --batch 4 --log "$work/$of"
+done
+near whole split
+
+# state in a host tier: the bits of memory without end
+wide="--model tiny --hidden 256 --mlp 512 --layers 4 $prose --steps 3 --batch 2 --tensor 2 --zero 2"
+all 2 free $lm $wide --log "$work/free"
+all 2 tier $lm $wide --log "$work/tier" --vram 18M --host 1G
+losses "$work/free" >"$work/a"
+losses "$work/tier" >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "a host tier: $(paste "$work/a" "$work/b")"
+grep -q "offloaded to the host" "$work/tier.0" || fail "nothing is in the host tier: $(cat "$work/tier.0")"
+
+# plans of jobs that do not exist
+plan="--plan-only --tensor 2 --batch 2 --model tiny-llama $prose"
+runs "plan" $lm $plan --ranks 4 --zero 3 --graph-out "$work/graph"
+grep -q "all_reduce 2 layer" "$work/graph" || fail "no sum in the graph"
+grep -q "reduce_scatter 2 stride 2" "$work/graph" || fail "no shares of parts in the graph"
+./ckpt plan --graph "$work/graph" --machine h200-141 --world 8 >"$work/world" || fail "ckpt plan --world 8: $(cat "$work/world")"
+grep -q "each 2 ranks split the layers" "$work/world" || fail "$(cat "$work/world")"
+./ckpt plan --graph "$work/graph" --machine h200-141 --world 7 2>"$work/world" && fail "7 ranks are groups of 2"
+grep -q "do not divide into groups of 2" "$work/world" || fail "$(cat "$work/world")"
+runs "plan" $lm $plan --ranks 2 --zero 3 --graph-out "$work/graph"
+./ckpt plan --graph "$work/graph" --machine h200-141 --world 8 2>"$work/world" && fail "one group says how several share"
+grep -q -e "record it with --ranks 4 --tensor 2" "$work/world" || fail "$(cat "$work/world")"
+
+# ranks that split differently
+RANK=1 WORLD_SIZE=2 timeout 100 $lm --model tiny $prose --ranks "file:$work/meet" \
+    >"$work/differ.1" 2>&1 &
+RANK=0 WORLD_SIZE=2 timeout 100 $lm --model tiny $prose --tensor 2 \
+    --ranks "file:$work/meet" >"$work/differ.0" 2>&1 && fail "ranks that split differently train"
+wait $!
+rm -f "$work/meet"
+for r in 0 1; do
+    grep -q "rank 1 started with another --tensor than rank 0" "$work/differ.$r" ||
+        fail "rank $r: $(tail -n 1 "$work/differ.$r")"
+done
+
+# refused WORDS ARGUMENTS...
+refused() {
+    words=$1
+    shift
+    runs_not "$words" $lm --plan-only --ranks 4 --tensor 4 --model tiny $prose "$@"
+}
+runs_not() {
+    words=$1
+    shift
+    "$@" >"$work/out" 2>"$work/err" && fail "$* is not refused"
+    grep -q -e "$words" "$work/err" || fail "$*: $(tail -n 1 "$work/err")"
+}
+refused "4 ranks do not divide into groups of 3" --tensor 3
+refused "6 heads do not divide into 4 equal parts" --heads 6 --hidden 48
+refused "50 columns of an MLP do not divide into 4 equal parts" --mlp 50
+refused "2 heads of keys do not divide" --model tiny-llama
+refused "does not go together with --sequence" --sequence 2
+refused "does not go together with --shard-over host" --shard-over host
+refused "does not go together with --state" --dtype bf16 --state bf16
+refused "layers of experts are not split" --model tiny-qwen3-moe
+refused "freezes the weights" --lora-rank 2
+refused "needs whole matrices" --optimizer muon
+refused "on one rank" --sample-every 1
+refused "random numbers are drawn\|--tensor" --qat int8
+finish
