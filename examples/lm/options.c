@@ -475,9 +475,10 @@ static int check_tensor(const struct lm_options *o)
                        : o->preference.loss ? "--loss compares with a frozen model"
                        : o->distill.from || o->distill.to ? "--distill needs whole models"
                        : o->config.experts.count > 0      ? "layers of experts are not split"
-                       : o->sample_every ? "--sample-every continues texts on one rank"
-                       : o->library.qat  ? "--qat rounds whole weights"
-                                         : NULL;
+                       : o->sample_every || o->eval       ? "texts are continued by whole models"
+                       : o->balance != BALANCE_NONE       ? "--balance deals rows to single ranks"
+                       : o->library.qat                   ? "--qat rounds whole weights"
+                                                          : NULL;
 
     if (o->library.tensor < 2 || !with)
         return 0;

@@ -37,6 +37,21 @@ for model in tiny tiny-llama tiny-qwen tiny-qwen3 tiny-phi; do
 done
 grep -q "tensor  *2  ranks split the layers" "$work/two.0" || fail "the plan table: $(cat "$work/two.0")"
 
+i=0
+while [ $i -lt 48 ]; do
+    echo '{"messages": [{"role": "user", "content": "hi '$i'"},
+        {"role": "assistant", "content": "yes '$((i * i))'"}]}' | tr -d '\n'
+    echo
+    i=$((i + 1))
+done >"$work/talks.jsonl"
+echo "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}\
+{% endgeneration %}{% else %}<{{ m.content }}>{% endif %}{% endfor %}" >"$work/template"
+talks="--data $work/talks.jsonl --chat-template $work/template --pack --steps 5"
+rm -f "$work/one" "$work/two"
+runs "memory:" $lm --model tiny-llama $talks --batch 4 --log "$work/one"
+all 2 two $lm --model tiny-llama $talks --batch 4 --tensor 2 --log "$work/two" --val "$work/talks.jsonl"
+near one two
+
 # another number of ranks continues, on every stage; a model is saved whole
 rm -f "$work/whole" "$work/parts" "$work/back"
 runs "memory:" $lm --model tiny $prose --batch 4 --log "$work/whole" --save "$work/whole.safetensors"
@@ -110,6 +125,8 @@ refused "does not go together with --state" --dtype bf16 --state bf16
 refused "layers of experts are not split" --model tiny-qwen3-moe
 refused "freezes the weights" --lora-rank 2
 refused "needs whole matrices" --optimizer muon
-refused "on one rank" --sample-every 1
+refused "continued by whole models" --sample-every 1
+refused "continued by whole models" --eval "$work/talks.jsonl"
+refused "deals rows to single ranks" --data "$work/talks.jsonl" --chat-template "$work/template" --pack --balance time
 refused "random numbers are drawn\|--tensor" --qat int8
 finish
