@@ -157,7 +157,8 @@ CKPT_API ckpt_tensor ckpt_sequence_along(ckpt_tape *t, ckpt_tensor x, int axis);
  * columns of the result; one that is split along axis 1 reads such columns, and the results of all
  * ranks are added up, before the bias: so a pair of them costs one sum forward and one backward.
  * What is between may treat columns or heads one by one: element-wise ops, reshapes that keep the
- * parts whole, norms and rotations inside a head, attention with this rank's heads.
+ * parts whole, norms and rotations inside a head, attention with this rank's heads.  An axis of one
+ * head that a reshape makes is known as one only in ckpt_nn_attention.
  *
  * Returns 0, also if options.tensor is 1; CKPT_ENAME; CKPT_ESHAPE: the parts would not be equal;
  * CKPT_EINVAL.  Where a program reads a part so that the result would not be that of one rank, or

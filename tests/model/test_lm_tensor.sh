@@ -35,6 +35,10 @@ for model in tiny tiny-llama tiny-qwen tiny-qwen3 tiny-phi; do
     all 4 four $lm --model $model $prose --batch 2 --tensor 2 --log "$work/four" --micro-batch 1 --zero 3
     near one four
 done
+rm -f "$work/one" "$work/four"
+runs "memory:" $lm --model tiny $prose --batch 2 --log "$work/one"
+all 4 four $lm --model tiny $prose --batch 2 --tensor 4 --log "$work/four" # a head for each
+near one four
 grep -q "tensor  *2  ranks split the layers" "$work/two.0" || fail "the plan table: $(cat "$work/two.0")"
 
 i=0

@@ -114,6 +114,59 @@ static void test_exchange_in_files(void **state)
     }
 }
 
+/* Ranks with parts of a layer are neighbours; those with the same part are as far apart as these
+ * are many, so fewer of them are on a host. */
+static void test_layers_in_files(void **state)
+{
+    static const char text[] =
+        "libckpt-graph 1\nmicro 1\nstorages 4\nops 3\nbody 2\nrefs 6\n"
+        "storage parameter 1024 persistent  # w\n"
+        "storage activation 4096  # x\n"
+        "storage gradient 4096  # y\n"
+        "storage gradient 1024  # w (gradient)\n"
+        "op forward 0 0 0 4096 0000000000000000 0 rerun all_reduce 4 layer reads 0 writes 1  # a\n"
+        "op backward 1 0 0 4096 0000000000000000 0 reduce_scatter %d stride %d reads 1 writes 2  # "
+        "b\n"
+        "op update 2 0 0 1024 0000000000000000 0 all_reduce 16 reads 2 writes 3  # c\nend\n";
+    static const struct {
+        int ranks, stride;
+        const char *says;
+    } all[] = {{4, 1, "the distance of ranks"},
+               {4, 2, "4 ranks, 2 apart, are not those with one"},
+               {2, 4, "2 ranks, 4 apart, are not those with one"},
+               {4, 4, NULL}};
+    struct machine m = machine_cuda;
+    struct graph *g;
+    (void)state;
+    m.overhead = 0;
+    m.links = links;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        FILE *f = fopen(file, "w");
+        assert_non_null(f);
+        fprintf(f, text, all[i].ranks, all[i].stride);
+        assert_int_equal(fclose(f), 0);
+        const int rc = graph_read(file, &g);
+        assert_int_equal(rc, all[i].says ? CKPT_EFORMAT : 0);
+        if (all[i].says && !strstr(error_get(), all[i].says))
+            fail_msg("\"%s\" instead of \"%s\"", error_get(), all[i].says);
+    }
+    assert_true(g->ops[0].within_layer && g->ops[1].stride == 4 && !g->ops[2].stride);
+    assert_int_equal(graph_ranks(g), 16);
+    graph_price(g, &m);
+    struct links two = links; /* a host of 8 has two of them */
+    two.ranks_per_host = 2;
+    assert_near(g->ops[0].comm_seconds, collective_seconds(&links, GRAPH_ALL_REDUCE, 4096, 4));
+    assert_near(g->ops[1].comm_seconds, collective_seconds(&two, GRAPH_REDUCE_SCATTER, 4096, 4));
+    const uint64_t signature = graph_signature(g);
+    assert_int_equal(graph_write(g, file), 0);
+    graph_free(g);
+    assert_int_equal(graph_read(file, &g), 0);
+    assert_true(graph_signature(g) == signature);
+    g->ops[0].within_layer = false;
+    assert_true(graph_signature(g) != signature);
+    graph_free(g);
+}
+
 /* A graph prices its collectives by the links of the machine, whatever its memory rates. */
 static void test_graph(void **state)
 {
@@ -602,14 +655,23 @@ static void test_defaults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prices),        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_exchange),      cmocka_unit_test(test_exchange_in_files),
-        cmocka_unit_test(test_graph),         cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_hides),         cmocka_unit_test(test_slow_link),
-        cmocka_unit_test(test_gathers_again), cmocka_unit_test(test_shared_copies),
-        cmocka_unit_test(test_swapped),       cmocka_unit_test(test_times),
-        cmocka_unit_test(test_too_early),     cmocka_unit_test(test_file),
-        cmocka_unit_test(test_shares_leave),  cmocka_unit_test(test_host_waits_for_copies),
+        cmocka_unit_test(test_prices),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_exchange_in_files),
+        cmocka_unit_test(test_layers_in_files),
+        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_hides),
+        cmocka_unit_test(test_slow_link),
+        cmocka_unit_test(test_gathers_again),
+        cmocka_unit_test(test_shared_copies),
+        cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_too_early),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_shares_leave),
+        cmocka_unit_test(test_host_waits_for_copies),
     };
     int fd = mkstemp(file);
     if (fd < 0)

@@ -217,13 +217,51 @@ static void test_sequence(void **state)
     graph_free(g);
 }
 
+/* Ranks that split layers are as many in a job of any size; what they have parts of is shared by an
+ * N-th of the ranks. */
+static void test_tensor(void **state)
+{
+    struct machine m = machine();
+    struct graph *g = graph_of(2, &m), *whole = graph_of(8, &m);
+    struct scaling_graph *w;
+    int32_t at = 0, gather = -1;
+    (void)state;
+    assert_int_equal(scaling_tensor(g), 1);
+    while (g->ops[at].collective || g->ops[at].n_reads < 1 || g->ops[at].n_writes != 1)
+        at++;
+    g->ops[at].n_reads = 1;
+    g->ops[at].collective = GRAPH_ALL_REDUCE;
+    g->ops[at].within_layer = true;
+    g->ops[at].ranks = 4;
+    assert_int_equal(scaling_tensor(g), 4);
+    assert_int_equal(scaling_graph_new(g, SCALING_SHARED, &w), CKPT_EINVAL);
+    assert_non_null(strstr(error_get(), "record it with --ranks 8 --tensor 4"));
+    scaling_graph_free(w);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const enum graph_collective kind = g->ops[i].collective;
+        g->ops[i].stride = kind == GRAPH_ALL_GATHER || kind == GRAPH_REDUCE_SCATTER ? 4 : 0;
+        gather = kind == GRAPH_ALL_GATHER ? i : gather;
+    }
+    assert_int_equal(scaling_graph_new(g, SCALING_SHARED, &w), 0);
+    scaling_graph_resize(w, &(struct scaling_layout){32, 32, 3}, &m);
+    assert_int_equal(scaling_graph(w)->ops[at].ranks, 4);
+    assert_int_equal(scaling_graph(w)->ops[gather].ranks, 8);
+    for (int32_t s = 0; s < g->n_storages; s++) /* values, gradients and state: an eighth */
+        assert_int_equal(scaling_graph(w)->storages[s].bytes, whole->storages[s].bytes);
+    scaling_graph_resize(w, &(struct scaling_layout){4, 4, 3}, &m);
+    assert_int_equal(scaling_graph(w)->ops[gather].ranks, 1);
+    scaling_graph_free(w);
+    graph_free(whole);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sequence),  cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_alone),     cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_links),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_link_file),
+        cmocka_unit_test(test_sequence), cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_tensor),   cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_memory),   cmocka_unit_test(test_links),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_link_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
