@@ -365,12 +365,13 @@ static void test_stages_and_budgets(void **state)
 }
 
 /* A state of one number of ranks continues with another. */
-static void resume(const struct member *as, int from, int from_tensor, const int (*to)[2], int n)
+static void resume(const struct member *as, int from, int tensor, int zero, const int (*to)[2],
+                   int n)
 {
     struct member what = *as;
     what.steps = 2;
     what.save = path;
-    run(ranks, &what, from, from_tensor, from_tensor > 1 ? 3 : 0);
+    run(ranks, &what, from, tensor, zero);
     release(ranks, from);
     what = *as;
     what.load = path;
@@ -392,9 +393,9 @@ static void test_resume(void **state)
     run(alone, &what, 1, 1, 0);
     for (int turned = 0; turned < 2; turned++) {
         what.turned = turned;
-        resume(&what, 2, 2, to, 4);
-        resume(&what, 4, 2, to, 1);
-        resume(&what, 1, 1, &to[1], 1);
+        resume(&what, 2, 2, 3, to, 4);
+        resume(&what, 4, 2, 3 * turned, to, 1);
+        resume(&what, 1, 1, 0, &to[1], 1);
     }
     release(alone, 1);
 }
