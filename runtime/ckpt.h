@@ -154,16 +154,15 @@ CKPT_API const char *ckpt_error_name(int code);
 /* The options of the library.  Fields are added at the end; size says which exist. */
 struct ckpt_options {
     size_t size;
-    int64_t vram;         /* device budget: bytes; negative: per cent of the device; CKPT_VRAM_...;
-                           * 0: AUTO on a GPU, NONE on the CPU */
-    int64_t host;         /* bytes of host memory as a second tier; 0: none.  Fewer are used where
-                           * available memory or a control group leaves fewer */
-    const char *nvme;     /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
-    const char *device;   /* "auto" (a GPU if there is one), "cpu", "cuda" */
-    int64_t micro_batch;  /* samples per micro-step; 0: the batch; CKPT_AUTO: the fastest size */
-    int64_t seed;         /* for initial values and random ops */
-    int64_t threads;      /* kernel threads of the CPU device; 0: one per core */
-    const char *plan_in;  /* use this plan file instead of searching */
+    int64_t vram;        /* device budget: bytes; negative: per cent of the device; CKPT_VRAM_...;
+                          * 0: AUTO on a GPU, NONE on the CPU */
+    int64_t host;        /* bytes of host memory as a second tier, fewer if less is free; 0: none */
+    const char *nvme;    /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
+    const char *device;  /* "auto" (a GPU if there is one), "cpu", "cuda" */
+    int64_t micro_batch; /* samples per micro-step; 0: the batch; CKPT_AUTO: the fastest size */
+    int64_t seed;        /* for initial values and random ops */
+    int64_t threads;     /* kernel threads of the CPU device; 0: one per core */
+    const char *plan_in; /* use this plan file instead of searching */
     const char *plan_out; /* write the plan to this file */
     bool plan_only;       /* ckpt_compile stops after planning; see ckpt_program_info.plan_only */
     bool verify;          /* check tapes and plans, poison freed bytes, red zones (CKPT_VERIFY=1) */
@@ -197,21 +196,17 @@ struct ckpt_options {
      */
     const char *activations;
     /*
-     * Allows GPU kernels that add in no fixed order where they are faster: gradients of attention
-     * over more than 128 places, by cuDNN.  Then two runs differ in the last bits of results, and
-     * so do two budgets.  False: every kernel of the library gives the same bits every time.
+     * Allows GPU kernels that add in no fixed order where they are faster (gradients of attention
+     * over more than 128 places): two runs, or budgets, then differ in last bits.  False: never.
      */
     bool unordered;
-    const char *dump_tape; /* print the tape of each program after this pass on standard output, one
-                              op a line; "list" is refused with the names of all; NULL: no */
-    const char *qat;       /* "int8": quantization-aware training, see ckpt_nn.h; NULL: none */
+    const char *dump_tape;  /* print tapes after this pass; "list" is refused with all names */
+    const char *qat;        /* "int8": quantization-aware training, see ckpt_nn.h; NULL: none */
     const char *qat_ranges; /* "average", "learned", "dynamic"; NULL: "average" */
     const char *qat_skip;   /* weights that it leaves out, patterns between commas; NULL: none */
     bool save_async;  /* ckpt_save_state copies to host memory, and a thread writes; see there */
-    int64_t sequence; /* ranks that split the tokens of their samples (ckpt_sequence); 1: none;
-                         CKPT_AUTO: as many as rank 0 says, which must give a number */
-    int64_t runs;     /* steps expected in all, 0: many; a GPU does not time its kernels first where
-                         they take less than a minute */
+    int64_t sequence; /* ranks that split tokens (ckpt_sequence); 1: none, CKPT_AUTO: as rank 0 */
+    int64_t runs;     /* all expected steps (0: many); no kernels are timed for under a minute */
     int64_t tensor;   /* ranks that split wide layers (ckpt_param_split); 1: none */
 };
 
