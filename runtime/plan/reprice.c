@@ -156,15 +156,6 @@ static void run_step(struct player *y, int32_t k)
     submit_after(y, k, false);
 }
 
-static void await_collectives(struct player *y, int32_t times)
-{
-    double waits = comm_queue_end(y->comm) - y->now;
-    if (waits <= 0)
-        return;
-    y->comm_waits += waits * times;
-    y->now += waits;
-}
-
 /* Begins a step with the copies that the previous one, `period` seconds earlier, left under way. */
 static void begin(struct player *y, double period)
 {
@@ -189,12 +180,12 @@ static void simulate_step(struct player *y, double period)
     for (int32_t k = 0; k < y->p->n_steps; k++) {
         run_step(y, k);
         if (k == y->p->n_body - 1) {
-            await_collectives(y, y->g->n_micro);
+            comm_queue_finish(y->comm, y->g->n_micro, &y->now, &y->comm_waits);
             y->body = y->now;
         }
     }
     submit_after(y, y->p->n_steps - 1, true);
-    await_collectives(y, 1);
+    comm_queue_finish(y->comm, 1, &y->now, &y->comm_waits);
     for (int q = 0; q < QUEUES && y->g->n_micro > 1; q += 2)
         later(&y->now, y->queue[q]);
 }

@@ -80,6 +80,13 @@ static void set_lines(struct timeline *f)
     f->end = &f->lines[TIER_NVME] + (outs[TIER_NVME].n + ins[TIER_NVME].n > 0);
 }
 
+/* The use of gap i of a ranking, or the end of the use before; INT32_MAX behind the last one. */
+static int32_t step_of(const struct timeline *f, const struct ranking *r, int32_t i, bool use)
+{
+    const struct idle_gap *a = i < r->n ? &f->x->list[r->items[i]] : NULL;
+    return !a ? INT32_MAX : use ? a->use_step : a->out_step;
+}
+
 /* ---- the queues out ------------------------------------------------------------------------- */
 
 static void find_leaving(const struct timeline *f, struct line *l)
@@ -115,12 +122,6 @@ static double held_until(const struct timeline *f)
                           : INFINITY;
 }
 
-static void find_left_step(struct timeline *f)
-{
-    const struct ranking *r = &f->x->cleans;
-    f->left_step = f->left < r->n ? f->x->list[r->items[f->left]].out_step : INT32_MAX;
-}
-
 /* Frees the storages that leave without a copy before step k.  A collective under way still holds
  * its operands; if x->tight, later steps wait for the collective instead. */
 static void leave_clean(struct timeline *f, int32_t k)
@@ -129,7 +130,7 @@ static void leave_clean(struct timeline *f, int32_t k)
     while (f->left_step < k) {
         int32_t i = x->cleans.items[f->left++];
         struct idle_gap *a = &x->list[i];
-        find_left_step(f);
+        f->left_step = step_of(f, &x->cleans, f->left, false);
         a->offload.free_step = a->out_step;
         if (x->tight)
             comm_queue_leave(x->comm, a->storage);
@@ -165,12 +166,6 @@ static void wait_out(struct timeline *f, int32_t k)
     complete_until(f, k, f->now);
 }
 
-static void find_send_step(const struct timeline *f, struct line *l)
-{
-    bool any = l->sent < l->outs->n;
-    l->send_step = any ? f->x->list[l->outs->items[l->sent]].out_step : INT32_MAX;
-}
-
 static void send(struct timeline *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
@@ -184,7 +179,7 @@ static void send(struct timeline *f, struct line *l, int32_t k)
         l->out_free = a->offload.out_end;
         f->leaving += a->bytes;
         x->gone[l->outs->items[l->sent++]] = false;
-        find_send_step(f, l);
+        l->send_step = step_of(f, l->outs, l->sent, false);
         find_leaving(f, l);
     }
 }
@@ -245,11 +240,6 @@ static void prefetch(struct timeline *f, struct line *l, int32_t k, double secon
     }
 }
 
-static void find_use_step(const struct timeline *f, struct line *l)
-{
-    l->use_step = l->used < l->ins->n ? f->x->list[l->ins->items[l->used]].use_step : INT32_MAX;
-}
-
 /* Submits the copies in that step k needs, waiting for their copies out.  Returns when the last of
  * them ends, or 0. */
 static double bring_own(struct timeline *f, struct line *l, int32_t k)
@@ -263,7 +253,7 @@ static double bring_own(struct timeline *f, struct line *l, int32_t k)
     double there = 0; /* later copies of the queue are for later steps */
     while (l->use_step <= k) {
         there = x->list[l->ins->items[l->used++]].offload.in_end;
-        find_use_step(f, l);
+        l->use_step = step_of(f, l->ins, l->used, true);
     }
     return there;
 }
@@ -338,16 +328,6 @@ static void simulate_step(struct timeline *f, int32_t k)
         send_clip(f);
 }
 
-/* Compute waits until all collectives are done; this happens `times` times in a whole step. */
-static void wait_collectives(struct timeline *f, int32_t times)
-{
-    double waits = comm_queue_end(f->x->comm) - f->now;
-    if (waits <= 0)
-        return;
-    f->comm_waits += waits * times;
-    f->now += waits;
-}
-
 /* Begins a step in which the copies outs[head ..] of the previous step are still under way. */
 static void start_line(struct timeline *f, struct line *l, int32_t head)
 {
@@ -356,7 +336,7 @@ static void start_line(struct timeline *f, struct line *l, int32_t head)
     l->carried = head < n;
     l->head = l->carried ? head : 0;
     l->sent = l->next_in = l->used = 0;
-    find_use_step(f, l);
+    l->use_step = step_of(f, l->ins, l->used, true);
     l->clear = -1;
     l->in_free = 0;
     l->out_free = l->carried ? x->list[l->outs->items[n - 1]].offload.out_end - f->shift : 0;
@@ -365,7 +345,7 @@ static void start_line(struct timeline *f, struct line *l, int32_t head)
         f->leaving += x->list[l->outs->items[i]].bytes;
     }
     find_leaving(f, l);
-    find_send_step(f, l);
+    l->send_step = step_of(f, l->outs, l->sent, false);
 }
 
 /* The clip values occupy the device until the end of their step only: the next step waits for their
@@ -384,7 +364,7 @@ static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], 
     f->now = clip_left(f);
     f->comm_waits = f->leaving = f->host = f->left = f->held = x->held.n = 0;
     comm_queue_start(x->comm);
-    find_left_step(f);
+    f->left_step = step_of(f, &x->cleans, f->left, false);
     for (int32_t i = 0; i < x->n; i++)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
     for (int t = 0; t < TIER_COUNT; t++)
@@ -397,11 +377,11 @@ static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], 
         }
         simulate_step(f, k);
         if (k == x->p->n_body - 1) {
-            wait_collectives(f, x->g->n_micro);
+            comm_queue_finish(x->comm, x->g->n_micro, &f->now, &f->comm_waits);
             f->body = f->now;
         }
     }
-    wait_collectives(f, 1);
+    comm_queue_finish(x->comm, 1, &f->now, &f->comm_waits);
     for (int t = 0; t < TIER_COUNT && f->drains; t++)
         f->now = fmax(f->now, fmax(f->lines[t].out_free, f->host));
     leave_clean(f, x->p->n_steps);

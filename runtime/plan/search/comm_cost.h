@@ -59,6 +59,8 @@ void comm_queue_leave(struct comm_queue *q, int32_t s);
 double comm_queue_busy(const struct comm_queue *q, int32_t s);
 /* The end of the last collective so far. */
 double comm_queue_end(const struct comm_queue *q);
+/* Compute waits until all collectives are done; this happens `times` times in a whole step. */
+void comm_queue_finish(const struct comm_queue *q, int32_t times, double *now, double *waits);
 /* The end of the collective of step k, or 0. */
 double comm_queue_end_of(const struct comm_queue *q, int32_t k);
 /* Seconds of all collectives of a whole step. */

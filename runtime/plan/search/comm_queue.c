@@ -197,6 +197,15 @@ double comm_queue_end(const struct comm_queue *q)
     return q && q->next > 0 ? q->calls[q->next - 1].end : 0;
 }
 
+void comm_queue_finish(const struct comm_queue *q, int32_t times, double *now, double *waits)
+{
+    double more = comm_queue_end(q) - *now;
+    if (more <= 0)
+        return;
+    *waits += more * times;
+    *now += more;
+}
+
 double comm_queue_end_of(const struct comm_queue *q, int32_t k)
 {
     int32_t low = 0, high = q->n;
