@@ -191,6 +191,22 @@ static void swap_orders(struct transfer *x, int32_t *other[TIER_COUNT])
         }
 }
 
+/* Whether the bytes on the device stay within it.  The simulation frees a storage once its step has
+ * ended, save for copies under way: it does not count one whose copy is not submitted yet, because
+ * another one stands before it in this order. */
+static bool is_within(struct transfer *x, int64_t device)
+{
+    for (int tier = 0; tier < TIER_COUNT; tier++)
+        for (int32_t i = 0; i < x->outs[tier].n; i++) {
+            const struct idle_gap *a = &x->list[x->outs[tier].items[i]];
+            int32_t end = a->offload.free_step + 1;
+            bool next = a->offload.free_step < a->out_step; /* it ends in the next step */
+            range_max_add(&x->committed, a->out_step + 1, next ? x->p->n_steps : end, a->bytes);
+            range_max_add(&x->committed, 0, next ? end : 0, a->bytes);
+        }
+    return range_max_at(&x->committed, range_max_peak(&x->committed)) <= device;
+}
+
 int transfer_order_outs(struct transfer *x, int64_t device)
 {
     struct pool m = {NULL, false};
@@ -207,7 +223,7 @@ int transfer_order_outs(struct transfer *x, int64_t device)
         swap_orders(x, other);
         transfer_simulate(x, device, INFINITY);
     }
-    if (!rc && x->seconds > seconds * (1 + MAX_SLOWER)) {
+    if (!rc && (x->seconds > seconds * (1 + MAX_SLOWER) || !is_within(x, device))) {
         swap_orders(x, other);
         transfer_simulate(x, device, INFINITY);
     }
