@@ -85,11 +85,12 @@ begin=$(date +%s)
 before=0
 while [ $kills -lt 3 ] || [ $(($(date +%s) - begin)) -lt "${ELASTIC_SECONDS:-10}" ]; do
     [ $(($(date +%s) - begin)) -lt $((${ELASTIC_SECONDS:-10} + 120)) ] || break
-    # not before it has made steps since the last one
+    # not before the job that formed again has made steps: until it has states of its own, a part of
+    # the last one is in one process alone, which is the next to be killed
     wait_steps "$work/again" $((before + 5))
     sleep "${ELASTIC_EVERY:-2}"
-    before=$(steps "$work/again")
     kill -9 "$(cat "$work/pid.$((kills % 4))")" && kills=$((kills + 1))
+    before=$(steps "$work/again")
 done
 wait_steps "$work/again" $((before + 20))
 cp "$work/again" "$work/killed"
