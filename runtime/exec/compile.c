@@ -298,7 +298,7 @@ static bool all_recorders(const struct ckpt_variant *variants, int n)
 static int await_steps(struct programs *ps)
 {
     int rc = ps->memory->device ? ps->memory->device->ops->sync(ps->memory->device) : 0;
-    return rc ? programs_fail_device(ps, NULL, rc) : 0;
+    return rc ? programs_fail_device(ps, NULL, rc) : programs_settle(ps);
 }
 
 /* Returns the optimizer if it is one of this context, else NULL; its groups are fixed from now on.
@@ -470,10 +470,14 @@ void ckpt_program_free(ckpt_program *p)
     int rc = d ? d->ops->sync(d) : 0; /* --plan-only has no device */
     if (rc)                           /* no later call can report it */
         programs_fail_device(p->programs, p, rc);
+    else if (p->programs->pending == p)
+        programs_settle(p->programs); /* a failure marks the weights as lost */
     program_drop_in_flight(p);
     unlink_program(p);
     if (p->programs->last_submitted == p)
         p->programs->last_submitted = NULL;
+    if (p->programs->pending == p)
+        p->programs->pending = NULL;
     program_forget(p);
     lowered_free(&p->lowered);
     timing_free(p->timing);

@@ -246,6 +246,7 @@ static int make_graph(struct ckpt_program *p)
     if (graph_from_tape(p->tape, &ps->machine, &p->graph))
         return error_set(CKPT_ENOMEM, "no memory for the graph");
     p->graph->watch = &ps->watch;
+    p->graph->in_turn = program_trains_in_turn(p);
     if (ps->options->graph_out && p->trains) {
         int failed = graph_write(p->graph, ps->options->graph_out);
         if (failed)

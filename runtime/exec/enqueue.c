@@ -9,6 +9,7 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                            struct moment at)
 {
     const struct op *o = &p->tape->ops.data[i->op];
+    const struct ckpt_run *run = p->programs->memory->device->run;
     bool adds = o->accumulate == ACCUMULATE_ALWAYS ||
                 (o->accumulate == ACCUMULATE_LATER_MICRO && at.micro > 0);
     return (struct ckpt_kernel_args){.n_in = o->n_in,
@@ -22,8 +23,10 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .op = i->op,
                                      .number = o->number,
                                      .extra = o->extra,
-                                     .run = &p->runs[at.slot * p->tape->n_micro + at.micro],
-                                     .run_device = p->programs->memory->device->run,
+                                     .run = i->deferred
+                                                ? &p->runs_before[at.slot]
+                                                : &p->runs[at.slot * p->tape->n_micro + at.micro],
+                                     .run_device = run ? run + i->deferred : NULL,
                                      .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL,
                                      .threads = 1};
 }
@@ -151,6 +154,8 @@ void enqueue_run(struct ckpt_program *p, int slot)
     struct device *d = p->programs->memory->device;
     if (d->run)
         d->ops->copy(d, QUEUE_COMPUTE, d->run, &p->runs[slot * p->tape->n_micro], sizeof *d->run);
+    if (d->run && p->lowered.defers)
+        d->ops->copy(d, QUEUE_COMPUTE, d->run + 1, &p->runs_before[slot], sizeof *d->run);
 }
 
 void enqueue_step(struct ckpt_program *p, int slot)

@@ -16,7 +16,8 @@ struct moment {
 
 void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment at);
 
-/* Before the first kernel of a step: copies the struct ckpt_run of the slot to the device. */
+/* Before the first kernel of a step: copies the struct ckpt_run of the slot to the device, and that
+ * of the step before if updates are deferred. */
 void enqueue_run(struct ckpt_program *p, int slot);
 
 /* Submits a whole step; submits only its tail. */

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns a failure of the device into one sentence, and marks the weights as lost. */
+/* Turns a failure of the device, or an update that breaks a weight, into one sentence, and marks
+ * the weights as lost. */
+#include <math.h>
+#include <stdlib.h>
+#include "dist/values.h"
 #include "exec/program.h"
+#include "optim/optimizer.h"
 
 /* Whether a program still exists: the device reports a hung operation again and again, also after
  * its program was freed. */
@@ -69,4 +74,61 @@ int programs_fail_device(struct programs *ps, const struct ckpt_program *p, int 
     error_set(rc, "step %lld: %s failed with %s%s%s", (long long)step, name,
               known ? ckpt_error_name(rc) : code, *reason ? ": " : "", reason);
     return ranks_give_up(ps->ranks, rc);
+}
+
+/* ---- updates --------------------------------------------------------------------------------- */
+
+int program_abandon(struct ckpt_program *p, int rc)
+{
+    struct ckpt_optimizer *optimizer = p->optimizer;
+    p->submitted = p->steps;
+    if (!optimizer)
+        return rc;
+    optimizer->waited = optimizer->submitted;
+    for (struct ckpt_program *o = p->programs->first; o; o = o->next)
+        if (o->optimizer == optimizer)
+            o->submitted = o->steps;
+    return rc;
+}
+
+static const struct param *find_broken(struct programs *ps)
+{
+    for (int32_t i = 0; i < ps->params->n; i++) {
+        struct param *w = &ps->params->data[i];
+        int64_t n = desc_numel(&w->desc);
+        float *value = w->trainable ? malloc((size_t)n * sizeof *value) : NULL;
+        bool bad =
+            value && !values_get(ps->ranks, w, CKPT_VALUE, value) && !floats_are_finite(value, n);
+        free(value);
+        if (bad)
+            return w;
+    }
+    return NULL;
+}
+
+/* Uses only this rank's shares: other ranks may still be in the step. */
+static void name_broken(struct programs *ps, char *where, size_t size)
+{
+    const struct param *p =
+        ps->ranks->sharing.ranks < 2 ? find_broken(ps) : ranks_find_broken(ps->ranks);
+    snprintf(where, size, p ? "'%.200s'" : "a parameter", p ? p->name : "");
+}
+
+/* Gradients were finite and the weights are not: they cannot be restored and must not be saved. */
+int program_report_update(struct ckpt_program *p, int64_t step)
+{
+    struct programs *ps = p->programs;
+    char where[300];
+    int rc = ps->memory->device->ops->sync(ps->memory->device);
+    program_abandon(p, rc);
+    if (rc)
+        return programs_fail_device(ps, p, rc);
+    *p->halt = 0;
+    name_broken(ps, where, sizeof where);
+    error_set(CKPT_ENAN,
+              "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
+              "gradient norm of %g; the weights are lost: load those saved last",
+              (long long)step, where, (double)p->lr, p->grad_norm);
+    ps->params->lost = step;
+    return ranks_give_up(ps->ranks, CKPT_ENAN);
 }

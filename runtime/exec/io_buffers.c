@@ -39,11 +39,13 @@ int program_make_io_buffers(struct ckpt_program *p)
     p->feeds = calloc((size_t)t->n_feeds + 1, sizeof *p->feeds);
     p->fetches = calloc((size_t)t->n_fetches + 1, sizeof *p->fetches);
     int64_t n_runs = (int64_t)t->n_micro * DEVICE_IN_FLIGHT;
-    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * n_runs +
+    const int64_t before = DEVICE_IN_FLIGHT;
+    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * (n_runs + before) +
                                         (int64_t)sizeof *p->bad_index * DEVICE_IN_FLIGHT +
                                         (int64_t)sizeof *p->halt);
     int rc = p->feeds && p->fetches && p->runs ? 0 : CKPT_ENOMEM;
-    p->bad_index = p->runs ? (struct index_report *)(p->runs + n_runs) : NULL;
+    p->runs_before = p->runs ? p->runs + n_runs : NULL;
+    p->bad_index = p->runs ? (struct index_report *)(p->runs_before + before) : NULL;
     p->halt = p->runs ? (int32_t *)(p->bad_index + DEVICE_IN_FLIGHT) : NULL;
     if (!rc && p->optimizer)
         rc = share_halt(p);

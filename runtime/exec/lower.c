@@ -11,6 +11,9 @@
  * Collectives have their own queue, in the order of the plan, which is the same on all ranks: no
  * collective overtakes another, so ranks never wait for each other in a cycle.
  *
+ * Deferred updates come before the step for which they wait, with their host command; host commands
+ * of other repeated updates come at the end.  Such commands conflict with copies like all others.
+ *
  * Then come instructions: a command that others wait for records an event.  In the very first step
  * such waits return at once, because no event was recorded before.
  */
@@ -42,7 +45,8 @@ struct lowering {
     struct due *ends;      /* device residences by their last step, modulo the step count */
     struct due *copies;    /* by the point at which they are submitted: see point_of */
     int32_t n_ends, ended, n_copies, copied;
-    int32_t slot[2]; /* pieces so far to files and from files */
+    int32_t deferred; /* the next deferred update */
+    int32_t slot[2];  /* pieces so far to files and from files */
     int rc;
 };
 
@@ -120,13 +124,14 @@ static int64_t offset_of(const struct lowering *w, int32_t tensor, bool on_host)
 }
 
 /* An input or an output; its host side is an I/O buffer of the program. */
-static void lower_io(struct lowering *w, const struct op *o, bool in)
+static void lower_io(struct lowering *w, int32_t step, const struct op *o, bool in)
 {
     int32_t tensor = in ? op_out(w->p->tape, o, 0) : op_in(w->p->tape, o, 0);
     int32_t s = storage_of(w, tensor);
     struct command *c =
         add_command(w, in ? INSTR_COPY_IN : INSTR_COPY_OUT, in ? QUEUE_COPY_IN : QUEUE_COPY_OUT);
     c->joins = true;
+    c->instr.step = step;
     c->instr.buffer = in ? o->feed : o->fetch;
     c->instr.device = device_address(w, offset_of(w, tensor, false));
     c->instr.bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
@@ -176,6 +181,7 @@ static void lower_kernel(struct lowering *w, enum queue queue, int32_t step)
     struct command *c = add_command(w, INSTR_COMPUTE, queue);
     c->joins = queue == QUEUE_COMM;
     c->instr.op = g->tape_op;
+    c->instr.step = step;
     c->instr.first = w->l->n_views;
     c->instr.bytes = o->workspace;
     c->instr.device = device_address(w, w->workspace);
@@ -193,14 +199,46 @@ static void lower_kernel(struct lowering *w, enum queue queue, int32_t step)
         w->rc = CKPT_ENOMEM;
 }
 
+/* A deferred update, on the device and on the host. */
+static void lower_deferred(struct lowering *w, int32_t step)
+{
+    lower_kernel(w, QUEUE_COMPUTE, step);
+    if (!w->rc)
+        w->c.list.data[w->c.n - 1].instr.deferred = true;
+    lower_kernel(w, QUEUE_HOST, step);
+    if (!w->rc)
+        w->c.list.data[w->c.n - 1].instr.deferred = w->l->defers = true;
+}
+
+/* Those before a step of the body. */
+static void lower_all_deferred(struct lowering *w, int32_t step)
+{
+    const struct plan *p = w->plan;
+    while (w->deferred < p->n_steps && p->steps[w->deferred].before == step && !w->rc) {
+        lower_deferred(w, w->deferred);
+        w->deferred = plan_find_deferred(p, w->deferred + 1);
+    }
+}
+
+/* The host repeats updates of the tail once it has run its own. */
+static void lower_repeated(struct lowering *w)
+{
+    const struct plan *p = w->plan;
+    for (int32_t step = p->n_body; step < p->n_steps; step++)
+        if (p->steps[step].repeated && !p->steps[step].before)
+            lower_kernel(w, QUEUE_HOST, step);
+}
+
 static void lower_step(struct lowering *w, int32_t step)
 {
     const struct graph_op *g = op_at(w, step);
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
+    if (w->plan->steps[step].before)
+        return;
     if (w->plan->steps[step].on_host)
         lower_kernel(w, QUEUE_HOST, step);
     else if (o->feed >= 0 || o->fetch >= 0)
-        lower_io(w, o, o->feed >= 0);
+        lower_io(w, step, o, o->feed >= 0);
     else
         lower_kernel(w, collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE, step);
 }
@@ -336,12 +374,16 @@ static void lower_part(struct lowering *w, int32_t from, int32_t to)
     for (int32_t step = from; step < to; step++) {
         begin(w, step);
         lower_copies(w, 2 * step);
+        if (step < w->plan->n_body)
+            lower_all_deferred(w, step);
         lower_step(w, step);
         lower_copies(w, 2 * step + 1);
         end(w, step);
     }
-    if (to == w->plan->n_steps)
+    if (to == w->plan->n_steps) {
+        lower_repeated(w);
         lower_copies(w, 2 * to);
+    }
     add_mark(w, COMMAND_JOINS);
 }
 
@@ -364,10 +406,14 @@ static int start(struct lowering *w)
     for (int32_t i = 0; i < p->n_residences; i++) {
         const struct residence *r = &p->residences[i];
         w->host_begun += r->tier < TIER_HOST;
+        if (r->last >= p->n_steps && r->storage >= 0) /* the step begins with it */
+            *(r->tier == TIER_DEVICE ? &w->here[r->storage] : &w->below[r->storage]) =
+                r->tier == TIER_DEVICE ? place_of(w, r) : r->offset;
         if (r->tier == TIER_DEVICE && r->offset != -1 && w->p->programs->options->verify)
             w->ends[w->n_ends++] =
                 (struct due){r->last < p->n_steps ? r->last : r->last - p->n_steps, i};
     }
+    w->deferred = plan_find_deferred(p, p->n_body);
     for (int32_t i = 0; i < p->n_copies; i++) {
         w->copies[w->n_copies++] = (struct due){point_of(p, &p->copies[i]), i};
         w->sent[p->copies[i].from] = true;

@@ -3,11 +3,20 @@
  * Replans programs that were compiled before a new one.  All programs use the parameters of the
  * context, at the bottom of its arena; a program that adds parameters, or loads library code,
  * leaves fewer bytes above them.  A program that fitted and no longer does gets another plan for
- * what is left: plans change no numbers, so the order of compiling does not decide whether programs
+ * what is left, and so does one whose plan defers updates where the new one trains, too: plans
+ * change no numbers, so the order of compiling does not decide whether programs
  * fit. The recording stays, and with it the size of micro-steps.
  */
 #include "exec/program.h"
 #include "measure/timing.h"
+
+bool program_trains_in_turn(const struct ckpt_program *p)
+{
+    const struct ckpt_program *o = p->programs->first;
+    while (o && (o == p || !o->trains))
+        o = o->next;
+    return o && p->trains;
+}
 
 /* Plans a new graph of the same recording: the context now has addresses for its parameters. */
 static int plan_again(struct ckpt_program *o, int64_t below)
@@ -20,6 +29,7 @@ static int plan_again(struct ckpt_program *o, int64_t below)
     o->plan = NULL;
     if (graph_from_tape(o->tape, &ps->machine, &o->graph))
         return error_set(CKPT_ENOMEM, "no memory for the graph");
+    o->graph->in_turn = program_trains_in_turn(o);
     o->reserved = below - program_placed_bytes(o);
     return program_plan_asked(o);
 }
@@ -34,13 +44,20 @@ static int refuse(int rc)
         error_get());
 }
 
+/* Whether a plan defers updates.  If two programs trained in turn, the host would do them before
+ * each step. */
+static bool defers(const struct plan *p)
+{
+    return plan_find_deferred(p, p->n_body) < p->n_steps;
+}
+
 int program_fit_others(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     int64_t below = p->reserved + p->plan->persistent; /* the same on all ranks */
     int rc = 0;
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
-        if (below > ps->budget - o->plan->transient)
+        if (below > ps->budget - o->plan->transient || (p->trains && defers(o->plan)))
             rc = program_plan_anyway(o, refuse(plan_again(o, below)));
     return rc;
 }

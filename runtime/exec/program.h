@@ -49,10 +49,12 @@ struct instr {
     enum instr_kind kind;
     enum queue queue;
     int32_t op;       /* COMPUTE: position on the tape */
+    int32_t step;     /* COMPUTE, COPY: of the plan */
     int32_t first;    /* COMPUTE: its operands in lowered.views */
     int32_t event;    /* RECORD, WAIT */
     bool for_threads; /* RECORD: a queue that is a host thread waits for it */
     bool for_ranks;   /* WAIT: the compute queue waits for a collective */
+    bool deferred;    /* COMPUTE: of the step before, whose numbers it gets */
     int32_t buffer;   /* COPY_IN: index of the feed; COPY_OUT: of the fetch */
     int32_t copy;     /* OFFLOAD, READ, WRITE: index of the plan's copy */
     void *device;     /* COPY, OFFLOAD, POISON: device bytes; COMPUTE: workspace */
@@ -77,6 +79,7 @@ struct lowered {
     int32_t last_fetch;             /* the last instruction that copies an output, or -1 */
     int64_t base;                   /* arena offset of the transient region these were made for */
     bool whole;                     /* instructions are complete and current */
+    bool defers;                    /* some are deferred updates */
 };
 
 /* Host staging buffer of an input or output: one slice per micro-step, one set of slices per
@@ -128,8 +131,10 @@ struct ckpt_program {
     struct io_buffer *feeds, *fetches;  /* per tape feed and fetch */
     struct host_counts *counts;         /* see host_counts.h; NULL: none */
     struct ckpt_run *runs;              /* per in-flight slot and micro-step */
-    int32_t *halt;                      /* for runs: set by a step that failed */
-    struct index_report *bad_index;     /* for runs: one per in-flight slot */
+    struct ckpt_run *runs_before;   /* per slot: that of the step before, for deferred updates */
+    int run_slot;                   /* the slot of the last step */
+    int32_t *halt;                  /* for runs: set by a step that failed */
+    struct index_report *bad_index; /* for runs: one per in-flight slot */
     struct device_step *recorded[DEVICE_IN_FLIGHT]; /* NULL: submitted instruction by instruction */
     struct {
         struct segment *data; /* of a step with offloads, in submission order */
@@ -213,6 +218,9 @@ void program_restore_others(struct programs *ps);
 void program_keep_others(struct programs *ps);
 int program_move_others(struct ckpt_program *p);
 
+/* Whether p and another program of the context train. */
+bool program_trains_in_turn(const struct ckpt_program *p);
+
 /* The environment that a program's tape gets from the context. */
 struct tape_env programs_tape_env(const struct programs *ps);
 
@@ -286,6 +294,13 @@ void program_join_ranks(struct ckpt_program *p);
 void program_drop_in_flight(struct ckpt_program *p);
 /* Submits all instructions of one step to the device and marks their end. */
 void program_submit(struct ckpt_program *p, int slot);
+
+/* After a failure no step in flight counts, of p or another program of its optimizer.  Returns rc.
+ */
+int program_abandon(struct ckpt_program *p, int rc);
+/* The update of this step made a weight infinite or NaN: the weights are lost.  Returns the code,
+ * with the sentence. */
+int program_report_update(struct ckpt_program *p, int64_t step);
 
 /* The output of this name, or -1. */
 int32_t program_find_fetch(const struct ckpt_program *p, const char *name);

@@ -25,7 +25,7 @@ struct programs {
     struct params *params;
     struct memory *memory;
     struct ranks *ranks;
-    struct error *error; /* of public calls on a program */
+    struct error *error;                 /* of public calls on a program */
     enum ckpt_backend backend;           /* the device programs run on, or are planned for */
     enum matmul_dtype matmul;            /* --matmul */
     bool int8;                           /* --activations 8bit */
@@ -33,6 +33,7 @@ struct programs {
     struct ckpt_program *first;          /* the last compiled one; a list */
     struct ckpt_optimizer *optimizers;   /* every optimizer of the context, a list */
     struct ckpt_program *last_submitted; /* the program of the last submitted step, or NULL */
+    struct ckpt_program *pending;        /* its last step deferred updates (deferred.h), or NULL */
     int64_t submitted;                   /* steps submitted */
     int event_set;                       /* 0 or 1: the set of handover events recorded last */
     struct {
@@ -108,6 +109,10 @@ int64_t program_random_step(const struct ckpt_program *p);
 void program_draw_as(struct ckpt_program *p, int64_t step);
 /* Whether no step of any program is in flight. */
 bool programs_are_idle(const struct programs *ps);
+
+/* The device is idle.  Does the updates that the last step deferred (deferred.h); user is a struct
+ * programs.  Returns 0 or a code, with the sentence. */
+int programs_settle(void *user);
 
 /* The device calls this while the caller waits (struct device): checks whether another rank failed
  * or a collective makes no progress.  user is a struct programs. */

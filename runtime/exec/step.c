@@ -2,16 +2,15 @@
 /* Feeding, stepping, fetching: the public calls of a compiled program. */
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "attr.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "exec/deferred.h"
 #include "exec/host_counts.h"
 #include "exec/program.h"
 #include "measure/timing.h"
 #include "optim/optimizer.h"
-#include "dist/values.h"
 
 static int32_t find_feed(const struct ckpt_program *p, const char *name)
 {
@@ -39,21 +38,6 @@ static int refuse_plan_only(struct ckpt_program *p)
 static int slot_of(int64_t step)
 {
     return (int)(step % DEVICE_IN_FLIGHT);
-}
-
-/* After a failure no step in flight counts, of this program or another one of the same
- * optimizer. */
-static int abandon(struct ckpt_program *p, int rc)
-{
-    struct ckpt_optimizer *optimizer = p->optimizer;
-    p->submitted = p->steps;
-    if (!optimizer)
-        return rc;
-    optimizer->waited = optimizer->submitted;
-    for (struct ckpt_program *o = p->programs->first; o; o = o->next)
-        if (o->optimizer == optimizer)
-            o->submitted = o->steps;
-    return rc;
 }
 
 static int64_t count_earlier(const struct ckpt_program *p, int64_t sequence)
@@ -101,7 +85,7 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
         struct device *d = p->programs->memory->device;
         int rc = d->ops->reach(d, p->mark[slot_of(p->submitted)], NULL);
         if (rc)
-            return abandon(p, programs_fail_device(p->programs, p, rc));
+            return program_abandon(p, programs_fail_device(p->programs, p, rc));
     }
     feed_buffer(&p->feeds[i], slot_of(p->submitted), data);
     return 0;
@@ -245,7 +229,7 @@ static float read_loss(const struct ckpt_program *p, int slot)
 static int trace_nan(struct ckpt_program *p, int slot, bool index, char *where, size_t size)
 {
     int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
-    abandon(p, rc);
+    program_abandon(p, rc);
     *p->halt = 0;
     return rc ? programs_fail_device(p->programs, p, rc)
               : program_find_nan(p, slot, index, where, size);
@@ -288,7 +272,7 @@ static int report_bad_index(struct ckpt_program *p, int slot, bool spread)
     if (program_is_shared(p) && spread) {
         rc = trace_nan(p, slot, true, name, sizeof name);
     } else {
-        rc = abandon(p, d->ops->sync(d));
+        rc = program_abandon(p, d->ops->sync(d));
         rc = rc ? programs_fail_device(p->programs, p, rc) : 0;
         *p->halt = 0;
     }
@@ -310,7 +294,7 @@ static int report_abandoned(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     struct device *d = ps->memory->device;
-    int rc = abandon(p, d->ops->sync(d));
+    int rc = program_abandon(p, d->ops->sync(d));
     if (rc)
         return programs_fail_device(ps, p, rc);
     *p->halt = 0;
@@ -320,48 +304,6 @@ static int report_abandoned(struct ckpt_program *p)
                      "step %lld: a rank had no data for it; the weights of the step before are "
                      "kept",
                      (long long)(p->before + p->steps) + 1);
-}
-
-static const struct param *find_broken(struct programs *ps)
-{
-    for (int32_t i = 0; i < ps->params->n; i++) {
-        struct param *w = &ps->params->data[i];
-        int64_t n = desc_numel(&w->desc);
-        float *value = w->trainable ? malloc((size_t)n * sizeof *value) : NULL;
-        bool bad =
-            value && !values_get(ps->ranks, w, CKPT_VALUE, value) && !floats_are_finite(value, n);
-        free(value);
-        if (bad)
-            return w;
-    }
-    return NULL;
-}
-
-/* Uses only this rank's shares: other ranks may still be in the step. */
-static void name_broken(struct programs *ps, char *where, size_t size)
-{
-    const struct param *p =
-        ps->ranks->sharing.ranks < 2 ? find_broken(ps) : ranks_find_broken(ps->ranks);
-    snprintf(where, size, p ? "'%.200s'" : "a parameter", p ? p->name : "");
-}
-
-/* Gradients were finite and the weights are not: they cannot be restored and must not be saved. */
-static int report_update(struct ckpt_program *p, int64_t step)
-{
-    struct programs *ps = p->programs;
-    char where[300];
-    int rc = ps->memory->device->ops->sync(ps->memory->device);
-    abandon(p, rc);
-    if (rc)
-        return programs_fail_device(ps, p, rc);
-    *p->halt = 0;
-    name_broken(ps, where, sizeof where);
-    error_set(CKPT_ENAN,
-              "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
-              "gradient norm of %g; the weights are lost: load those saved last",
-              (long long)step, where, (double)p->lr, p->grad_norm);
-    ps->params->lost = step;
-    return ranks_give_up(ps->ranks, CKPT_ENAN);
 }
 
 /* The step whose update made a weight infinite or NaN: this one, or the step before if a host
@@ -478,6 +420,8 @@ int ckpt_submit(ckpt_program *p)
         rc = ensure_prepared(p);
     if (!rc && program_is_shared(p))
         rc = compare_ranks(p);
+    if (!rc)
+        rc = deferred_begin(p);
     if (rc)
         return rc;
     p->compared = true;
@@ -512,7 +456,7 @@ static int finish_step(struct ckpt_program *p, int slot, float value)
         return report_bad_index(p, slot, !finite);
     int64_t broken = p->trains ? broken_update(p) : 0;
     if (broken)
-        return report_update(p, broken);
+        return program_report_update(p, broken);
     if (!finite)
         return report_nan(p, slot, value);
     int32_t output = p->trains ? -1 : program_find_bad_output(p, slot);
@@ -540,10 +484,10 @@ int ckpt_wait(ckpt_program *p, float *loss)
     rc = p->timing ? d->ops->sync(d) : 0;
     rc = rc ? rc : d->ops->reach(d, p->mark[slot], &p->ended);
     if (rc)
-        return abandon(p, programs_fail_device(p->programs, p, rc));
+        return program_abandon(p, programs_fail_device(p->programs, p, rc));
     rc = params_check_lost(p->programs->params); /* reported to the caller that waited first */
     if (rc)
-        return abandon(p, rc);
+        return program_abandon(p, rc);
     float value = read_loss(p, slot);
     if (loss)
         *loss = value;

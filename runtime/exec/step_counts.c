@@ -105,6 +105,7 @@ void program_set_runs(struct ckpt_program *p, int slot)
     const int32_t group = sharing_sample_group(&job->sharing, job->rank);
     const bool mixed = p->programs->mixed && p->trains;
     int64_t step = program_random_step(p);
+    const struct ckpt_run before = p->runs[p->run_slot * p->tape->n_micro];
 
     /* Batches of other sizes have no common numbers for their samples. */
     if (mixed)
@@ -119,5 +120,7 @@ void program_set_runs(struct ckpt_program *p, int slot)
             .opt_step = p->optimizer ? p->optimizer->updates + program_under_way(p) : 0,
             .halt = p->halt,
             .bad_index = &p->bad_index[slot]};
+    p->runs_before[slot] =
+        p->programs->pending == p ? before : p->runs[slot * p->tape->n_micro];
     p->bad_index[slot] = (struct index_report){.first = UINT64_MAX};
 }

@@ -61,6 +61,8 @@ void program_submit(struct ckpt_program *p, int slot)
     p->mark[slot] = (int)(p->programs->submitted++ % DEVICE_MARKS);
     timing_begin_step(p);
     handover_begin(p);
+    p->run_slot = slot;
+    p->programs->pending = p->lowered.defers ? p : p->programs->pending;
     if (program_is_offloaded(p)) {
         submit_offloaded(p, slot);
         return;

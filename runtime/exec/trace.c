@@ -84,6 +84,11 @@ static int add_part(struct trace *t, const struct plan_clock *k, int32_t micro, 
         rc = add(&t->planned,
                  &(struct trace_slice){step_queue(t->g, &p->steps[i]), i, -1, micro, 0, NULL,
                                        k->steps[i].start + shift, k->steps[i].end + shift});
+    for (int32_t i = p->n_body; i < p->n_steps && !body && !rc; i++)
+        if (p->steps[i].repeated)
+            rc = add(&t->planned,
+                     &(struct trace_slice){QUEUE_HOST, i, -1, micro, 0, NULL,
+                                           k->repeats[i].start + shift, k->repeats[i].end + shift});
     for (int32_t i = 0; i < p->n_copies && !rc; i++) {
         const struct copy *c = &p->copies[i];
         if (copy_in_body(p, c) == body)

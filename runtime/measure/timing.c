@@ -143,7 +143,9 @@ double *timing_slot(struct ckpt_program *p, const struct instr *i, int32_t micro
     if (!p->timing)
         return NULL;
     struct samples *s = &p->timing->ops[i->op];
-    double *slot = s->n < SAMPLES ? &s->seconds[s->n++] : NULL;
+    /* What the host repeats is measured on the device. */
+    bool again = i->queue == QUEUE_HOST && p->plan->steps[i->step].repeated;
+    double *slot = s->n < SAMPLES && !again ? &s->seconds[s->n++] : NULL;
     if (!is_traced(p))
         return slot;
     struct run_span *span = span_of(p, i, micro);
@@ -236,18 +238,17 @@ static struct trace_slice slice_of(const struct ckpt_program *p, const struct in
     return slice;
 }
 
-/* Instructions that are not copies of the plan correspond to its steps, in order. */
+/* Instructions that are not copies of the plan correspond to its steps. */
 static int32_t collect_slices(const struct ckpt_program *p, struct trace_slice *slices)
 {
     int32_t n = 0, n_body = p->lowered.n_body;
-    for (int32_t k = 0, step = -1; k < p->lowered.n_instrs; k++) {
+    for (int32_t k = 0; k < p->lowered.n_instrs; k++) {
         const struct instr *i = &p->lowered.instrs.data[k];
         if (!takes_time(i))
             continue;
-        step += i->copy < 0;
         for (int32_t micro = k < n_body ? 0 : p->tape->n_micro - 1; micro < p->tape->n_micro;
              micro++) {
-            slices[n] = slice_of(p, i, micro, i->copy < 0 ? step : -1);
+            slices[n] = slice_of(p, i, micro, i->copy < 0 ? i->step : -1);
             n += isfinite(slices[n].start) && isfinite(slices[n].end);
         }
     }

@@ -216,7 +216,9 @@ void memory_place_slot(struct memory *m, struct param *p, int slot, enum backing
 int memory_sync(struct memory *m)
 {
     int rc = m->device->ops->sync(m->device);
-    return rc ? m->failed(m->user, rc) : 0;
+    if (rc)
+        return m->failed(m->user, rc);
+    return m->settle ? m->settle(m->user) : 0;
 }
 
 static int copy_device(struct memory *m, int64_t offset, void *host, int64_t bytes, bool in)

@@ -59,6 +59,9 @@ struct memory {
     /* Callback that makes the sentence of a failure of the device; the weights count as lost from
      * then on.  Returns rc. */
     int (*failed)(void *user, int rc);
+    /* Callback that does the updates that the last step left to the next one, on an idle device.
+     * Returns 0 or a code, with the sentence. */
+    int (*settle)(void *user);
     void *user;
 };
 
@@ -77,7 +80,8 @@ void memory_close(struct memory *m, bool untouched);
 int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt_backend backend,
                       bool alone);
 
-/* Waits until the device is idle.  Returns 0 or the device's code, reported through failed(). */
+/* Waits until the device is idle, and all updates of the last step are done.  Returns 0 or a code:
+ * the device's are reported through failed(). */
 int memory_sync(struct memory *m);
 
 /* Assigns a slot its place if it has none: offset `offset` of a tier or, if backing is

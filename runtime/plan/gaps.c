@@ -119,14 +119,28 @@ static int scan_use(struct scan *w, const struct graph *g, int32_t s, int32_t st
     return rc;
 }
 
+/* The uses of step k on the device, at step `at`. */
+static int scan_step(struct scan *w, const struct graph *g, const struct plan *p, int32_t k,
+                     int32_t at)
+{
+    const struct graph_op *o = &g->ops[p->steps[k].op];
+    int rc = 0;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes && !rc; j++)
+        rc = scan_use(w, g, graph_ref(g, o, j), at);
+    return rc;
+}
+
 static int scan_steps(struct scan *w, const struct graph *g, const struct plan *p)
 {
+    int32_t deferred = plan_find_deferred(p, p->n_body);
     int rc = 0;
     for (int32_t k = 0, n = 0; k < p->n_steps && !rc; k++) {
-        const struct graph_op *o = &g->ops[p->steps[k].op];
+        for (; k < p->n_body && deferred < p->n_steps && p->steps[deferred].before == k && !rc;
+             deferred = plan_find_deferred(p, deferred + 1))
+            rc = scan_step(w, g, p, deferred, k);
         bool here = !p->steps[k].on_host; /* a step on the host uses bytes in the host tier */
-        for (int32_t j = 0; j < o->n_reads + o->n_writes && here && !rc; j++)
-            rc = scan_use(w, g, graph_ref(g, o, j), k);
+        if (here && !p->steps[k].before && !rc)
+            rc = scan_step(w, g, p, k, k);
         for (; n < p->n_residences && p->residences[n].tier == TIER_DEVICE &&
                p->residences[n].first == k;
              n++)
@@ -227,7 +241,8 @@ static void count_written(const struct graph *g, const struct plan *p, struct pl
     }
 }
 
-/* State in a lower tier is either copied to the device for its update or updated on the host. */
+/* State in a lower tier is either copied to the device for its update, and back unless the host
+ * repeats that, or updated on the host. */
 static void count_optimizer(const struct graph *g, const struct plan *p, struct plan_summary *s)
 {
     for (int32_t i = 0; i < p->n_copies; i++) {
@@ -237,10 +252,14 @@ static void count_optimizer(const struct graph *g, const struct plan *p, struct 
     }
     for (int32_t k = p->n_body; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
-        for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++) {
+        int64_t state = 0;
+        for (int32_t j = 0; j < o->n_writes; j++) {
             const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
-            s->hosted += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
+            state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
         }
+        s->hosted += p->steps[k].on_host ? state : 0;
+        s->repeated += p->steps[k].repeated ? state : 0;
+        s->deferred += p->steps[k].before ? state : 0;
     }
 }
 

@@ -113,9 +113,14 @@ static void get_step(struct reader *r, void *element)
     struct plan_step *s = element;
     s->again = lines_take(r->l, "again");
     s->on_host = !s->again && lines_take(r->l, "host");
-    if (!s->again && !s->on_host && !lines_take(r->l, "run"))
-        lines_fail(r->l, CKPT_EFORMAT, "expected run, again or host");
+    bool other = s->again || s->on_host, next = !other && lines_take(r->l, "next");
+    s->repeated = next || (!other && lines_take(r->l, "both"));
+    if (!other && !s->repeated && !lines_take(r->l, "run"))
+        lines_fail(r->l, CKPT_EFORMAT, "expected run, again, host, both or next");
     s->op = (int32_t)lines_number(r->l, "an op", 0, r->g->n_ops - 1);
+    if (next)
+        s->before = (int32_t)lines_number(r->l, "a step of the body", 1,
+                                          max_i64(1, (int64_t)r->p->n_body - 1));
     lines_name(r->l);
 }
 

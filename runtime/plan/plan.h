@@ -105,6 +105,7 @@ struct graph {
     struct graph_op *ops;
     int32_t *refs;
     int32_t n_storages, n_ops, n_body, n_refs, n_micro;
+    bool in_turn;             /* another program trains, too: no update may be deferred */
     struct plan_watch *watch; /* of searches for its plan (watch.h), or NULL */
 };
 
@@ -145,6 +146,11 @@ struct plan_step {
     int32_t op;
     bool again;   /* a recomputation */
     bool on_host; /* an update that runs on the host, on bytes in the host tier */
+    /* An update of the device that the host repeats, on bytes in the host tier: of the device's
+     * results only the value is used, of the host's only the state. */
+    bool repeated;
+    int32_t before; /* a repeated update of the tail is deferred: it runs before this step of the
+                       next body; 0: in its place */
 };
 
 #define PLAN_NVME_ALIGN 4096 /* of addresses and sizes in the NVMe tier */
@@ -268,6 +274,18 @@ bool plan_is_backing(const struct graph *g, const struct plan *p, const struct r
 int64_t residence_bytes(const struct graph *g, const struct plan *p, const struct residence *r);
 /* Whether a step runs on the host. */
 bool plan_uses_host(const struct plan *p);
+/* The first deferred update from step k on, or n_steps.  `before` does not fall along the tail. */
+static inline int32_t plan_find_deferred(const struct plan *p, int32_t k)
+{
+    while (k < p->n_steps && !p->steps[k].before)
+        k++;
+    return k;
+}
+/* Whether a residence is there at a step; it may run into the next step. */
+static inline bool residence_covers(const struct residence *r, int32_t n_steps, int32_t k)
+{
+    return (r->first <= k && k <= r->last) || k + n_steps <= r->last;
+}
 /* Whether this program or one before it keeps bytes in the NVMe tier. */
 static inline bool plan_stages(const struct plan *p)
 {
@@ -328,9 +346,10 @@ struct plan_span {
 
 /* The times of all steps and copies on machine m, simulated as by plan_reprice. */
 struct plan_clock {
-    struct plan plan;        /* the given plan, with new times of copies and totals */
-    struct plan_span *steps; /* per step, on the queue that runs it */
-    double body;             /* when the body ends */
+    struct plan plan;          /* the given plan, with new times of copies and totals */
+    struct plan_span *steps;   /* per step, on the queue that runs it */
+    struct plan_span *repeats; /* per step that the host repeats, there */
+    double body;               /* when the body ends */
 };
 /* Returns 0 or CKPT_ENOMEM.  p must outlive the clock. */
 int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
@@ -350,6 +369,8 @@ struct plan_summary {
     int64_t parameters, gradients, optimizer, kept, recomputed, workspace;
     int64_t nvme_written;     /* in a whole step */
     int64_t streamed, hosted; /* optimizer bytes that are offloaded; that the host updates */
+    int64_t repeated; /* optimizer bytes that come to the device and that the host updates, */
+    int64_t deferred; /* and the part of them that comes in the next forward pass */
     int32_t recomputed_ops;
 };
 void plan_summarize(const struct graph *g, const struct plan *p, struct plan_summary *s);

@@ -7,7 +7,8 @@
  *     signature 00f1...        of the graph it was made for, 16 hex digits
  *     budget N | none          of the device; then host N, nvme N and the other totals, one a line
  *     steps N, body N, residences N, copies N
- *     run OP | again OP | host OP    one line a step
+ *     run OP | again OP | host OP    one line a step; or, of updates that the host repeats,
+ *     both OP | next OP STEP         in their place, or before STEP of the next body
  *     device|host|nvme S FIRST LAST OFFSET    one line a residence; OFFSET -: the context's own
  *     workspace STEP OFFSET                   a residence, too
  *     copy FROM TO AFTER BEFORE START END     one line a copy, between residences by their number
@@ -86,6 +87,13 @@ struct plan_text {
     const struct plan *plan;
 };
 
+static const char *kind_of(const struct plan_step *s)
+{
+    if (s->repeated)
+        return s->before ? "next" : "both";
+    return s->on_host ? "host" : s->again ? "again" : "run";
+}
+
 static void put_plan(FILE *f, const void *user)
 {
     const struct plan_text *t = user;
@@ -94,7 +102,9 @@ static void put_plan(FILE *f, const void *user)
     put_totals(f, g, p);
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct plan_step *s = &p->steps[k];
-        fprintf(f, "%s %" PRId32, s->on_host ? "host" : s->again ? "again" : "run", s->op);
+        fprintf(f, "%s %" PRId32, kind_of(s), s->op);
+        if (s->before)
+            fprintf(f, " %" PRId32, s->before);
         put_name(f, g->ops[s->op].name);
     }
     for (int32_t n = 0; n < p->n_residences; n++)

@@ -2,7 +2,7 @@
 /*
  * The times of a plan on a machine, by a simulation of the executor.  Every copy begins as soon as
  * it is submitted and its queue is free, steps wait where the record says, and the host runs one
- * update after the other.
+ * update after the other.  It repeats those of the tail after all others of the tail.
  *
  * A step is periodic: copies under way at its end go on in the next one.  So steps are simulated
  * until one takes as long as the previous one.  With several micro-steps a step ends with its last
@@ -33,9 +33,13 @@ struct player {
     int32_t at;            /* the next of `by_step` to submit */
     double queue[QUEUES];  /* per queue: when its last copy so far ends */
     double host;           /* when the last update on the host so far ends */
+    int32_t deferred;      /* the next deferred update */
+    double *began;         /* per step: when a repeated update began on the device */
+    bool *repeats;         /* per storage: the host reads it to repeat an update; or NULL */
     double now, body;
     double comm_waits;
     struct plan_span *spans; /* per step: when it ran, on its own queue; or NULL */
+    struct plan_span *again; /* per step: when the host repeated it; or NULL */
     struct pool memory;
 };
 
@@ -72,6 +76,15 @@ static void set_wait(struct player *y, const struct copy *c, double end, bool ne
         later(&waits[step % n], end);
 }
 
+/* When the host, which repeats updates, has read the bytes that a copy out replaces. */
+static double read_on_host(const struct player *y, const struct copy *c)
+{
+    const struct residence *to = &y->p->residences[c->to];
+    if (!y->repeats || !y->repeats[to->storage] || plan_is_backing(y->g, y->p, to))
+        return -INFINITY;
+    return y->g->storages[to->storage].persistent ? y->there[c->to] : y->host;
+}
+
 static void submit(struct player *y, int32_t i)
 {
     struct copy *c = &y->p->copies[i];
@@ -82,6 +95,8 @@ static void submit(struct player *y, int32_t i)
     c->start = fmax(y->now, *queue);
     if (in)
         later(&c->start, y->there[c->from]);
+    else
+        later(&c->start, read_on_host(y, c));
     c->end = c->start + queue_seconds(y->m, y->g->storages[from->storage].bytes,
                                       in ? y->rates.in[tier] : y->rates.out[tier],
                                       y->rates.both[tier], y->queue[2 * tier + !in] > c->start);
@@ -107,27 +122,60 @@ static void submit_after(struct player *y, int32_t k, bool in)
 static int32_t on_host(const struct player *y, int32_t s, int32_t k)
 {
     int32_t n = y->first[s];
-    while (n >= 0 && (y->p->residences[n].first > k || y->p->residences[n].last < k))
+    while (n >= 0 && !residence_covers(&y->p->residences[n], y->p->n_steps, k))
         n = y->next[n];
     return n;
 }
 
-/* An update on the host does not wait for steps of the device. */
-static void update_on_host(struct player *y, int32_t k)
+/* Update k on the host, with the bytes that are there at step `at`.  It does not wait for steps of
+ * the device, but if it repeats one for the begin of that, `from`. */
+static void update_on_host(struct player *y, int32_t k, int32_t at, double from)
 {
     const struct graph_op *o = op_at(y, k);
     double start = y->host;
+    later(&start, from);
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        int32_t n = on_host(y, graph_ref(y->g, o, j), k);
+        int32_t n = on_host(y, graph_ref(y->g, o, j), at);
         if (n >= 0)
             later(&start, y->there[n]);
     }
     y->host = start + hosted_seconds(y->g, y->m, o);
-    ran(y, k, start, y->host);
+    if (y->p->steps[k].on_host)
+        ran(y, k, start, y->host);
+    else if (y->again)
+        y->again[k] = (struct plan_span){start, y->host};
     for (int32_t j = 0; j < o->n_writes; j++) {
-        int32_t n = on_host(y, y->g->refs[o->writes + j], k);
+        int32_t n = on_host(y, y->g->refs[o->writes + j], at);
         if (n >= 0)
             y->there[n] = y->host;
+    }
+}
+
+/* The device replaces the gradient of a repeated update: its copy has left. */
+static void wait_gradient(struct player *y, int32_t k, int32_t at)
+{
+    const struct graph_op *o = op_at(y, k);
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = y->g->refs[o->writes + j], n = on_host(y, s, at);
+        if (y->g->storages[s].kind != KIND_OPTIMIZER && n >= 0)
+            later(&y->now, y->there[n]);
+    }
+}
+
+/* The deferred updates before step k. */
+static void run_deferred(struct player *y, int32_t k)
+{
+    const struct plan *p = y->p;
+    int32_t d = y->deferred;
+    later(&y->now, y->back[k]);
+    for (; d < p->n_steps && p->steps[d].before == k; d = plan_find_deferred(p, d + 1))
+        wait_gradient(y, d, k);
+    double from = y->now;
+    for (; y->deferred != d; y->deferred = plan_find_deferred(p, y->deferred + 1)) {
+        double start = y->now;
+        y->now += op_at(y, y->deferred)->seconds;
+        ran(y, y->deferred, start, y->now);
+        update_on_host(y, y->deferred, k, from);
     }
 }
 
@@ -136,9 +184,13 @@ static void run_on_device(struct player *y, int32_t k)
     const struct graph_op *o = op_at(y, k);
     double seconds = compute_seconds(o);
     later(&y->now, y->back[k]);
+    if (y->p->steps[k].repeated)
+        wait_gradient(y, k, k);
     double ready = comm_queue_wait(y->comm, k, y->now);
     y->comm_waits +=
         (k < y->p->n_body ? y->g->n_micro : 1) * (ready - y->now + (o->collective ? seconds : 0));
+    if (y->repeats)
+        y->began[k] = ready;
     y->now = ready + seconds;
     comm_queue_pass(y->comm, k, y->now, y->back[k]);
     double end = o->collective ? comm_queue_end_of(y->comm, k) : y->now;
@@ -149,9 +201,11 @@ static void run_step(struct player *y, int32_t k)
 {
     later(&y->now, y->freed[k]);
     submit_after(y, k - 1, true);
+    if (y->deferred < y->p->n_steps && y->p->steps[y->deferred].before == k && k < y->p->n_body)
+        run_deferred(y, k);
     if (y->p->steps[k].on_host)
-        update_on_host(y, k);
-    else
+        update_on_host(y, k, k, -INFINITY);
+    else if (!y->p->steps[k].before)
         run_on_device(y, k);
     submit_after(y, k, false);
 }
@@ -171,6 +225,7 @@ static void begin(struct player *y, double period)
     y->host -= period;
     y->now = y->comm_waits = 0;
     y->at = 0;
+    y->deferred = plan_find_deferred(p, p->n_body);
     comm_queue_start(y->comm);
 }
 
@@ -184,6 +239,9 @@ static void simulate_step(struct player *y, double period)
             y->body = y->now;
         }
     }
+    for (int32_t k = y->p->n_body; k < y->p->n_steps && y->repeats; k++)
+        if (y->p->steps[k].repeated && !y->p->steps[k].before)
+            update_on_host(y, k, k, y->began[k]);
     submit_after(y, y->p->n_steps - 1, true);
     comm_queue_finish(y->comm, 1, &y->now, &y->comm_waits);
     for (int q = 0; q < QUEUES && y->g->n_micro > 1; q += 2)
@@ -240,12 +298,29 @@ static int allocate(struct player *y)
     return pool_status(&y->memory);
 }
 
+/* Notes the storages that the host reads to repeat updates. */
+static int find_repeats(struct player *y)
+{
+    const struct plan *p = y->p;
+    bool any = false;
+    for (int32_t k = p->n_body; k < p->n_steps && !any; k++)
+        any = p->steps[k].repeated;
+    if (!any)
+        return 0;
+    POOL_ARRAY(&y->memory, y->repeats, y->g->n_storages);
+    POOL_ARRAY(&y->memory, y->began, p->n_steps);
+    for (int32_t k = p->n_body; k < p->n_steps && !y->memory.failed; k++)
+        for (int32_t j = 0; j < op_at(y, k)->n_reads && p->steps[k].repeated; j++)
+            y->repeats[y->g->refs[op_at(y, k)->reads + j]] = true;
+    return pool_status(&y->memory);
+}
+
 static int prepare(struct player *y)
 {
     const struct plan *p = y->p;
     struct place_key *keys = pool_array(&y->memory, p->n_copies, sizeof(*keys));
     bool out[TIER_COUNT] = {false}, in[TIER_COUNT] = {false};
-    if (!keys || allocate(y))
+    if (!keys || allocate(y) || find_repeats(y))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < p->n_copies; i++) {
         struct copy *c = &p->copies[i];
@@ -265,13 +340,14 @@ static int prepare(struct player *y)
     return comm_queue_new(y->g, p, &y->comm);
 }
 
-/* Stores the times of steps in spans and the end of the body in *body, unless these are NULL.  The
+/* Stores the times of steps in spans, of those that the host repeats in again, and the end of the
+ * body in *body, unless these are NULL.  The
  * links are those that a rank of the graph has of the machine's. */
 static int replay(const struct graph *g, const struct machine *m, struct plan *p,
-                  struct plan_span *spans, double *body)
+                  struct plan_span *spans, struct plan_span *again, double *body)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(g));
-    struct player y = {.g = g, .m = &own, .p = p, .spans = spans};
+    struct player y = {.g = g, .m = &own, .p = p, .spans = spans, .again = again};
     int rc = prepare(&y);
     if (!rc)
         set_totals(&y, find_period(&y));
@@ -284,7 +360,7 @@ static int replay(const struct graph *g, const struct machine *m, struct plan *p
 
 int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
 {
-    return replay(g, m, p, NULL, NULL);
+    return replay(g, m, p, NULL, NULL, NULL);
 }
 
 int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
@@ -293,10 +369,13 @@ int plan_clock(const struct graph *g, const struct machine *m, const struct plan
     size_t n = (size_t)p->n_copies;
     *c = (struct plan_clock){.plan = *p};
     c->steps = calloc((size_t)p->n_steps + 1, sizeof(*c->steps));
+    c->repeats = calloc((size_t)p->n_steps + 1, sizeof(*c->repeats));
     c->plan.copies = malloc((n + 1) * sizeof(*c->plan.copies));
     if (c->steps && c->plan.copies && n)
         memcpy(c->plan.copies, p->copies, n * sizeof(*p->copies));
-    int rc = c->steps && c->plan.copies ? replay(g, m, &c->plan, c->steps, &c->body) : CKPT_ENOMEM;
+    int rc = c->steps && c->repeats && c->plan.copies
+                 ? replay(g, m, &c->plan, c->steps, c->repeats, &c->body)
+                 : CKPT_ENOMEM;
     if (rc)
         plan_clock_free(c);
     return rc;
@@ -305,6 +384,7 @@ int plan_clock(const struct graph *g, const struct machine *m, const struct plan
 void plan_clock_free(struct plan_clock *c)
 {
     free(c->steps);
+    free(c->repeats);
     free(c->plan.copies);
     *c = (struct plan_clock){0};
 }

@@ -324,6 +324,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     row(f, "  streamed", s.streamed,
         "part of the optimizer, copied from a tier and back in each update");
     row(f, "  updated on the host", s.hosted, "part of the optimizer, not copied to the device");
+    row(f, "  repeated on the host", s.repeated,
+        "part of the optimizer, copied from a tier and not back");
+    row(f, "  deferred", s.deferred, "part of these, for updates in the next forward pass");
     row(f, "gradients", i.gradient_bytes, gradient_note(p, i.n_micro));
     row(f, "activations kept", i.kept_bytes, "from forward to backward");
     row(f, "activations recomputed", i.recomputed_bytes, "");

@@ -110,18 +110,35 @@ static void put_offload(FILE *f, const struct offload *k)
     fputc(']', f);
 }
 
-enum { ON_DEVICE, COLLECTIVE, ON_HOST }; /* queue numbers of the page */
+enum { ON_DEVICE, COLLECTIVE, ON_HOST, DEFERRED }; /* queue numbers of the page */
 
 /* [op, recomputed, queue, start, end] */
 static void put_step(FILE *f, const struct timeline *t, int32_t k)
 {
     const struct plan_step *s = &t->p->steps[k];
     int queue = s->on_host ? ON_HOST : t->g->ops[s->op].collective ? COLLECTIVE : ON_DEVICE;
+    queue = s->before ? DEFERRED : queue;
     fprintf(f, "%s[%" PRId32 ",%d,%d,", k ? "," : "", s->op, s->again, queue);
     put_real(f, t->clock.steps[k].start);
     fputc(',', f);
     put_real(f, t->clock.steps[k].end);
     fputs(k % 16 == 15 ? "]\n" : "]", f);
+}
+
+/* [step, start, end] of what the host repeats */
+static void put_repeats(FILE *f, const struct timeline *t)
+{
+    const char *before = "";
+    for (int32_t k = 0; k < t->p->n_steps; k++) {
+        if (!t->p->steps[k].repeated)
+            continue;
+        fprintf(f, "%s[%" PRId32 ",", before, k);
+        put_real(f, t->clock.repeats[k].start);
+        fputc(',', f);
+        put_real(f, t->clock.repeats[k].end);
+        fputc(']', f);
+        before = ",";
+    }
 }
 
 static void put_plan(FILE *f, const struct timeline *t)
@@ -130,6 +147,8 @@ static void put_plan(FILE *f, const struct timeline *t)
     fputs("\"steps\":[", f);
     for (int32_t k = 0; k < p->n_steps; k++)
         put_step(f, t, k);
+    fputs("],\n\"repeats\":[", f);
+    put_repeats(f, t);
     fputs("],\n\"instances\":[", f);
     put_residences(f, t->g, p);
     fputs("],\n\"offloads\":[", f);

@@ -25,15 +25,20 @@ function category(plan, storage, first) {
 
 // ---- times: the steps of the compute queue in order, with waits between them ----------------------
 // Collectives and host updates have their own queues.  Here they start at the current time of the
-// compute queue and take no time on it.
-const COMPUTE = 0, COLLECTIVE = 1;
+// compute queue and take no time on it.  Deferred updates run in the body, where no step waits for
+// that; they are drawn with the other queues.
+const COMPUTE = 0, COLLECTIVE = 1, DEFERRED = 3;
 function timesOf(plan) {
   const n = plan.steps.length, start = new Float64Array(n + 1), waits = new Float64Array(n);
-  let t = 0;
+  const deferred = plan.steps.filter((s) => s[2] === DEFERRED);
+  let t = 0, late = 0;
   plan.steps.forEach(([, , queue, from, to], k) => {
     start[k] = queue === COMPUTE ? from : t;
     if (queue !== COMPUTE) return;
-    waits[k] = from - t > 1e-9 * to ? from - t : 0;
+    let waited = from - t;
+    for (; late < deferred.length && deferred[late][3] < from; late++)
+      waited -= deferred[late][4] - deferred[late][3];
+    waits[k] = waited > 1e-9 * to ? waited : 0;
     t = to;
   });
   start[n] = t;
@@ -169,7 +174,10 @@ function addLane(name, spans) {
     copy(q, [q[7], q[8]], [q[2] + 1, q[3] + 1], 'out')));
   addLane('copy in', D.offloads.map((q) => copy(q, [q[9], q[10]], [q[4], q[5]], 'in')));
   addLane('collectives', beside(COLLECTIVE, PHASE_COLOUR[1], 'collective'));
-  addLane('on host', beside(2, PHASE_COLOUR[2], 'update on the host'));
+  addLane('deferred', beside(DEFERRED, PHASE_COLOUR[2], 'update of the step before'));
+  const repeats = (D.repeats || []).map(([k, from, to]) => ({time: [from, to], steps: [k, k + 1],
+    colour: AGAIN, title: D.ops[D.steps[k][0]][0], facts: [['step ' + k, 'repeated on the host']]}));
+  addLane('on host', beside(2, PHASE_COLOUR[2], 'update on the host').concat(repeats));
 }
 // The spans that end when the compute queue stops waiting.
 function awaited(k) {

@@ -257,6 +257,119 @@ static void step_on_host(struct forcing *x)
     }
 }
 
+/* ---- repeated updates ------------------------------------------------------------------------ */
+
+/* An update at step k that may be repeated: its value, the last step of the body that writes that
+ * (the gradient) and the first that uses it. */
+struct repeat {
+    int32_t k, value, made, first;
+};
+
+static bool may_repeat(const struct forcing *x, int32_t k, struct repeat *r)
+{
+    const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
+    struct uses u;
+    *r = (struct repeat){k, -1, -1, -1};
+    if (!graph_op_updates(x->g, o))
+        return false;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = x->g->refs[o->writes + j];
+        if (x->g->storages[s].kind == KIND_OPTIMIZER)
+            continue;
+        if (r->value >= 0)
+            return false;
+        r->value = s;
+    }
+    find_uses(x, r->value, 0, x->p->n_body - 1, &u);
+    for (int32_t j = 0; j < u.n; j++)
+        r->made = u.writes[j] ? u.step[j] : r->made;
+    r->first = u.n ? u.step[0] : -1;
+    return r->made >= 0;
+}
+
+static void add_copy(struct forcing *x, int32_t from, int32_t to, int32_t after, int32_t before)
+{
+    x->p->copies[x->p->n_copies++] = (struct copy){from, to, after, before, 0, 0};
+}
+
+/* State of an update lives in the host tier and is copied in for step `at`. */
+static void bring_state(struct forcing *x, int32_t s, int32_t at)
+{
+    struct plan *p = x->p;
+    int32_t in = draw(x, at + 1);
+    int32_t below = plan_add_residence(
+        p, (struct residence){s, TIER_HOST, 0, p->n_steps - 1, x->tier_end[TIER_HOST]});
+    x->tier_end[TIER_HOST] += x->g->storages[s].bytes;
+    add_copy(x, below, add_device(x, s, in, at), in - 1, at);
+    p->persistent -= x->g->storages[s].bytes;
+    x->hosted[s] = true;
+}
+
+/* A storage is copied to the host after step `out` and stays there up to step `last`, which may be
+ * one of the next step. */
+static void keep_copy(struct forcing *x, int32_t s, int32_t here, int32_t out, int32_t last,
+                      int32_t before)
+{
+    int32_t below = plan_add_residence(
+        x->p, (struct residence){s, TIER_HOST, out, last, x->tier_end[TIER_HOST]});
+    x->tier_end[TIER_HOST] += x->g->storages[s].bytes;
+    add_copy(x, here, below, out, before);
+    x->hosted[s] = true;
+}
+
+static void repeat_update(struct forcing *x, const struct repeat *r, int32_t before)
+{
+    struct plan *p = x->p;
+    const struct graph_op *o = &x->g->ops[p->steps[r->k].op];
+    int32_t n = p->n_steps;
+    p->steps[r->k].repeated = true;
+    p->steps[r->k].before = before;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        if (x->g->refs[o->writes + j] != r->value)
+            bring_state(x, x->g->refs[o->writes + j], before ? before : r->k);
+    int32_t here = plan_add_residence(p, (struct residence){r->value, TIER_DEVICE, 0, n - 1, -1});
+    int32_t out = r->made + draw(x, (before ? n : r->k) - r->made);
+    keep_copy(x, r->value, here, out, before ? before + n : n - 1, before ? before + n : r->k);
+}
+
+/* The clip values stay until the last deferred update, and the host gets a copy. */
+static void keep_clip(struct forcing *x, int32_t k, int32_t latest)
+{
+    const struct plan *p = x->p;
+    const struct graph_op *o = &x->g->ops[p->steps[k].op];
+    int32_t clip = 0, here = 0, n = p->n_steps;
+    for (int32_t j = 0; j < o->n_reads; j++)
+        if (!x->g->storages[x->g->refs[o->reads + j]].persistent)
+            clip = x->g->refs[o->reads + j];
+    while (p->residences[here].storage != clip)
+        here++;
+    if (latest)
+        p->residences[here].last = latest + n;
+    keep_copy(x, clip, here, p->residences[here].first, latest ? latest + n : n - 1,
+              p->residences[here].last + 1);
+}
+
+/* Every other update that may be is repeated, most of these are deferred: in any order of the
+ * steps, before the first use of the value or still earlier. */
+static void repeat_updates(struct forcing *x)
+{
+    struct repeat r;
+    int32_t any = -1, latest = 0;
+    for (int32_t k = x->p->n_body; k < x->p->n_steps && x->f->repeated; k++) {
+        if (!may_repeat(x, k, &r) || (!x->f->all && !draw(x, 3)))
+            continue;
+        int32_t before = r.first > 0 ? 1 + draw(x, r.first) : 0;
+        if (before && before < latest)
+            before = latest <= r.first ? latest : 0;
+        before = draw(x, 4) ? before : 0;
+        repeat_update(x, &r, before);
+        latest = before ? before : latest;
+        any = k;
+    }
+    if (any >= 0)
+        keep_clip(x, any, latest);
+}
+
 /* ---- addresses ------------------------------------------------------------------------------ */
 
 static bool is_placed(const struct residence *t)
@@ -368,7 +481,9 @@ int force_offloads(const struct graph *g, const struct plan *base, const struct 
     struct forcing x = {.g = g, .f = f, .random = f->seed * 2 + 1};
     int rc = copy_base(&x, base);
     int32_t n = rc ? 0 : x.p->n_residences;
-    if (!rc)
+    if (!rc && f->repeated)
+        repeat_updates(&x);
+    else if (!rc)
         step_on_host(&x);
     for (int32_t i = 0; i < n && !rc; i++) {
         int32_t s = x.p->residences[i].storage;
@@ -432,6 +547,8 @@ void force_count(const struct graph *g, const struct plan *p, struct force_count
     for (int32_t k = p->n_body; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         n->stepped += p->steps[k].on_host;
+        n->repeated += p->steps[k].repeated;
+        n->deferred += p->steps[k].before > 0;
         n->on_device += !p->steps[k].on_host && graph_op_updates(g, o);
     }
     for (int32_t i = 0; i < p->n_copies; i++) {

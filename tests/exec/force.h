@@ -11,6 +11,8 @@ struct force {
     bool all;        /* offload every sufficiently long gap, not three of four */
     bool stepped; /* updates run on the host: all of them, or every other one unless `all` is set */
     bool half;    /* parameter values are bf16 */
+    bool repeated; /* the host repeats updates with bf16 gradients, and some are deferred; not with
+                      stepped */
 };
 
 /* Counts a plan's offloads by kind, so that a test can check that there are any. */
@@ -21,6 +23,7 @@ struct force_count {
     int32_t sent, back;         /* copies out for host updates; copies back of their results */
     int32_t in_place;           /* both at once: gradients that use the memory of values */
     int32_t written;            /* values that host updates write in place */
+    int32_t repeated, deferred; /* updates that the host repeats; deferred ones, too */
 };
 
 /* Makes a plan with the steps of base and offloads wherever the rules allow, with addresses by

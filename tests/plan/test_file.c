@@ -113,7 +113,8 @@ static void test_messages(void **state)
     expect_error(g, text, "\nseconds 0", "\nseconds nan0", CKPT_EFORMAT, "a time in seconds");
     expect_error(g, text, "\nseconds 0", "\nseconds -0", CKPT_EFORMAT, "a time in seconds");
     expect_error(g, text, "\nseconds 0", "\nseconds 1e9990", CKPT_EFORMAT, "a time in seconds");
-    expect_error(g, text, "run 0", "walk 0", CKPT_EFORMAT, "line 27: expected run, again or host");
+    expect_error(g, text, "run 0", "walk 0", CKPT_EFORMAT,
+                 "line 27: expected run, again, host, both or next");
     expect_error(g, text, "run 0", "run 17", CKPT_EFORMAT, "line 27: expected an op, a number");
     expect_error(g, text, "run 0  #", "run 0 #", CKPT_EFORMAT, "and a name");
     expect_error(g, text, "\nend\n", "\n", CKPT_EFORMAT, "the file ends too early");

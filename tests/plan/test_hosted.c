@@ -198,6 +198,18 @@ static void take_backings(struct graph *g, const struct plan *p)
     }
 }
 
+/* The end of these ranges. */
+static int64_t backings_end(const struct plan *p)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        if (r->tier == TIER_HOST && plan_is_backing(graph, p, r))
+            end = max_i64(end, r->offset + residence_bytes(graph, p, r));
+    }
+    return end;
+}
+
 static int32_t count_hosted(const struct plan *p)
 {
     int32_t n = 0;
@@ -220,7 +232,7 @@ static void test_state_of_another_program(void **state)
             struct budgets b = first->budgets;
             struct plan *p;
             m.host_update = rate;
-            b.tier_base[TIER_HOST] = first->host_bytes;
+            b.tier_base[TIER_HOST] = backings_end(first);
             b.host = full ? first->host_bytes + (64 << 20) : b.host;
             if (plan_make(other, &m, &b, 0, &p) || plan_check_again(other, p))
                 fail_msg("%s", error_get());
@@ -275,7 +287,7 @@ static void test_faults(void **state)
     (void)state;
     struct plan *p = make(1e11);
     int32_t clip = 0, backing = 0;
-    while (p->residences[p->copies[clip].to].first == 0 ||
+    while (graph->storages[p->residences[p->copies[clip].to].storage].persistent ||
            !copy_is_out(p->residences, p->copies + clip))
         clip++;
     p->copies[clip].after--;

@@ -631,7 +631,7 @@ static int make_queues(struct cuda_device *c)
             ok = cudaEventCreateWithFlags(&c->marks[mark][q], flags) == cudaSuccess;
     }
     if (ok)
-        ok = cudaMalloc((void **)&c->device.run, sizeof *c->device.run) == cudaSuccess;
+        ok = cudaMalloc((void **)&c->device.run, 2 * sizeof *c->device.run) == cudaSuccess;
     /* The mark before the first one. */
     if (ok)
         ok = cudaEventRecord(c->marks[DEVICE_MARKS - 1][QUEUE_COMPUTE], c->queues[QUEUE_COMPUTE]) ==

@@ -138,7 +138,8 @@ struct device {
     char name[64];        /* of the hardware */
     char where[32];       /* "0000:18:00.0", or "" */
     int capability;       /* CUDA: 90 for compute capability 9.0 */
-    struct ckpt_run *run; /* device memory that args.run_device points to, or NULL */
+    struct ckpt_run *run; /* two in device memory that args.run_device points to, or NULL: of this
+                             step, and of the one before for deferred updates */
     /* NULL, or called repeatedly while the caller waits for work that may hang.  A result other
      * than 0 is the code of a failure, of the op that it sets; after it the queues run empty. */
     int (*poll)(void *user, int32_t *op);

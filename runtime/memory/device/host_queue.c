@@ -98,7 +98,7 @@ void host_shared_check(struct host_shared *s)
         if (!q || q->since == 0 || now - q->since < s->deadline)
             continue;
         /* The slot at head is not reused until the operation ends. */
-        fail(s, CKPT_EIO, -1, &q->ring[q->head % HOST_QUEUE_DEPTH].io);
+        fail(s, CKPT_EIO, -1, &q->ring[q->head % q->depth].io);
         q->hung = s->hung = true;
         pthread_cond_broadcast(&s->reached);
     }
@@ -147,7 +147,7 @@ static bool has_reached(struct host_shared *s, const struct command *c)
 
 static void begin(struct host_queue *q, int64_t i)
 {
-    const struct device_io *io = &q->ring[i % HOST_QUEUE_DEPTH].io;
+    const struct device_io *io = &q->ring[i % q->depth].io;
     if (i >= q->begun)
         io->begin(io->user, io->offset, io->host, io->bytes);
     q->begun = max_i64(q->begun, i + 1);
@@ -162,7 +162,7 @@ static void begin_ahead(struct host_queue *q)
     pthread_mutex_unlock(&q->lock);
     begin(q, q->head);
     for (int64_t i = q->head + 1; i < tail; i++) {
-        const struct command *c = &q->ring[i % HOST_QUEUE_DEPTH];
+        const struct command *c = &q->ring[i % q->depth];
         if (c->kind == COMMAND_IO && c->io.begin)
             begin(q, i);
         if (c->kind != COMMAND_RECORD && (c->kind != COMMAND_WAIT || !has_reached(q->shared, c)))
@@ -234,7 +234,7 @@ static void *queue_main(void *arg)
         if (q->head == q->tail)
             break;
         /* The caller does not reuse this slot until head moves. */
-        const struct command *c = &q->ring[q->head % HOST_QUEUE_DEPTH];
+        const struct command *c = &q->ring[q->head % q->depth];
         pthread_mutex_unlock(&q->lock);
         execute(q, c);
         pthread_mutex_lock(&q->lock);
@@ -269,6 +269,11 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
 {
     q->shared = shared;
     q->threads = threads;
+    q->depth = which == QUEUE_HOST ? HOST_UPDATES_DEPTH : HOST_QUEUE_DEPTH;
+    q->ring = malloc((size_t)q->depth * sizeof *q->ring);
+    if (!q->ring)
+        return CKPT_ENOMEM;
+    memset(q->ring, 0, (size_t)q->depth * sizeof *q->ring); /* memory does not grow later */
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
     init_drained(q);
@@ -278,7 +283,9 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
     while (q->started && !q->sleeping)
         pthread_cond_wait(&q->drained, &q->lock);
     pthread_mutex_unlock(&q->lock);
-    if (q->started)
+    if (!q->started)
+        free(q->ring);
+    else
         shared->queues[which] = q;
     return q->started ? 0 : CKPT_ENOMEM;
 }
@@ -312,10 +319,9 @@ static bool await_done(struct host_queue *q, int64_t done)
 void host_queue_submit(struct host_queue *q, const struct command *c)
 {
     pthread_mutex_lock(&q->lock);
-    bool fits =
-        q->tail - q->head < HOST_QUEUE_DEPTH || await_done(q, q->tail - HOST_QUEUE_DEPTH / 2);
+    bool fits = q->tail - q->head < q->depth || await_done(q, q->tail - q->depth / 2);
     if (fits) {
-        struct command *kept = &q->ring[q->tail++ % HOST_QUEUE_DEPTH];
+        struct command *kept = &q->ring[q->tail++ % q->depth];
         *kept = *c;
         if (c->kind == COMMAND_COMPUTE && c->args.run) {
             kept->run = *c->args.run;
@@ -371,5 +377,7 @@ bool host_queue_stop(struct host_queue *q)
     pthread_cond_destroy(&q->work);
     pthread_cond_destroy(&q->drained);
     pthread_mutex_destroy(&q->lock);
+    free(q->ring);
+    q->ring = NULL;
     return true;
 }

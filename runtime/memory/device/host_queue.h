@@ -68,7 +68,9 @@ struct command {
     struct device_io io;
 };
 
-enum { HOST_QUEUE_DEPTH = 256 };
+/* Commands that a queue holds: the caller waits where there are more.  Updates that the host
+ * repeats are submitted up to a step before it gets to them. */
+enum { HOST_QUEUE_DEPTH = 256, HOST_UPDATES_DEPTH = 4096 };
 
 struct host_queue {
     struct host_shared *shared;
@@ -83,7 +85,8 @@ struct host_queue {
     pthread_cond_t drained; /* for the caller: command `awaited` is done */
     int64_t awaited;        /* number of done commands at which drained is signalled */
     bool sleeping;          /* the thread waits for work */
-    struct command ring[HOST_QUEUE_DEPTH];
+    struct command *ring;
+    int64_t depth;      /* of the ring */
     int64_t head, tail; /* commands done; submitted */
     int64_t begun; /* file operations before this command have begun; used by the thread only */
     bool stop;

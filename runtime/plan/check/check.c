@@ -30,6 +30,12 @@ static int check_kind(struct checker *c, int32_t k)
     const struct graph_op *o = &c->g->ops[s->op];
     if (s->on_host && (k < c->p->n_body || s->again || !graph_op_updates(c->g, o)))
         return violation(c, "step %d: %.200s cannot run on the host", (int)k, check_op(c, k));
+    if (s->repeated &&
+        (k < c->p->n_body || s->on_host || c->g->n_micro > 1 || !graph_op_updates(c->g, o)))
+        return violation(c, "step %d: the host cannot repeat %.200s", (int)k, check_op(c, k));
+    if (s->before && (!s->repeated || s->before < 0 || s->before >= c->p->n_body))
+        return violation(c, "step %d: %.200s cannot run before step %d", (int)k, check_op(c, k),
+                         (int)s->before);
     if (s->again && k >= c->p->n_body)
         return violation(c, "step %d: %.200s runs again in the update", (int)k, check_op(c, k));
     if (s->again && (!o->rerunnable || o->phase != GRAPH_FORWARD || s->op >= c->g->n_body))
@@ -73,6 +79,39 @@ static int check_tail_step(struct checker *c, int32_t k, bool *ran, int32_t *wri
     return 0;
 }
 
+/* What a deferred update changes no later op of the tail uses, nor does one write what it reads:
+ * all other updates might as well come before it.  Deferred updates are in the order in which they
+ * run. */
+static int check_deferred(struct checker *c)
+{
+    const struct plan *p = c->p;
+    int32_t *user = pool_filled(&c->memory, c->g->n_storages, -1);
+    int32_t *writer = pool_filled(&c->memory, c->g->n_storages, -1), latest = 0;
+    int rc = pool_status(&c->memory);
+    for (int32_t i = c->g->n_body; i < c->g->n_ops && !rc; i++) {
+        const struct graph_op *o = &c->g->ops[i];
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+            user[graph_ref(c->g, o, j)] = i;
+        for (int32_t j = 0; j < o->n_writes; j++)
+            writer[c->g->refs[o->writes + j]] = i;
+    }
+    for (int32_t k = plan_find_deferred(p, p->n_body); k < p->n_steps && !rc;
+         k = plan_find_deferred(p, k + 1)) {
+        const struct graph_op *o = &c->g->ops[p->steps[k].op];
+        for (int32_t j = 0; j < o->n_reads + o->n_writes && !rc; j++) {
+            int32_t s = graph_ref(c->g, o, j);
+            if (writer[s] > p->steps[k].op || (j >= o->n_reads && user[s] > p->steps[k].op))
+                rc = violation(c, "step %d: %.200s is deferred, and a later op uses %.200s", (int)k,
+                               check_op(c, k), check_storage(c, s));
+            c->crosses[s] = true;
+        }
+        if (!rc && p->steps[k].before < latest)
+            rc = violation(c, "step %d: %.200s is deferred out of order", (int)k, check_op(c, k));
+        latest = p->steps[k].before;
+    }
+    return rc;
+}
+
 static int check_tail(struct checker *c)
 {
     bool *ran = pool_array(&c->memory, c->g->n_ops, sizeof(*ran));
@@ -99,6 +138,8 @@ static int check_steps(struct checker *c)
                        c->g->ops[next].name ? c->g->ops[next].name : "unnamed");
     if (!rc)
         rc = check_tail(c);
+    if (!rc)
+        rc = check_deferred(c);
     if (!rc && p->n_body == p->n_steps && c->g->n_body != c->g->n_ops)
         rc = violation(c, "the body must end before the update");
     return rc;
@@ -142,8 +183,9 @@ static int check_residence(struct checker *c, int32_t n)
     if (r->storage < 0)
         return check_workspace(c, n);
     bool persistent = c->g->storages[r->storage].persistent;
+    bool wraps = (persistent && r->tier == TIER_DEVICE) || c->crosses[r->storage];
     if (r->first < 0 || r->first >= steps || r->last < r->first ||
-        r->last - steps >= (persistent && r->tier == TIER_DEVICE ? r->first : 0))
+        r->last - steps >= (wraps ? r->first : 0))
         return violation(c, "residence %d of %.200s lasts from step %d to %d of %d", (int)n,
                          check_storage(c, r->storage), (int)r->first, (int)r->last, (int)steps);
     if (c->backing[r->storage] == n)
@@ -249,6 +291,7 @@ int plan_check(const struct graph *g, const struct plan *p)
     if (p->n_steps < 0 || p->n_body < 0 || p->n_residences < 0 || p->n_copies < 0)
         return violation(&c, "the plan has a negative size");
     c.backing = pool_filled(&c.memory, g->n_storages, -1);
+    POOL_ARRAY(&c.memory, c.crosses, g->n_storages);
     int rc = c.memory.failed ? CKPT_ENOMEM : check_all(&c);
     pool_free(&c.memory);
     if (rc == CKPT_ENOMEM)

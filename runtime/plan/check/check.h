@@ -14,6 +14,7 @@ struct checker {
     const struct graph *g;
     const struct plan *p;
     int32_t *backing; /* per storage: the residence that is its backing residence, or -1 */
+    bool *crosses; /* per storage: a deferred update uses it, so it may stay into the next step */
     struct pool memory;
 };
 

@@ -9,6 +9,11 @@
  * changes the storage in place.  A copy has the contents of its source when it is submitted.  At
  * the end of the step the backing residence of every persistent storage must have the writes of all
  * its writers, so the next step begins with the state this one left.
+ *
+ * Deferred updates run in the body, and the step that is replayed begins with those of the step
+ * before: in its program they come first.  What crosses into the step for them must have the writes
+ * of all its writers at the end, too.  An update that the host repeats runs twice: of what it
+ * writes on the device nothing but the value is used.
  */
 #include "plan/check/check.h"
 
@@ -33,10 +38,12 @@ struct replay {
     int32_t *writers;      /* base ops that write it */
     int32_t *last_use;     /* the last step of a base op that uses it on the device, or -1 */
     bool *in_place;        /* an op changes it in place */
+    bool *first;           /* per op: it is deferred */
     /* per ref of the graph */
-    int32_t *rank;   /* base writers of this storage before the op */
-    int32_t *origin; /* where this writer last wrote */
-    int32_t *at;     /* copies sorted by the step after which they are submitted */
+    int32_t *rank;    /* base writers of this storage before the op */
+    int32_t *origin;  /* where this writer last wrote */
+    int32_t *at;      /* copies sorted by the step after which they are submitted */
+    int32_t deferred; /* the next deferred update */
 };
 
 static const struct graph_op *op_at(const struct replay *r, int32_t k)
@@ -59,10 +66,23 @@ static void rank_op(struct replay *r, int32_t i)
     }
 }
 
+/* Deferred ops come first in the program of the step. */
+static void rank_ops(struct replay *r)
+{
+    const struct plan *p = r->p;
+    for (int32_t k = p->n_body; k < p->n_steps; k++)
+        if (p->steps[k].before)
+            r->first[p->steps[k].op] = true;
+    for (int first = 1; first >= 0; first--)
+        for (int32_t i = 0; i < r->g->n_ops; i++)
+            if (r->first[i] == first)
+                rank_op(r, i);
+}
+
 static void note_uses(struct replay *r, int32_t k)
 {
     const struct graph_op *o = op_at(r, k);
-    if (r->p->steps[k].again || r->p->steps[k].on_host)
+    if (r->p->steps[k].again || r->p->steps[k].on_host || r->p->steps[k].before)
         return;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
         r->last_use[graph_ref(r->g, o, j)] = k;
@@ -70,26 +90,32 @@ static void note_uses(struct replay *r, int32_t k)
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-/* The residence that step k uses a storage in, or -1 with a sentence. */
-static int find(struct replay *r, int32_t k, int32_t s, const char *verb, int32_t *residence)
+/* The step at which step k runs. */
+static int32_t when(const struct replay *r, int32_t k)
 {
-    bool on_host = r->p->steps[k].on_host;
+    return r->p->steps[k].before ? r->p->steps[k].before : k;
+}
+
+/* The residence that step k uses a storage in, on the host or the device, or -1 with a sentence. */
+static int find(struct replay *r, int32_t k, int32_t s, bool on_host, const char *verb,
+                int32_t *residence)
+{
     int32_t n = on_host ? r->below[s] : r->here[s];
     *residence = n;
     if (n < 0 || (on_host && r->p->residences[n].tier != TIER_HOST))
         return violation(r, "step %d: %.200s %s %.200s, which is not %s", (int)k, check_op(r->c, k),
                          verb, check_storage(r->c, s), on_host ? "in host memory" : "there");
-    if (k < r->ready[n])
+    if (when(r, k) < r->ready[n])
         return violation(r, "step %d: %.200s %s %.200s before its copy has come, at step %d",
                          (int)k, check_op(r->c, k), verb, check_storage(r->c, s), (int)r->ready[n]);
     return 0;
 }
 
-static int replay_read(struct replay *r, int32_t k, int32_t ref)
+static int replay_read(struct replay *r, int32_t k, int32_t ref, bool on_host)
 {
     int32_t s = r->g->refs[ref], rank = r->rank[ref], n;
     const struct graph_storage *t = &r->g->storages[s];
-    int rc = find(r, k, s, "reads", &n);
+    int rc = find(r, k, s, on_host, "reads", &n);
     if (rc)
         return rc;
     const struct contents *at = &r->contents[n];
@@ -97,7 +123,8 @@ static int replay_read(struct replay *r, int32_t k, int32_t ref)
     if (at->written < 0 && rank == 0 && r->p->steps[k].on_host &&
         graph_op_writes(r->g, op_at(r, k), s))
         return 0;
-    if (at->written < 0 || (at->written == 0 && !t->persistent && !t->carried))
+    bool empty = !t->persistent && !t->carried && !r->p->steps[k].before;
+    if (at->written < 0 || (at->written == 0 && empty))
         return violation(r, "step %d: %.200s reads %.200s before anything wrote it", (int)k,
                          check_op(r->c, k), check_storage(r->c, s));
     if (at->written != rank || at->latest >= rank)
@@ -108,7 +135,7 @@ static int replay_read(struct replay *r, int32_t k, int32_t ref)
     return 0;
 }
 
-static int replay_write(struct replay *r, int32_t k, int32_t ref)
+static int replay_write(struct replay *r, int32_t k, int32_t ref, bool on_host)
 {
     int32_t s = r->g->refs[ref], n;
     const struct graph_storage *t = &r->g->storages[s];
@@ -119,7 +146,7 @@ static int replay_write(struct replay *r, int32_t k, int32_t ref)
         r->p->residences[r->c->backing[s]].tier != TIER_DEVICE)
         return violation(r, "step %d of the body writes %.200s, which does not live on the device",
                          (int)k, check_storage(r->c, s));
-    int rc = find(r, k, s, "writes", &n);
+    int rc = find(r, k, s, on_host, "writes", &n);
     if (rc)
         return rc;
     struct contents *at = &r->contents[n];
@@ -131,15 +158,34 @@ static int replay_write(struct replay *r, int32_t k, int32_t ref)
     return 0;
 }
 
-static int replay_step(struct replay *r, int32_t k)
+static int replay_op(struct replay *r, int32_t k, bool on_host)
 {
     const struct graph_op *o = op_at(r, k);
     int rc = 0;
     for (int32_t j = 0; j < o->n_reads && !rc; j++)
-        rc = replay_read(r, k, o->reads + j);
+        rc = replay_read(r, k, o->reads + j, on_host);
     for (int32_t j = 0; j < o->n_writes && !rc; j++)
-        rc = replay_write(r, k, o->writes + j);
+        rc = replay_write(r, k, o->writes + j, on_host);
     return rc;
+}
+
+static int replay_step(struct replay *r, int32_t k)
+{
+    const struct plan_step *s = &r->p->steps[k];
+    int rc = replay_op(r, k, s->on_host);
+    return !rc && s->repeated ? replay_op(r, k, true) : rc;
+}
+
+/* The deferred updates before step k of the body, then the step, unless it is deferred. */
+static int replay_steps(struct replay *r, int32_t k)
+{
+    const struct plan *p = r->p;
+    int rc = 0;
+    while (!rc && r->deferred < p->n_steps && k < p->n_body && p->steps[r->deferred].before == k) {
+        rc = replay_step(r, r->deferred);
+        r->deferred = plan_find_deferred(p, r->deferred + 1);
+    }
+    return rc || p->steps[k].before ? rc : replay_step(r, k);
 }
 
 /* ---- residences and copies ------------------------------------------------------------------- */
@@ -228,7 +274,7 @@ static int replay_all(struct replay *r)
         if (!rc)
             rc = run_copies(r, k, false);
         if (!rc)
-            rc = replay_step(r, k);
+            rc = replay_steps(r, k);
         for (int32_t n = r->ends_at[k]; n >= 0 && !rc; n = r->ends[n])
             rc = end(r, n, k);
         if (!rc)
@@ -237,9 +283,25 @@ static int replay_all(struct replay *r)
     return rc ? rc : run_copies(r, r->p->n_steps, false);
 }
 
+/* Whether a residence holds at the begin of a step what the step before left there, for deferred
+ * updates: it is no backing residence, and no copy out is all that it stays for. */
+static bool crosses_in(const struct replay *r, int32_t n)
+{
+    const struct residence *t = &r->p->residences[n];
+    return t->storage >= 0 && t->last >= r->p->n_steps && r->c->crosses[t->storage] &&
+           (t->tier != TIER_DEVICE || !r->g->storages[t->storage].persistent);
+}
+
 /* Backing residences at the end of the step have the contents that the next step expects. */
 static int check_backings(struct replay *r)
 {
+    for (int32_t n = 0; n < r->p->n_residences; n++) {
+        const struct residence *t = &r->p->residences[n];
+        if (crosses_in(r, n) && r->contents[n].written != r->writers[t->storage])
+            return violation(r, "%.200s crosses into the next step in version %d, not %d",
+                             check_storage(r->c, t->storage), (int)r->contents[n].written,
+                             (int)r->writers[t->storage]);
+    }
     for (int32_t s = 0; s < r->g->n_storages; s++) {
         const struct contents *at = r->c->backing[s] < 0 ? NULL : &r->contents[r->c->backing[s]];
         if (at && at->written != r->writers[s])
@@ -270,8 +332,8 @@ static void list_copies(struct replay *r)
 static void start(struct replay *r)
 {
     const struct plan *p = r->p;
-    for (int32_t i = 0; i < r->g->n_ops; i++)
-        rank_op(r, i);
+    rank_ops(r);
+    r->deferred = plan_find_deferred(p, p->n_body);
     for (int32_t k = 0; k < p->n_steps; k++)
         note_uses(r, k);
     for (int32_t s = 0; s < r->g->n_storages; s++) {
@@ -282,10 +344,16 @@ static void start(struct replay *r)
     for (int32_t n = 0; n < p->n_residences; n++) {
         const struct residence *t = &p->residences[n];
         r->contents[n] = (struct contents){-1, 0, -1};
-        if (t->storage < 0 || r->c->backing[t->storage] == n || t->last >= p->n_steps)
+        bool in = crosses_in(r, n);
+        if (in)
+            *(t->tier == TIER_DEVICE ? &r->here[t->storage] : &r->below[t->storage]) = n;
+        if (in)
+            r->contents[n] = (struct contents){n, 0, -1};
+        if (t->storage < 0 || r->c->backing[t->storage] == n || (t->last >= p->n_steps && !in))
             continue;
-        r->ends[n] = r->ends_at[t->last];
-        r->ends_at[t->last] = n;
+        int32_t last = t->last % p->n_steps;
+        r->ends[n] = r->ends_at[last];
+        r->ends_at[last] = n;
     }
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *c = &p->copies[i];
@@ -311,6 +379,7 @@ int check_replay(struct checker *c)
     r.writers = pool_filled(m, storages, 0);
     r.last_use = pool_filled(m, storages, -1);
     POOL_ARRAY(m, r.in_place, storages);
+    POOL_ARRAY(m, r.first, c->g->n_ops);
     r.rank = pool_filled(m, refs, 0);
     r.origin = pool_filled(m, refs, -2);
     r.at = pool_filled(m, (int64_t)c->p->n_steps + c->p->n_copies + 1, 0);

@@ -165,7 +165,7 @@ static int check_place(struct checker *c, int32_t n)
     const struct residence *r = &c->p->residences[n];
     struct bounds b = bounds_of(c->p, r->tier);
     bool elsewhere = r->tier != TIER_DEVICE && r->storage >= 0 &&
-                     c->g->storages[r->storage].backing != BACKING_ANY;
+                     graph_backing(&c->g->storages[r->storage]) == r->tier;
     int64_t from = elsewhere ? 0 : b.base, to = elsewhere ? b.base : b.base + b.bytes;
     int64_t bytes = round_up(check_bytes(c, r), b.unit);
     if (!check_is_placed(r) && c->backing[r->storage] == n)

@@ -4,11 +4,18 @@
  * memory nor the link; only the gradient is copied out and the new value copied in.  Both use the
  * address range of the value, which is offloaded: it leaves as the gradient and comes back as the
  * next value.
+ *
+ * Updates that the host repeats: the value stays on the device, and the state is copied in but not
+ * out, because the host makes the same bytes from the gradient and the old state.  It has time
+ * until the state is needed again.  A deferred update runs just before the first use of its value,
+ * so its state is copied in during the forward pass.  In the order of first uses the host runs the
+ * last updates, those before them are deferred, and those before these are repeated in place.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/offload/transfer.h"
+#include "plan/search/comm_cost.h"
 
 /* Factor on the seconds of an update at the rate host_update: the simulation does not model that
  * updates and copies share host memory.  With 1.05 a step of XL/2, 54,000 tokens, took 5.7 %
@@ -30,6 +37,11 @@ double hosted_seconds(const struct graph *g, const struct machine *m, const stru
     return host_seconds(m, bytes);
 }
 
+bool graph_may_repeat(const struct graph *g)
+{
+    return g->n_micro == 1 && !graph_has_collectives(g);
+}
+
 /* The value that an update writes if its operands allow that it runs on the host; else -1.  Beside
  * its state it may read only the clip values, whose storage is *clip. */
 static int32_t value_of(const struct graph *g, const struct graph_op *o, int32_t *clip)
@@ -40,10 +52,13 @@ static int32_t value_of(const struct graph *g, const struct graph_op *o, int32_t
         return -1;
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
-        if (!t->persistent || (t->backing != BACKING_ANY && t->backing != BACKING_HOST))
+        bool on_host = t->backing == BACKING_ANY || t->backing == BACKING_HOST;
+        if (!t->persistent || (t->kind == KIND_OPTIMIZER && !on_host))
             return -1;
         if (t->kind == KIND_OPTIMIZER)
             continue;
+        if (!on_host && (t->backing != BACKING_DEVICE || !graph_may_repeat(g)))
+            return -1;
         value = g->refs[o->writes + j];
         n++;
     }
@@ -99,18 +114,18 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m,
 
 /* Per storage: the state of the scan over the steps. */
 struct seen {
-    int32_t used, written;  /* the last step that used it and the last that wrote it, or -1 */
-    int32_t wrap, gradient; /* its idle gaps around the end of the step and up to the norm */
+    int32_t first, used, written; /* its first user, the last one, the last writer, or -1 */
+    int32_t wrap, gradient;       /* its idle gaps around the end of the step and up to the norm */
 };
 
 static void see(const struct transfer *x, int32_t k, struct seen *at)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
-    for (int32_t j = 0; j < o->n_reads; j++)
-        at[x->g->refs[o->reads + j]].used = k;
-    for (int32_t j = 0; j < o->n_writes; j++) {
-        struct seen *w = &at[x->g->refs[o->writes + j]];
-        w->used = w->written = k;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+        struct seen *s = &at[graph_ref(x->g, o, j)];
+        s->first = s->first < 0 ? k : s->first;
+        s->used = k;
+        s->written = j >= o->n_reads ? k : s->written;
     }
 }
 
@@ -120,7 +135,76 @@ static void find_wraps(const struct transfer *x, struct seen *at)
         if (x->list[i].gradient)
             at[x->list[i].storage].gradient = i;
         if (x->list[i].wraps)
-            at[x->list[i].storage].wrap = i;
+            at[x->list[i].storage].wrap = x->wrap_of[x->list[i].storage] = i;
+    }
+}
+
+/* Sorts groups by the step that makes the gradient, and appends the copies of gradients to the list
+ * of gaps. */
+static int add_copies(struct transfer *x)
+{
+    struct idle_gap *list = pool_array(&x->memory, x->n + x->n_groups, sizeof(*list));
+    POOL_ARRAY(&x->memory, x->by_made, x->n_groups);
+    if (x->memory.failed)
+        return CKPT_ENOMEM;
+    memcpy(list, x->list, (size_t)x->n * sizeof(*list));
+    x->list = list;
+    for (int32_t i = 0; i < x->n_groups; i++) {
+        const struct update_group *b = &x->groups[i];
+        x->by_made[i] = (struct place_key){b->made, 0, i};
+        list[x->n + i] = (struct idle_gap){.storage = b->storage,
+                                           .residence = -1,
+                                           .out_step = b->made,
+                                           .use_step = b->step,
+                                           .bytes = x->g->storages[b->storage].bytes,
+                                           .stays = true,
+                                           .group = i,
+                                           .offload = {.tier = TIER_HOST}};
+    }
+    place_sort_keys(x->by_made, x->n_groups);
+    return 0;
+}
+
+/* The last step of the residence of the clip values. */
+static int32_t clip_end(const struct transfer *x)
+{
+    const struct residence *r = x->p->residences;
+    while (r->storage != x->clip || r->first > x->clip_step || r->last < x->clip_step)
+        r++;
+    return r->last;
+}
+
+/* Whether the update of group b may be repeated: its value stays on the device, and all of its
+ * state may leave. */
+static bool may_repeat(const struct transfer *x, const struct update_group *b)
+{
+    const struct graph *g = x->g;
+    const struct graph_op *o = &g->ops[x->p->steps[b->step].op];
+    bool may = graph_may_repeat(g) && b->made >= 0 && b->made < x->p->n_body;
+    for (int32_t j = 0; j < o->n_writes && may; j++) {
+        int32_t s = g->refs[o->writes + j], wrap = x->wrap_of[s];
+        bool state = g->storages[s].kind == KIND_OPTIMIZER;
+        may = state ? wrap >= 0 && x->list[wrap].state && x->list[wrap].use_step == b->step
+                    : g->storages[s].backing != BACKING_HOST;
+    }
+    return may;
+}
+
+/* Sets which of the repeatable updates may be deferred: nothing after them touches what they
+ * change, and their values are first used in the order of the updates. */
+static void find_deferrable(struct transfer *x, const struct seen *at)
+{
+    int32_t latest = 1;
+    for (int32_t i = 0; i < x->n_groups; i++) {
+        struct update_group *b = &x->groups[i];
+        const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];
+        int32_t use = b->use;
+        bool may = b->repeatable && !x->g->in_turn && use >= latest && use < b->made &&
+                   at[x->clip].written == x->clip_step;
+        for (int32_t j = 0; j < o->n_writes && may; j++)
+            may = at[x->g->refs[o->writes + j]].used == b->step;
+        b->deferrable = may;
+        latest = may ? use : latest;
     }
 }
 
@@ -131,16 +215,24 @@ static void add_group(struct transfer *x, int32_t k, const struct seen *at)
     int32_t clip, value = value_of(x->g, o, &clip);
     if ((x->clip >= 0 && clip != x->clip) || at[clip].written < x->p->n_body)
         return;
-    struct update_group b = {
-        .step = k, .value = at[value].wrap, .gradient = at[value].gradient, .sent = at[value].used};
-    if (b.value < 0 || b.sent >= at[clip].written)
+    struct update_group b = {.step = k,
+                             .value = at[value].wrap,
+                             .gradient = at[value].gradient,
+                             .sent = at[value].used,
+                             .made = at[value].written,
+                             .storage = value,
+                             .use = at[value].first};
+    if (b.sent >= at[clip].written)
         return;
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &x->g->storages[x->g->refs[o->writes + j]];
         b.state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
-        b.takes += t->backing == BACKING_ANY ? t->bytes : 0;
+        b.takes += t->backing == BACKING_ANY || t->backing == BACKING_DEVICE ? t->bytes : 0;
     }
     b.seconds = hosted_seconds(x->g, x->m, o);
+    b.repeatable = may_repeat(x, &b);
+    if (b.value < 0 && !b.repeatable)
+        return;
     x->clip = clip;
     x->clip_step = at[clip].written;
     x->group_at[k] = x->n_groups;
@@ -159,34 +251,40 @@ int hosted_find(struct transfer *x)
     POOL_ARRAY(&x->memory, x->groups, tail);
     POOL_ARRAY(&x->memory, x->group_order, tail);
     POOL_ARRAY(&x->memory, x->host_resident, n);
+    POOL_ARRAY(&x->memory, x->repeats, n);
+    x->wrap_of = pool_filled(&x->memory, n, -1);
     if (scratch.failed || x->memory.failed) {
         pool_free(&scratch);
         return CKPT_ENOMEM;
     }
     for (int32_t s = 0; s < n; s++)
-        at[s] = (struct seen){-1, -1, -1, -1};
+        at[s] = (struct seen){-1, -1, -1, -1, -1};
     find_wraps(x, at);
     for (int32_t k = 0; k < p->n_steps; k++) {
         if (may[p->steps[k].op])
             add_group(x, k, at);
         see(x, k, at);
     }
+    find_deferrable(x, at);
     pool_free(&scratch);
+    x->clip_last = x->n_groups ? clip_end(x) : -1;
     /* First groups that another program has put in the host tier, which would otherwise be copied
      * in and out; then groups whose value the forward pass uses last: they have most time. */
     for (int32_t i = 0; i < x->n_groups; i++) {
         const struct update_group *b = &x->groups[i];
         int32_t first = b->takes ? 0 : p->n_steps;
-        x->group_order[i] = (struct place_key){-x->list[b->value].use_step - first, 0, i};
+        x->group_order[i] = (struct place_key){-b->use - first, 0, i};
     }
     place_sort_keys(x->group_order, x->n_groups);
-    return 0;
+    return add_copies(x);
 }
 
 /* Takes group b or not: its value leaves as the gradient, or after the update. */
 static void set_resident(struct transfer *x, struct update_group *b, bool taken)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];
+    if (b->value < 0)
+        return;
     struct idle_gap *wrap = &x->list[b->value];
     b->taken = taken;
     b->start = b->end = 0;
@@ -200,45 +298,146 @@ static void set_resident(struct transfer *x, struct update_group *b, bool taken)
     wrap->group = taken ? (int32_t)(b - x->groups) : -1;
 }
 
-int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
+/* The host repeats group b or does not; before: as in the group. */
+static void set_repeated(struct transfer *x, struct update_group *b, bool repeated, int32_t before)
 {
-    double some = 0;
-    x->hosted = x->hosted_bytes = 0;
-    x->hosted_seconds = 0;
-    for (int32_t i = 0; i < x->n_groups; i++)
+    const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];
+    int32_t item = (int32_t)(b - x->groups);
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = x->g->refs[o->writes + j];
+        x->repeats[s] = repeated;
+        if (x->g->storages[s].kind != KIND_OPTIMIZER)
+            continue;
+        struct idle_gap *wrap = &x->list[x->wrap_of[s]];
+        wrap->taken |= repeated;
+        wrap->clean = repeated;
+        wrap->group = repeated ? item : -1;
+        wrap->out_step = wrap->use_step = before ? before : b->step;
+    }
+    b->repeated = x->list[x->n + item].taken = repeated;
+    b->before = before;
+    b->start = b->end = 0;
+}
+
+static void clear_choice(struct transfer *x)
+{
+    for (int32_t i = 0; i < x->n_groups; i++) {
         set_resident(x, &x->groups[i], false);
-    for (int32_t i = 0; i < x->n_groups && some < bytes && x->b->host > 0; i++) {
-        struct update_group *b = &x->groups[x->group_order[i].item];
-        int64_t takes = b->takes + (x->hosted ? 0 : x->g->storages[x->clip].bytes);
-        if (takes > room)
-            break;
-        room -= takes;
-        some += (double)b->state;
+        if (x->groups[i].repeated)
+            set_repeated(x, &x->groups[i], false, 0);
+    }
+    x->hosted = x->repeated = x->deferred = x->last_deferred = 0;
+    x->hosted_bytes = x->copied_bytes = 0;
+    x->hosted_seconds = 0;
+}
+
+enum choice { CHOOSE_HOST, CHOOSE_DEFERRED, CHOOSE_REPEATED };
+
+static void choose_group(struct transfer *x, struct update_group *b, enum choice how)
+{
+    if (how == CHOOSE_HOST) {
         set_resident(x, b, true);
         x->hosted++;
         x->hosted_bytes += b->state;
         x->hosted_seconds += x->g->ops[x->p->steps[b->step].op].seconds;
+        return;
+    }
+    int32_t before = how == CHOOSE_DEFERRED ? b->use : 0;
+    set_repeated(x, b, true, before);
+    x->repeated++;
+    x->deferred += before > 0;
+    x->last_deferred = (int32_t)max_i64(x->last_deferred, before);
+    x->copied_bytes += x->g->storages[b->storage].bytes;
+}
+
+static bool may_choose(const struct update_group *b, enum choice how)
+{
+    if (how == CHOOSE_HOST)
+        return b->value >= 0;
+    return !b->repeated && (how == CHOOSE_DEFERRED ? b->deferrable : b->repeatable);
+}
+
+/* Takes groups from number `from` on in their order, with `bytes` bytes of state; *end is the
+ * number after the last one. */
+static int64_t choose_groups(struct transfer *x, int32_t from, enum choice how, double bytes,
+                             int64_t room, int32_t *end)
+{
+    double some = 0;
+    *end = from;
+    for (int32_t i = from; i < x->n_groups && some < bytes; i++) {
+        struct update_group *b = &x->groups[x->group_order[i].item];
+        int64_t takes = b->takes + (hosted_any(x) ? 0 : x->g->storages[x->clip].bytes);
+        if (!may_choose(b, how))
+            continue;
+        if (takes > room)
+            break;
+        room -= takes;
+        some += (double)b->state;
+        choose_group(x, b, how);
+        *end = i + 1;
     }
     return room;
 }
 
-void hosted_rewrite(const struct transfer *x, struct plan *p)
+int64_t hosted_choose(struct transfer *x, const struct hosted_amounts *amounts, int64_t room)
 {
-    int32_t first = INT32_MAX, last = -1, here = 0;
-    for (int32_t i = 0; i < x->n_groups; i++)
-        if (x->groups[i].taken) {
-            p->steps[x->groups[i].step].on_host = true;
-            first = (int32_t)min_i64(first, x->groups[i].step);
-            last = (int32_t)max_i64(last, x->groups[i].step);
-        }
-    if (last < 0)
-        return;
+    int32_t next, end;
+    clear_choice(x);
+    if (x->b->host <= 0)
+        return room;
+    room = choose_groups(x, 0, CHOOSE_HOST, amounts->run, room, &next);
+    room = choose_groups(x, next, CHOOSE_DEFERRED, amounts->deferred, room, &end);
+    return choose_groups(x, next, CHOOSE_REPEATED, amounts->repeated, room, &end);
+}
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+/* Adds the copy of the gradient of group i, and where it is in the host tier. */
+static void add_gradient(const struct transfer *x, struct plan *p, int32_t i)
+{
+    const struct update_group *b = &x->groups[i];
+    const struct idle_gap *a = &x->list[x->n + i];
+    int32_t end = p->n_steps - 1;
+    int32_t here = plan_add_residence(p, (struct residence){a->storage, TIER_DEVICE, 0, end, -1});
+    int32_t last = b->before ? b->before + p->n_steps : end;
+    int32_t below = plan_add_residence(
+        p, (struct residence){a->storage, TIER_HOST, b->made, last, b->host_offset});
+    p->copies[p->n_copies++] = (struct copy){
+        here, below, b->made, b->before ? last : b->step, a->offload.out_start, a->offload.out_end};
+}
+
+/* Adds the copy of the clip values, which updates on the host from step `first` on wait for. */
+static void add_clip(const struct transfer *x, struct plan *p, int32_t first, int32_t last)
+{
+    int32_t here = 0;
     while (p->residences[here].storage != x->clip || p->residences[here].first > x->clip_step ||
            p->residences[here].last < x->clip_step)
         here++;
+    if (x->deferred)
+        p->residences[here].last = last = x->last_deferred + p->n_steps;
     int32_t until = (int32_t)min_i64(first, p->residences[here].last + 1);
     int32_t below = plan_add_residence(
         p, (struct residence){x->clip, TIER_HOST, x->clip_step, last, x->clip_offset});
     p->copies[p->n_copies++] =
         (struct copy){here, below, x->clip_step, until, x->clip_start, x->clip_end};
+}
+
+void hosted_rewrite(const struct transfer *x, struct plan *p)
+{
+    int32_t first = INT32_MAX, last = -1;
+    for (int32_t i = 0; i < x->n_groups; i++) {
+        const struct update_group *b = &x->groups[i];
+        struct plan_step *s = &p->steps[b->step];
+        s->on_host = b->taken;
+        s->repeated = b->repeated;
+        s->before = b->before;
+        if (b->repeated)
+            add_gradient(x, p, i);
+        if (b->taken || (b->repeated && !b->before))
+            first = (int32_t)min_i64(first, b->step);
+        if (b->taken || b->repeated)
+            last = b->repeated ? p->n_steps - 1 : (int32_t)max_i64(last, b->step);
+    }
+    if (last >= 0)
+        add_clip(x, p, first, last);
 }

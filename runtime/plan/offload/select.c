@@ -40,6 +40,10 @@ static void count_needed(struct transfer *x)
         if (x->list[i].taken)
             count_gap(x, &x->list[i], x->needed);
     change(x->needed, 0, n, -x->hosted_bytes);
+    if (x->deferred) { /* the clip values stay until the last deferred update */
+        change(x->needed, x->clip_last + 1, n, x->g->storages[x->clip].bytes);
+        change(x->needed, 0, x->last_deferred + 1, x->g->storages[x->clip].bytes);
+    }
     for (int32_t k = 0; k < n; k++) {
         now += x->needed[k];
         x->needed[k] = x->whole[k] + now;
@@ -104,7 +108,7 @@ static bool never_comes(const struct transfer *x, const struct idle_gap *a)
 
 static bool may_take(const struct transfer *x, const struct idle_gap *a)
 {
-    return !a->taken && !a->gradient && !never_comes(x, a);
+    return !a->taken && !a->gradient && !never_comes(x, a) && !x->repeats[a->storage];
 }
 
 /* Takes gaps of `bytes` bytes in total, in the order of a ranking or in reverse. */
@@ -157,7 +161,9 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
     x->states.start = x->weights.start = x->activations.start = 0;
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
-    room = hosted_choose(x, amounts[AMOUNT_HOSTED], room);
+    const struct hosted_amounts hosted = {amounts[AMOUNT_HOSTED], amounts[AMOUNT_DEFERRED],
+                                          amounts[AMOUNT_REPEATED]};
+    room = hosted_choose(x, &hosted, room);
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken &= !never_comes(x, &x->list[i]);
     take_amount(x, &x->states, false, amounts[AMOUNT_FIRST], &room);

@@ -97,6 +97,12 @@ struct backings {
     int64_t kept; /* host bytes reserved for storages that must be there */
 };
 
+/* Whether the host reads a storage: its updates run there or are repeated there. */
+static bool must_be_on_host(const struct transfer *x, int32_t s)
+{
+    return x->host_resident[s] || x->repeats[s];
+}
+
 /* Whether gap i, the first one of its storage, is of an offloaded persistent one of this pass. */
 static bool finds_backing(const struct transfer *x, const struct backings *h, int32_t i)
 {
@@ -112,10 +118,10 @@ static bool finds_backing(const struct transfer *x, const struct backings *h, in
 static void share_states(const struct transfer *x, struct backings *h)
 {
     double all = 0;
-    h->kept = x->hosted ? x->g->storages[x->clip].bytes : 0;
+    h->kept = hosted_any(x) ? x->g->storages[x->clip].bytes + x->copied_bytes : 0;
     for (int32_t i = 0; i < x->n; i = gaps_end(x, i))
         if (finds_backing(x, h, i) && x->g->storages[x->list[i].storage].backing == BACKING_ANY) {
-            bool must = x->host_resident[x->list[i].storage];
+            bool must = must_be_on_host(x, x->list[i].storage);
             h->kept += must ? x->list[i].bytes : 0;
             all += must ? 0 : (double)x->list[i].bytes;
         }
@@ -141,7 +147,7 @@ static void assign_backing(struct transfer *x, struct backings *h, int32_t i, bo
 {
     const struct idle_gap *a = &x->list[i];
     const struct graph_storage *t = &x->g->storages[a->storage];
-    bool must = x->host_resident[a->storage];
+    bool must = must_be_on_host(x, a->storage);
     int tier = t->backing != BACKING_ANY ? graph_backing(t)
                : must                    ? tier_for(x, a->bytes)
                                          : next_tier(x, h, a->bytes);
@@ -168,7 +174,8 @@ static void assign_backing(struct transfer *x, struct backings *h, int32_t i, bo
  * backing in a tier already: then all go to the host. */
 static bool host_takes_all(struct transfer *x)
 {
-    int64_t bytes = x->hosted ? x->hosted_bytes + x->g->storages[x->clip].bytes : 0;
+    int64_t bytes = x->hosted_bytes + x->copied_bytes;
+    bytes += hosted_any(x) ? x->g->storages[x->clip].bytes : 0;
     bool any_backing = true;
     for (int32_t i = 0; i < x->n; i++) {
         struct idle_gap *a = &x->list[i];
@@ -193,6 +200,20 @@ static void put_backings_first(struct transfer *x, const int64_t activations[TIE
     }
 }
 
+/* Assigns addresses to what the host has a copy of all the time: clip values and gradients. */
+static void assign_copies(struct transfer *x, int64_t base, bool *fits)
+{
+    const int64_t bytes = x->g->storages[x->clip].bytes;
+    *fits &= bytes + x->copied_bytes <= room_in(x, TIER_HOST);
+    x->clip_offset = base + x->tier[TIER_HOST];
+    x->tier[TIER_HOST] += bytes;
+    for (int32_t i = 0; i < x->n_groups && x->repeated; i++) {
+        struct update_group *b = &x->groups[i];
+        b->host_offset = base + x->tier[TIER_HOST];
+        x->tier[TIER_HOST] += b->repeated ? x->g->storages[b->storage].bytes : 0;
+    }
+}
+
 int transfer_assign(struct transfer *x, bool unplaced, bool *fits)
 {
     int64_t activations[TIER_COUNT];
@@ -210,12 +231,8 @@ int transfer_assign(struct transfer *x, bool unplaced, bool *fits)
             if (finds_backing(x, &h, i))
                 assign_backing(x, &h, i, fits);
     }
-    if (x->hosted) {
-        int64_t bytes = x->g->storages[x->clip].bytes;
-        x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST] - activations[TIER_HOST];
-        *fits &= bytes <= room_in(x, TIER_HOST);
-        x->tier[TIER_HOST] += bytes;
-    }
+    if (hosted_any(x))
+        assign_copies(x, x->b->tier_base[TIER_HOST] - activations[TIER_HOST], fits);
     put_backings_first(x, activations);
     return rc;
 }

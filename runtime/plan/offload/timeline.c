@@ -11,6 +11,11 @@
  * simulated until it begins as it ends.  With several micro-steps it ends with its last copy
  * instead, because the body must be the same each time.
  *
+ * The host runs one update after the other.  Those of the tail that it repeats come after all
+ * others of the tail; deferred ones begin when the device begins them, together with the step
+ * before which they stand.  Repeated updates of a step may go on in the next one.  State is copied
+ * in once the host has made it.
+ *
  * In a serial step nothing is copied while an op runs.  Then no storage is on the device for longer
  * than it must, which leaves few holes between addresses, and its residences do not depend on time.
  */
@@ -55,6 +60,8 @@ struct timeline {
     int32_t held;      /* number of x->held whose collective has ended */
     double shift;      /* seconds of the previous step */
     double host;       /* when the host ends its last update so far */
+    double spared;     /* seconds of updates of the tail that the device does not run there */
+    int32_t deferred;  /* the next group to look for deferred updates in */
     struct line lines[TIER_COUNT];
     struct line *end; /* of the lines in use */
 };
@@ -96,6 +103,12 @@ static void find_leaving(const struct timeline *f, struct line *l)
     l->leaves = a ? a->offload.out_end - (l->carried ? f->shift : 0) : INFINITY;
 }
 
+/* Bytes that a gap frees once its copy out is complete. */
+static int64_t leaving_bytes(const struct idle_gap *a)
+{
+    return a->stays ? 0 : a->bytes;
+}
+
 /* The copy at the head of a queue out is complete before step k. */
 static void complete(struct timeline *f, struct line *l, int32_t k)
 {
@@ -103,7 +116,7 @@ static void complete(struct timeline *f, struct line *l, int32_t k)
     int32_t i = l->outs->items[l->head];
     x->list[i].offload.free_step = k > 0 ? k - 1 : x->p->n_steps - 1;
     x->gone[i] = true;
-    f->leaving -= x->list[i].bytes;
+    f->leaving -= leaving_bytes(&x->list[i]);
     if (!l->carried)
         comm_queue_leave(x->comm, x->list[i].storage);
     l->head++;
@@ -166,6 +179,14 @@ static void wait_out(struct timeline *f, int32_t k)
     complete_until(f, k, f->now);
 }
 
+/* When the host has read its copy of the gradient of a repeated group, in this step if the update
+ * is deferred, else in the previous one. */
+static double host_ends(const struct timeline *f, int32_t group)
+{
+    const struct update_group *b = &f->x->groups[group];
+    return b->end - (b->before ? 0 : f->shift);
+}
+
 static void send(struct timeline *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
@@ -173,11 +194,13 @@ static void send(struct timeline *f, struct line *l, int32_t k)
         struct idle_gap *a = &x->list[l->outs->items[l->sent]];
         a->offload.out_step = k;
         a->offload.out_start = l->out_free > f->now ? l->out_free : f->now;
+        if (a->stays)
+            a->offload.out_start = later(a->offload.out_start, host_ends(f, a->group));
         bool beside = l->in_free > a->offload.out_start;
         a->offload.out_end =
             a->offload.out_start + queue_seconds(x->m, a->bytes, l->out_rate, l->both_rate, beside);
         l->out_free = a->offload.out_end;
-        f->leaving += a->bytes;
+        f->leaving += leaving_bytes(a);
         x->gone[l->outs->items[l->sent++]] = false;
         l->send_step = step_of(f, l->outs, l->sent, false);
         find_leaving(f, l);
@@ -202,7 +225,7 @@ static int32_t clear_from(const struct timeline *f, const struct idle_gap *a, in
     return range_max_clear_from(&x->committed, least, a->use_step, f->device - a->bytes);
 }
 
-/* When the host, in the previous step, has made the value that comes back. */
+/* When the host, in the previous step, has made the value or state that comes back. */
 static double made_at(const struct timeline *f, const struct idle_gap *a)
 {
     return a->group >= 0 && !f->drains ? f->x->groups[a->group].end - f->shift : 0;
@@ -272,11 +295,63 @@ static void step_on_host(struct timeline *f, int32_t k)
     x->free[k] = x->start[k] = f->now;
 }
 
+/* The host repeats the update of group b, whose step on the device begins at `from`; sent: when its
+ * copies of gradient and clip values are there. */
+static void repeat_on_host(struct timeline *f, struct update_group *b, double from, double sent)
+{
+    b->start = later(f->host, later(from, sent));
+    b->end = f->host = b->start + b->seconds;
+}
+
+static double gradient_sent(const struct transfer *x, const struct update_group *b)
+{
+    return x->list[x->n + (b - x->groups)].offload.out_end;
+}
+
+/* The groups from *i on that are deferred to before step k: returns the next one, or NULL. */
+static struct update_group *next_deferred(const struct transfer *x, int32_t *i, int32_t k)
+{
+    while (*i < x->n_groups && !x->groups[*i].before)
+        ++*i;
+    return *i < x->n_groups && x->groups[*i].before == k ? &x->groups[(*i)++] : NULL;
+}
+
+/* The deferred updates before step k, which can begin at `ready`: returns when the step itself can.
+ * Their gradients were sent in the step before. */
+static double run_deferred(struct timeline *f, int32_t k, double ready)
+{
+    struct transfer *x = f->x;
+    struct update_group *b;
+    double end = ready;
+    for (int32_t i = f->deferred; (b = next_deferred(x, &i, k));)
+        end = ready = later(ready, gradient_sent(x, b) - f->shift);
+    while ((b = next_deferred(x, &f->deferred, k))) {
+        end += x->length[b->step];
+        f->spared += x->length[b->step];
+        repeat_on_host(f, b, ready, later(x->clip_end, gradient_sent(x, b)) - f->shift);
+    }
+    return end;
+}
+
+/* The repeated updates of the tail. */
+static void repeat_tail(struct timeline *f)
+{
+    struct transfer *x = f->x;
+    for (int32_t i = 0; i < x->n_groups && x->repeated > x->deferred; i++) {
+        struct update_group *b = &x->groups[i];
+        if (b->repeated && !b->before)
+            repeat_on_host(f, b, x->start[b->step], later(x->clip_end, gradient_sent(x, b)));
+    }
+}
+
+/* The clip values of the step before, in the host tier, are read by the updates that it repeats. */
 static void send_clip(struct timeline *f)
 {
     struct transfer *x = f->x;
     struct line *l = &f->lines[TIER_HOST];
     x->clip_start = fmax(l->out_free, f->now);
+    if (x->repeated)
+        x->clip_start = fmax(x->clip_start, f->host);
     x->clip_end =
         x->clip_start + queue_seconds(x->m, x->g->storages[x->clip].bytes, l->out_rate, 0, false);
     l->out_free = x->clip_end;
@@ -297,10 +372,17 @@ static void simulate_step(struct timeline *f, int32_t k)
 {
     struct transfer *x = f->x;
     double seconds = x->length[k], brought = 0;
-    if (x->group_at[k] >= 0 && x->groups[x->group_at[k]].taken) {
+    const struct update_group *b = x->group_at[k] >= 0 ? &x->groups[x->group_at[k]] : NULL;
+    if (b && b->taken) {
         step_on_host(f, k);
         return;
     }
+    if (b && b->before) {
+        x->free[k] = x->start[k] = f->now;
+        return;
+    }
+    if (x->deferred && k == x->last_deferred + 1) /* the address of the clip values may be reused */
+        f->now = later(f->now, x->clip_end - f->shift);
     if (f->left_step < k)
         leave_clean(f, k);
     if (f->lines[TIER_HOST].leaves <= f->now || f->lines[TIER_NVME].leaves <= f->now ||
@@ -313,10 +395,14 @@ static void simulate_step(struct timeline *f, int32_t k)
             brought = later(brought, bring_own(f, l, k));
     double start = later(f->now, brought);
     x->free[k] = f->now;
-    double ready = x->comm ? wait_comm(f, k, start) : start;
+    if (b && b->repeated)
+        start = later(start, gradient_sent(x, b));
+    double ready = x->comm ? wait_comm(f, k, start) : start, begins = ready;
+    if (x->deferred && k <= x->last_deferred)
+        ready = run_deferred(f, k, ready);
     for (struct line *l = f->lines; l < f->end && !x->serial; l++)
         prefetch(f, l, k, ready - f->now + seconds);
-    x->start[k] = ready;
+    x->start[k] = begins;
     f->now = ready + seconds;
     if (x->comm)
         comm_queue_pass(x->comm, k, f->now, brought);
@@ -324,7 +410,7 @@ static void simulate_step(struct timeline *f, int32_t k)
         send(f, l, k);
     while (x->serial && f->leaving > 0)
         wait_out(f, k + 1);
-    if (x->hosted && k == x->clip_step)
+    if (k == x->clip_step && hosted_any(x))
         send_clip(f);
 }
 
@@ -342,27 +428,29 @@ static void start_line(struct timeline *f, struct line *l, int32_t head)
     l->out_free = l->carried ? x->list[l->outs->items[n - 1]].offload.out_end - f->shift : 0;
     for (int32_t i = head; i < n; i++) {
         x->gone[l->outs->items[i]] = false;
-        f->leaving += x->list[l->outs->items[i]].bytes;
+        f->leaving += leaving_bytes(&x->list[l->outs->items[i]]);
     }
     find_leaving(f, l);
     l->send_step = step_of(f, l->outs, l->sent, false);
 }
 
-/* The clip values occupy the device until the end of their step only: the next step waits for their
- * copy out. */
+/* The clip values occupy the device until the end of their step only, unless updates are deferred:
+ * the next step waits for their copy out. */
 static double clip_left(const struct timeline *f)
 {
-    return f->x->hosted && !f->drains ? fmax(0, f->x->clip_end - f->shift) : 0;
+    bool leave = hosted_any(f->x) && !f->x->deferred && !f->drains;
+    return leave ? fmax(0, f->x->clip_end - f->shift) : 0;
 }
 
 /* Simulates one step; now is INFINITY if the step cannot end within the limit. */
 static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], double shift)
 {
     struct transfer *x = f->x;
-    double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* 1e-9: rounding of sums */
+    f->spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* 1e-9: rounding of sums */
     f->shift = shift;
     f->now = clip_left(f);
-    f->comm_waits = f->leaving = f->host = f->left = f->held = x->held.n = 0;
+    f->comm_waits = f->leaving = f->left = f->held = x->held.n = f->deferred = 0;
+    f->host = f->drains ? 0 : later(0, f->host - shift);
     comm_queue_start(x->comm);
     f->left_step = step_of(f, &x->cleans, f->left, false);
     for (int32_t i = 0; i < x->n; i++)
@@ -371,7 +459,7 @@ static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], 
         start_line(f, &f->lines[t], heads[t]);
     range_max_set(&x->committed, x->needed);
     for (int32_t k = 0; k < x->p->n_steps; k++) {
-        if (f->now + x->rest[k] - spared > f->limit) {
+        if (f->now + x->rest[k] - f->spared > f->limit) {
             f->now = INFINITY;
             return;
         }
@@ -381,6 +469,7 @@ static void simulate_round(struct timeline *f, const int32_t heads[TIER_COUNT], 
             f->body = f->now;
         }
     }
+    repeat_tail(f);
     comm_queue_finish(x->comm, 1, &f->now, &f->comm_waits);
     for (int t = 0; t < TIER_COUNT && f->drains; t++)
         f->now = fmax(f->now, fmax(f->lines[t].out_free, f->host));
@@ -461,6 +550,8 @@ void transfer_simulate(struct transfer *x, int64_t device, double limit)
     double shift = 0, left = 0;
     x->seconds = INFINITY;
     x->clip_end = 0;
+    for (int32_t i = 0; i < x->n_groups && x->repeated; i++)
+        x->groups[i].end = x->list[x->n + i].offload.out_end = 0;
     set_lines(&f);
     if (min_seconds(&f) > limit)
         return;
@@ -473,7 +564,7 @@ void transfer_simulate(struct transfer *x, int64_t device, double limit)
             return;
         const int32_t now_heads[TIER_COUNT] = {f.lines[TIER_HOST].head, f.lines[TIER_NVME].head};
         double now_left = left_over(&f);
-        bool nothing = !memcmp(heads, ends, sizeof(ends)) && !x->hosted;
+        bool nothing = !memcmp(heads, ends, sizeof(ends)) && !hosted_any(x);
         bool same = !memcmp(heads, now_heads, sizeof(heads)) &&
                     (nothing || (f.now == shift && now_left == left));
         if (f.drains || same)

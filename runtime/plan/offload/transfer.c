@@ -77,20 +77,67 @@ static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *
         r->items[i] = x->keys[i].item;
 }
 
+/* Whether gap a holds state of a deferred update.  Its steps are earlier than in by_use and by_out,
+ * but in the same order. */
+static bool is_deferred(const struct transfer *x, const struct idle_gap *a)
+{
+    return a->state && a->group >= 0 && x->groups[a->group].before;
+}
+
+/* The next item from *i on of by_use that is taken, in this tier, and deferred or not; or -1. */
+static int32_t next_in(const struct transfer *x, int tier, bool deferred, int32_t *i)
+{
+    for (; *i < x->n; (*i)++) {
+        const struct idle_gap *a = &x->list[x->by_use.items[*i]];
+        if (a->taken && a->offload.tier == tier && is_deferred(x, a) == deferred)
+            return x->by_use.items[*i];
+    }
+    return -1;
+}
+
 /* The taken gaps of a tier, in the order of their next uses. */
 static void queue_ins(struct transfer *x, int tier)
 {
     struct ranking *r = &x->ins[tier];
+    int32_t i = 0, k = x->deferred ? 0 : x->n;
     r->n = 0;
-    for (int32_t i = 0; i < x->n; i++) {
-        const struct idle_gap *a = &x->list[x->by_use.items[i]];
-        if (a->taken && a->offload.tier == tier)
-            r->items[r->n++] = x->by_use.items[i];
+    for (;;) {
+        int32_t a = next_in(x, tier, false, &i), b = next_in(x, tier, true, &k);
+        if (a < 0 && b < 0)
+            return;
+        bool first = b < 0 || (a >= 0 && x->list[a].use_step <= x->list[b].use_step);
+        r->items[r->n++] = first ? a : b;
+        *(first ? &i : &k) += 1;
+    }
+}
+
+/* Inserts gap `item` in the order of out_step. */
+static void insert_out(const struct transfer *x, struct ranking *r, int32_t item)
+{
+    int32_t j = r->n++;
+    for (; j > 0 && x->list[r->items[j - 1]].out_step > x->list[item].out_step; j--)
+        r->items[j] = r->items[j - 1];
+    r->items[j] = item;
+}
+
+/* Merges the copies of gradients into the queue out of the host tier. */
+static void queue_gradients(struct transfer *x)
+{
+    struct ranking *r = &x->outs[TIER_HOST];
+    int32_t i = r->n - 1, at = r->n + x->repeated - 1;
+    r->n += x->repeated;
+    for (int32_t k = x->n_groups - 1; at > i; k--) {
+        int32_t item = x->n + x->by_made[k].item;
+        if (!x->list[item].taken)
+            continue;
+        for (; i >= 0 && x->list[r->items[i]].out_step > x->list[item].out_step; i--)
+            r->items[at--] = r->items[i];
+        r->items[at--] = item;
     }
 }
 
 /* The taken gaps with a copy out, by tier, or without one, in the order of out_step.  Gaps that
- * leave with a gradient have an earlier out_step than in by_out. */
+ * leave with a gradient, and state of deferred updates, have an earlier out_step than in by_out. */
 static void queue_outs(struct transfer *x)
 {
     x->outs[TIER_HOST].n = x->outs[TIER_NVME].n = x->cleans.n = 0;
@@ -99,12 +146,10 @@ static void queue_outs(struct transfer *x)
         const struct idle_gap *a = &x->list[item];
         if (!a->taken)
             continue;
-        struct ranking *r = a->clean ? &x->cleans : &x->outs[a->offload.tier];
-        int32_t j = r->n++;
-        for (; j > 0 && x->list[r->items[j - 1]].out_step > a->out_step; j--)
-            r->items[j] = r->items[j - 1];
-        r->items[j] = item;
+        insert_out(x, a->clean ? &x->cleans : &x->outs[a->offload.tier], item);
     }
+    if (x->repeated)
+        queue_gradients(x);
 }
 
 static int transfer_alloc(struct transfer *x)
@@ -122,15 +167,16 @@ static int transfer_alloc(struct transfer *x)
                                   &x->held};
     struct pool *m = &x->memory;
     int32_t steps = x->p->n_steps + 1;
+    int32_t all = x->n + steps; /* with copies of gradients */
     for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++)
-        POOL_ARRAY(m, rankings[i]->items, x->n);
+        POOL_ARRAY(m, rankings[i]->items, all);
     POOL_ARRAY(m, x->whole, steps);
     POOL_ARRAY(m, x->needed, steps);
     POOL_ARRAY(m, x->length, steps);
     POOL_ARRAY(m, x->rest, steps);
     POOL_ARRAY(m, x->free, steps);
     POOL_ARRAY(m, x->start, steps);
-    POOL_ARRAY(m, x->gone, x->n);
+    POOL_ARRAY(m, x->gone, all);
     POOL_ARRAY(m, x->keys, x->n);
     return range_max_new(&x->committed, x->p->n_steps, m);
 }
@@ -189,8 +235,8 @@ uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option)
         if (x->list[i].taken)
             key = hash_mix(key, i);
     for (int32_t i = 0; i < x->n_groups; i++)
-        if (x->groups[i].taken)
-            key = hash_mix(key, x->n + i);
+        if (x->groups[i].taken || x->groups[i].repeated)
+            key = hash_mix(key, hash_mix(x->n + i, x->groups[i].before - x->groups[i].repeated));
     return key;
 }
 
@@ -278,7 +324,8 @@ static int32_t add_below(struct plan *p, const struct idle_gap *a)
 int transfer_rewrite(struct transfer *x, struct plan *p)
 {
     int32_t below = -1, of = -1; /* the last residence in a lower tier, and its storage */
-    if (plan_reserve(p, 2 * (int64_t)x->n + 1, 2 * (int64_t)x->n + 1))
+    int64_t most = 2 * ((int64_t)x->n + x->n_groups) + 1;
+    if (plan_reserve(p, most, most))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)

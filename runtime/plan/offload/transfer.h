@@ -33,22 +33,41 @@ struct idle_gap {
     bool needed;   /* if the storage is offloaded in any gap, it must be in this one */
     bool forced;   /* always offloaded: the backing tier of the storage is a lower one */
     bool gradient; /* of a value updated on the host: the gradient is copied out when made */
+    bool stays;    /* the gradient of a repeated update: its bytes stay on the device, too */
     bool taken;
-    int32_t group; /* the update group for which the value leaves as its gradient; or -1 */
+    int32_t group; /* the update group for which the value leaves as its gradient, or whose state
+                      the host repeats; or -1 */
     struct offload_times offload; /* valid if taken */
 };
 
-/* An update that may run on the host. */
+/*
+ * An update that may run on the host.  Or the host repeats it: then the device computes the value
+ * from the state that comes in, and the host the state, from the gradient, which it gets a copy of.
+ * So the state is not copied out.  A repeated update may be deferred to the next body.
+ */
 struct update_group {
     int32_t step;     /* of the plan */
-    int32_t value;    /* the idle gap of its value around the end of the step */
+    int32_t value;    /* the idle gap of its value around the end of the step; -1: it stays, so the
+                         host can only repeat the update */
     int32_t gradient; /* the idle gap of its gradient up to the norm, or -1 */
     int32_t sent;     /* the gradient may be copied out after this step */
+    int32_t made;     /* the last step that writes the gradient */
+    int32_t storage;  /* of the value */
+    int32_t use;      /* the first step that uses the value */
     int64_t state;    /* bytes of state that are then resident in the host tier */
     int64_t takes;    /* bytes of state and value that are not in the host tier yet */
     double seconds;   /* of the update on the host */
-    bool taken;
-    double start, end; /* of the update, if taken */
+    bool repeatable;  /* it may be repeated, ... */
+    bool deferrable;  /* and deferred */
+    bool taken, repeated;
+    int32_t before;      /* the step of the next body before which it runs; 0: not deferred */
+    int64_t host_offset; /* of the copy of the gradient, if repeated */
+    double start, end;   /* of the update on the host */
+};
+
+/* The amounts of updates on the host, in bytes of state: run there, deferred, repeated in place. */
+struct hosted_amounts {
+    double run, deferred, repeated;
 };
 
 /* Lists the idle gaps of a plan without offloads, sorted by storage, then by out_step.  The list is
@@ -95,9 +114,18 @@ struct transfer {
     struct place_key *keys;  /* for sorting */
     struct comm_queue *comm; /* of the plan, or NULL */
     double exposed_comm;     /* seconds that the step waits for collectives */
+    /* Groups in the order of their steps.  list[n + i] is no gap of the plan but the copy of the
+     * gradient of group i, for the queues. */
     struct update_group *groups;
     int32_t n_groups, *group_at;   /* group_at: per step its group, or -1 */
     struct place_key *group_order; /* the order in which groups are taken */
+    struct place_key *by_made;     /* groups by the step that makes the gradient */
+    int32_t *wrap_of;              /* per storage: the idle gap around the end of the step, or -1 */
+    bool *repeats;                 /* per storage: state or value of a group repeated */
+    int64_t copied_bytes;          /* of the copies of their gradients */
+    int32_t repeated, deferred;    /* number of groups; deferred ones are repeated, too */
+    int32_t last_deferred;         /* the last step with a deferred update before it */
+    int32_t clip_last;             /* the last step of the residence of the clip values */
     int32_t clip, clip_step;       /* storage of the clip values, and the step that makes them */
     int64_t clip_offset;           /* address of the clip values in the host tier */
     double clip_start, clip_end;   /* seconds of their copy out */
@@ -119,11 +147,16 @@ int updates_sort(const struct graph *g, struct plan *p);
 int hosted_find(struct transfer *x);
 /* Seconds of an update on the host: it reads and writes its state and the value. */
 double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o);
-/* Takes groups with `bytes` bytes of state in total, limited by the free bytes `room` of the tiers.
+/* Takes groups with these amounts of state, limited by the free bytes `room` of the tiers.
  * Returns the free bytes that remain. */
-int64_t hosted_choose(struct transfer *x, double bytes, int64_t room);
-/* Marks the updates of taken groups in the plan and adds the copy of the clip values; the caller
- * has reserved space in the record. */
+int64_t hosted_choose(struct transfer *x, const struct hosted_amounts *amounts, int64_t room);
+/* Whether the host runs or repeats any update. */
+static inline bool hosted_any(const struct transfer *x)
+{
+    return x->hosted + x->repeated > 0;
+}
+/* Marks the updates of taken groups in the plan and adds the copies of the clip values and of
+ * gradients; the caller has reserved space in the record. */
 void hosted_rewrite(const struct transfer *x, struct plan *p);
 
 /* The budgets are set before each selection. */

@@ -8,7 +8,10 @@
  *   updated on the host, or copied out after their last write: in the tail or in the body up to
  * this op, including the time that the step waits there.
  * - The tail.  State that is updated on the device must be resident once; the part that is not
- *   resident when the tail begins is copied in during the tail, and the step waits for it.
+ *   resident when the tail begins is copied in during the tail, and the step waits for it.  State
+ * of deferred updates may come in the forward pass, up to the last first use of such a value.
+ *
+ * State of updates that the host repeats needs no copy out.
  *
  * Each constraint holds for every plan and gets weaker with more memory of any tier, so the bound
  * does not rise with a budget.  Transfer rates are those of the plan's clock.
@@ -20,6 +23,8 @@
 
 #define THIRDS    60   /* iterations of the ternary search over bytes updated on the host */
 #define PRECISION 1e-9 /* relative error of that search, at most */
+#define HALVES    8    /* bisections of the seconds that the host may work, ... */
+#define CLOSE     1e-3 /* until they are this close */
 
 /* A divisible item with a value and a cost. */
 struct offer {
@@ -49,6 +54,7 @@ struct bound {
     double worth_drive;      /* and of those that cost less than waiting for one to NVMe */
     struct offers updates;   /* that may run on the host.  cost: bytes of state and value; value:
                               * seconds on the device */
+    bool repeats, defers;    /* these may be repeated there, too, and deferred */
     struct pool memory;
 };
 
@@ -190,6 +196,8 @@ static int list_updates(const struct graph *g, const struct place *at, struct bo
         b->updates.list[b->updates.n++] = all;
     }
     b->host_window = b->tail + seconds_between(g, 0, use);
+    b->repeats = b->updates.n > 0 && graph_may_repeat(g);
+    b->defers = b->repeats && !g->in_turn;
     if (!rc)
         sort_offers(&b->updates);
     return rc;
@@ -257,9 +265,10 @@ int bound_new(struct frontier *f, const struct machine *m, struct bound **out)
 
 /* ---- the bound ------------------------------------------------------------------------------- */
 
-/* Capacities in bytes. */
+/* Capacities in bytes, and how long the host may work in a step. */
 struct room {
     double device, host, nvme;
+    double seconds;
 };
 
 /* Bytes kept there by other programs and bytes still free. */
@@ -274,9 +283,9 @@ static struct room room_of(const struct bound *b, const struct budgets *budgets)
     const int64_t *taken = budgets->tier_base;
     bool link = m->d2h_both > 0 && m->h2d_both > 0;
     bool drive = link && m->nvme_write > 0 && m->nvme_read > 0;
-    return (struct room){(double)budgets->device,
-                         link ? room_in(b, TIER_HOST, budgets->host, taken[TIER_HOST]) : 0,
-                         drive ? room_in(b, TIER_NVME, budgets->nvme, taken[TIER_NVME]) : 0};
+    return (struct room){
+        (double)budgets->device, link ? room_in(b, TIER_HOST, budgets->host, taken[TIER_HOST]) : 0,
+        drive ? room_in(b, TIER_NVME, budgets->nvme, taken[TIER_NVME]) : 0, INFINITY};
 }
 
 /* Seconds that updates of these bytes on the host save the device, at least. */
@@ -286,6 +295,23 @@ static double saved_at_least(const struct bound *b, double hosted)
     return all.cost > 0 ? all.value * hosted / all.cost : 0;
 }
 
+/* The most bytes of updates that the host may repeat beside those that it runs, in a step of
+ * r->seconds. */
+static double repeated_at_most(const struct bound *b, const struct room *r, double hosted)
+{
+    double most = fmin(total_of(&b->updates).cost, r->seconds * b->m->host_update / 2);
+    return b->repeats ? fmax(0, most - hosted) : 0;
+}
+
+/* The least seconds that a step waits for state: bytes in, of which the deferred part may come in
+ * the forward pass. */
+static double wait_for_state(const struct bound *b, const struct room *r, double in, double hosted)
+{
+    double rate = b->m->h2d_both, deferred = b->defers ? repeated_at_most(b, r, hosted) : 0;
+    double tail = (in - deferred) / rate - b->tail, both = in / rate - b->host_window;
+    return deferred > 0 ? fmax(tail, both) : in / rate - b->tail;
+}
+
 /* The least seconds that a step waits: the tail for state to be copied in, and first uses for
  * values that the host updates. */
 static double least_wait(const struct bound *b, const struct room *r, double hosted)
@@ -293,7 +319,7 @@ static double least_wait(const struct bound *b, const struct room *r, double hos
     double in = b->updated - hosted - r->device, saved = saved_at_least(b, hosted);
     double wait = hosted > 0 ? 2 * hosted / b->m->host_update - b->host_window : 0;
     if (in > 0)
-        wait = fmax(wait, in / b->m->h2d_both - b->tail + saved);
+        wait = fmax(wait, wait_for_state(b, r, in, hosted) + saved);
     if (in > r->host && r->nvme > 0)
         wait = fmax(wait, (in - r->host) / b->m->nvme_read - b->tail + saved);
     return fmax(0, wait);
@@ -309,7 +335,8 @@ static struct away most_away(const struct bound *b, const struct room *r, double
                              double hosted)
 {
     double window = b->window + wait - saved_at_least(b, hosted), link_rate = b->m->d2h_both;
-    double link = b->unwritten + hosted + link_rate * window, rate = b->m->nvme_write;
+    double link = b->unwritten + hosted + repeated_at_most(b, r, hosted) + link_rate * window;
+    double rate = b->m->nvme_write;
     double drive = r->nvme > 0 ? b->unwritten + rate * window : 0, left = r->nvme - drive;
     double tiers = r->host + fmin(r->nvme, drive);
     struct away a = {fmin(link, tiers), fmax(0, tiers - link), 0};
@@ -346,14 +373,12 @@ static double shortest(const struct bound *b, const struct room *r, double hoste
     return b->base + wait + reach(&b->reruns, 0, gone).cost - reach(&b->updates, hosted, 0).value;
 }
 
-double bound_seconds(const struct bound *b, const struct budgets *budgets)
+/* The shortest step with any bytes updated on the host. */
+static double shortest_of_all(const struct bound *b, const struct room *room, double seconds)
 {
-    struct room r = room_of(b, budgets);
-    if (b->alive - total_of(&b->reruns).value > r.device + r.host + r.nvme)
-        return INFINITY; /* bytes that cannot be dropped fit in no tier */
+    struct room r = *room;
+    r.seconds = seconds;
     double low = 0, high = fmin(total_of(&b->updates).cost, r.host / b->state_share);
-    if (r.host + r.nvme <= 0)
-        return b->base + reach(&b->reruns, 0, b->alive - r.device).cost;
     if (high <= 0)
         return shortest(b, &r, 0);
     for (int i = 0; i < THIRDS; i++) {
@@ -364,4 +389,22 @@ double bound_seconds(const struct bound *b, const struct budgets *budgets)
             low = left;
     }
     return shortest(b, &r, low) * (1 - PRECISION);
+}
+
+/* What the host repeats takes at most a step.  The longer the step, the more it may repeat, so the
+ * shortest one with that is found by bisection. */
+double bound_seconds(const struct bound *b, const struct budgets *budgets)
+{
+    struct room r = room_of(b, budgets);
+    if (b->alive - total_of(&b->reruns).value > r.device + r.host + r.nvme)
+        return INFINITY; /* bytes that cannot be dropped fit in no tier */
+    if (r.host + r.nvme <= 0)
+        return b->base + reach(&b->reruns, 0, b->alive - r.device).cost;
+    double low = shortest_of_all(b, &r, INFINITY);
+    double high = b->repeats ? shortest_of_all(b, &r, 0) : low;
+    for (int i = 0; i < HALVES && low < high * (1 - CLOSE); i++) {
+        double middle = low + (high - low) / 2;
+        *(shortest_of_all(b, &r, middle) > middle ? &low : &high) = middle;
+    }
+    return low;
 }

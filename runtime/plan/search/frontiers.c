@@ -10,7 +10,8 @@
 
 #define KEPT 8 /* the most cached frontiers; the least recently used one is dropped */
 
-/* Hashes of the inputs of a frontier; backings: of its lattice. */
+/* Hashes of the inputs of a frontier; backings: of its lattice, with whether
+ * updates may be deferred. */
 struct key {
     uint64_t structure, times, backings;
 };
@@ -41,6 +42,7 @@ static struct key key_of(const struct graph *g)
         k.times = mix_seconds(k.times, o->contention_seconds);
         k.times = hash_mix(hash_mix(k.times, o->ranks), o->replicas);
     }
+    k.backings = hash_mix(k.backings, g->in_turn);
     for (int32_t s = 0; s < g->n_storages; s++) {
         const struct graph_storage *t = &g->storages[s];
         k.times = hash_mix(k.times, graph_backing(t) != TIER_DEVICE);

@@ -265,6 +265,8 @@ int plan_copy(const struct plan *from, struct plan **plan);
 /* Per op: whether it is an update that may run on the host: its gradient has the address of its
  * value.  The list is in a pool; NULL without memory. */
 bool *hosted_ops(const struct graph *g, const struct machine *m, struct pool *memory);
+/* Whether updates of the graph may be repeated by the host: one rank runs it, in one micro-step. */
+bool graph_may_repeat(const struct graph *g);
 /* The most that these updates can save. */
 struct hosted_bounds {
     double seconds;   /* of a step */
@@ -277,10 +279,12 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m,
  * and makes room for the state that it uses last, which is copied in meanwhile.
  */
 enum amount {
-    AMOUNT_FIRST,  /* state that the update uses first */
-    AMOUNT_LAST,   /* state that the update uses last */
-    AMOUNT_VALUES, /* parameters, from forward to backward and from one step to the next */
-    AMOUNT_HOSTED, /* state that is updated on the host and stays there */
+    AMOUNT_FIRST,    /* state that the update uses first */
+    AMOUNT_LAST,     /* state that the update uses last */
+    AMOUNT_VALUES,   /* parameters, from forward to backward and from one step to the next */
+    AMOUNT_HOSTED,   /* state that is updated on the host and stays there */
+    AMOUNT_DEFERRED, /* state of deferred updates, which the host repeats */
+    AMOUNT_REPEATED, /* state of other updates that the host repeats */
     AMOUNTS
 };
 
