@@ -90,11 +90,47 @@ struct collective_attr collective_of_bucket(const ckpt_tape *t, int32_t bucket)
         .group = sharing_is_split(&t->env.sharing, b) ? GROUP_DATA : GROUP_BY_NUMBER};
 }
 
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static int send_shape(struct ckpt_call *call)
+{
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {1}, .stride = {1}};
+    return CKPT_OK;
+}
+
+/* The gradient of the token is the token: what comes back comes after it. */
+static void send_grad(struct ckpt_grad *g)
+{
+    struct stage_attr attr = *(const struct stage_attr *)g->attr;
+    attr.back = 1;
+    attr.desc = ckpt_desc_of(g->tape, g->in[0]);
+    attr.desc.offset = 0;
+    g->din[0] = OPS_RECORD(g->tape, &op_receive, &attr, g->dout[0]);
+}
+
+OPS_DEF(send, .flags = CKPT_OP_ONCE, .shape = send_shape, .grad = send_grad);
+
+static int receive_shape(struct ckpt_call *call)
+{
+    const struct stage_attr *attr = call->attr;
+    call->out[0] = attr->desc;
+    return CKPT_OK;
+}
+
+static void receive_grad(struct ckpt_grad *g)
+{
+    struct stage_attr attr = *(const struct stage_attr *)g->attr;
+    attr.back = 1;
+    OPS_RECORD(g->tape, &op_send, &attr, g->dout[0]);
+}
+
+OPS_DEF(receive, .flags = CKPT_OP_ONCE, .shape = receive_shape, .grad = receive_grad);
+
 bool collective_is(const struct ckpt_op_def *def)
 {
     return def == &op_all_gather || def == &op_all_gather_once || def == &op_all_gather_in_place ||
            def == &op_reduce_scatter || def == &op_all_reduce || def == &op_all_to_all ||
-           def == &op_tensor_sum;
+           def == &op_tensor_sum || def == &op_send || def == &op_receive;
 }
 
 static int flatten_shape(struct ckpt_call *call)

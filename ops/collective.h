@@ -12,7 +12,9 @@ enum collective {
     COLLECTIVE_ALL_GATHER,
     COLLECTIVE_REDUCE_SCATTER,
     COLLECTIVE_ALL_REDUCE,
-    COLLECTIVE_ALL_TO_ALL
+    COLLECTIVE_ALL_TO_ALL,
+    COLLECTIVE_SEND,
+    COLLECTIVE_RECEIVE
 };
 
 enum { NOTED_OP, NOTED_COUNT, NOTED_LAST, NOTED_BYTES = 16 };
@@ -40,6 +42,14 @@ struct collective_attr {
 /* The ranks that share a bucket; 1: this one has a part of split parameters for itself. */
 struct collective_attr collective_of_bucket(const ckpt_tape *t, int32_t bucket);
 
+/* Of send and receive. */
+struct stage_attr {
+    struct collective_attr all; /* ranks: the stages of the pipeline */
+    int64_t back;               /* it is a gradient, which goes to the stage before */
+    int64_t graded;             /* send: a gradient of what it sends comes back */
+    struct ckpt_desc desc;      /* receive: the result */
+};
+
 /* Whether def is a collective op. */
 bool collective_is(const struct ckpt_op_def *def);
 
@@ -54,6 +64,9 @@ bool collective_is(const struct ckpt_op_def *def);
  *   own adjoint.
  * - all_to_all: part p of the [ranks * n] goes to rank p of the ranks that split a sequence, and
  *   the result has the parts that they sent, in order of ranks.  It is its own adjoint.
+ * - send gives its operand, of any shape, to the next stage of a pipeline, or a gradient to the one
+ *   before; its result, a token of one value, orders what must follow.  receive reads a token and
+ *   has what the stage before, or the next one, sent.  Each is the adjoint of the other.
  * - requests: [CKPT_REQUESTS], those of this rank in this step (struct ckpt_run).
  */
 

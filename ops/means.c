@@ -36,7 +36,7 @@ void ckpt_couple_samples(ckpt_tape *t, const char *reason)
 
 static bool ranks_train(const ckpt_tape *t)
 {
-    return t->trains && t->env.sharing.ranks > 1;
+    return t->trains && sharing_losses(&t->env.sharing) > 1;
 }
 
 bool tape_has_parts(const ckpt_tape *t)

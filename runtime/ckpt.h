@@ -208,13 +208,14 @@ struct ckpt_options {
     int64_t sequence; /* ranks that split tokens (ckpt_sequence); 1: none, CKPT_AUTO: as rank 0 */
     int64_t runs;     /* all expected steps (0: many); no kernels are timed for under a minute */
     int64_t tensor;   /* ranks that split wide layers (ckpt_param_split); 1: none */
+    int64_t stages;   /* of a pipeline, each a rank: see ckpt_dist.h; 1: none */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
         sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
             NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000, NULL, NULL,      \
-            NULL, NULL, false, NULL, NULL, NULL, NULL, false, 1, 0, 1                              \
+            NULL, NULL, false, NULL, NULL, NULL, NULL, false, 1, 0, 1, 1                           \
     }
 
 /*

@@ -95,10 +95,10 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 /* ---- help ------------------------------------------------------------------------------------ */
 
 /* Options of the library that mean nothing to a program that only samples or encodes. */
-static const char *const of_training[] = {"plan-in",   "plan-out",    "graph-out",  "machine-out",
-                                          "trace-out", "zero",        "shard-over", "check-ranks",
-                                          "state",     "activations", "qat",        "qat-ranges",
-                                          "qat-skip",  "sequence",    "tensor",     "save-async"};
+static const char *const of_training[] = {
+    "plan-in",    "plan-out",    "graph-out", "machine-out", "trace-out", "zero",
+    "shard-over", "check-ranks", "state",     "activations", "qat",       "qat-ranges",
+    "qat-skip",   "sequence",    "stages",    "tensor",      "save-async"};
 
 static bool is_in(const char *const *list, size_t n, const char *name)
 {

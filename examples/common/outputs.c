@@ -261,14 +261,23 @@ int outputs_untrained(const struct ckpt_options *o)
         const char *option;
         bool given;
     } all[] = {
-        {"--plan-in", o->plan_in},       {"--plan-out", o->plan_out},
-        {"--graph-out", o->graph_out},   {"--machine-out", o->machine_out},
-        {"--trace-out", o->trace_out},   {"--zero", o->zero != usual.zero},
-        {"--shard-over", o->shard_over}, {"--check-ranks", o->check_ranks != usual.check_ranks},
-        {"--state", o->state},           {"--activations", o->activations},
-        {"--sequence", o->sequence > 1}, {"--tensor", o->tensor > 1},
-        {"--save-async", o->save_async}, {"--qat", o->qat},
-        {"--qat-ranges", o->qat_ranges}, {"--qat-skip", o->qat_skip},
+        {"--plan-in", o->plan_in},
+        {"--plan-out", o->plan_out},
+        {"--graph-out", o->graph_out},
+        {"--machine-out", o->machine_out},
+        {"--trace-out", o->trace_out},
+        {"--zero", o->zero != usual.zero},
+        {"--shard-over", o->shard_over},
+        {"--check-ranks", o->check_ranks != usual.check_ranks},
+        {"--state", o->state},
+        {"--activations", o->activations},
+        {"--sequence", o->sequence > 1},
+        {"--stages", o->stages > 1},
+        {"--tensor", o->tensor > 1},
+        {"--save-async", o->save_async},
+        {"--qat", o->qat},
+        {"--qat-ranges", o->qat_ranges},
+        {"--qat-skip", o->qat_skip},
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -69,7 +69,7 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
     struct param p = {.init = init, .trainable = trainable};
     if (!c || c->params.failed.code)
         return CKPT_NONE;
-    if (c->ranks.sharing.layout)
+    if (ranks_are_laid_out(&c->ranks))
         return param_fail(c, CKPT_EINVAL, name,
                           "with several ranks all are made before the first program is compiled");
     const char *fault = name_fault(name);

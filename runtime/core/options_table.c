@@ -102,6 +102,10 @@ static const struct ckpt_option library_table[] = {
           "ranks that split the wide layers of a model: groups of N ranks have the same samples, "
           "and each rank a part of the heads and of the MLPs (default 1: none)",
           1, 1 << 20),
+    RANGE("stages", INT, stages, "N",
+          "ranks that each have a part of the layers, with its parameters and their state, and "
+          "work at once on different micro-steps of the same samples (default 1: each has all)",
+          1, 1 << 20),
     ROW("shard-over", STRING, shard_over, "WHICH",
         "with ranks on several hosts: host: one copy of the model per host; all: one copy over all "
         "hosts; auto: the faster one that fits (default auto)"),

@@ -63,6 +63,9 @@ struct param_place {
     bool filled[SLOT_COUNT];          /* its bytes hold a value */
     uint64_t set[CKPT_EXP_AVG_SQ_COL + 1]; /* several ranks: a digest of the value that was set;
                                               0: none */
+    int32_t stage;  /* of a pipeline: the one that trains it, from 1 on; 0: each rank has it */
+    bool elsewhere; /* this rank is no stage that has it */
+    unsigned kept;  /* the slots that its stage keeps, as bits 1 << enum ckpt_slot */
     int64_t part, part_first;              /* part > 0: slots but VALUE hold these elements only */
 };
 

@@ -11,6 +11,17 @@ static void set_sequence(struct ranks *job)
     job->sharing.sequence_place = job->sharing.sequence > 1 ? job->rank % job->sharing.sequence : 0;
 }
 
+/* Each rank is a stage, with its own parameters: nothing is shared. */
+static void set_stages(struct ranks *job)
+{
+    if (job->options->stages < 2)
+        return;
+    job->sharing.stages = (int)job->options->stages;
+    job->sharing.stage = job->rank;
+    job->sharing.zero = job->requested_zero = 0;
+    job->sharing.group_ranks = job->sharing.replicas = 1;
+}
+
 void ranks_join(struct ranks *job, struct comm *comm, int zero)
 {
     job->comm = comm;
@@ -20,6 +31,7 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
     job->sharing.drop_after_forward = job->options->zero == 3;
     set_sequence(job);
     job->sharing.tensor = (int)job->options->tensor;
+    set_stages(job);
     job->host = ranks_host_name();
     if (job->rank) /* rank 0 alone writes files that would be the same on all ranks */
         job->options->plan_out = job->options->graph_out = job->options->machine_out =
@@ -66,6 +78,48 @@ static int check_tensor(const struct ranks *job)
                      (long long)o->tensor, other);
 }
 
+/* Whether each rank is one stage, and does nothing that stages cannot do. */
+static int check_stages(const struct ranks *job)
+{
+    const struct ckpt_options *o = job->options;
+    const long long n = o->stages;
+    if (n < 2)
+        return 0;
+    if (job->sharing.ranks != n)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: each stage is one rank, and there %s %d; see --ranks", n,
+                         job->sharing.ranks == 1 ? "is" : "are", job->sharing.ranks);
+    if (o->sequence > 1)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: stages do not split sequences; leave out "
+                         "--sequence or --stages",
+                         n);
+    if (o->tensor > 1)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: a stage has whole layers; leave out --tensor or --stages",
+                         n);
+    if (o->zero != CKPT_AUTO && o->zero != 0)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: a stage is one rank, which shares nothing; leave out "
+                         "--zero %lld",
+                         n, (long long)o->zero);
+    if (o->micro_batch == CKPT_AUTO)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: give --micro-batch a number of samples: stages work at "
+                         "once on different micro-steps",
+                         n);
+    if (o->plan_in || o->plan_out || o->graph_out)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: each stage has a graph and a plan of its own; leave out "
+                         "--plan-in, --plan-out and --graph-out",
+                         n);
+    if (job->peers)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: a job of stages cannot lose a rank; leave out --elastic",
+                         n);
+    return 0;
+}
+
 /* --ranks N plans for N ranks without starting any. */
 static int plan_for_ranks(struct ranks *job, const char *where)
 {
@@ -86,6 +140,7 @@ static int plan_for_ranks(struct ranks *job, const char *where)
         job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
     job->sharing.tensor = (int)job->options->tensor;
+    set_stages(job);
     return 0;
 }
 
@@ -178,7 +233,9 @@ int ranks_open(struct ranks *job)
         rc = check_groups(job, "--sequence", job->options->sequence);
     if (!rc)
         rc = check_groups(job, "--tensor", job->options->tensor);
-    return rc ? rc : check_tensor(job);
+    if (!rc)
+        rc = check_tensor(job);
+    return rc ? rc : check_stages(job);
 }
 
 void ranks_close(struct ranks *job, int code)
@@ -186,6 +243,8 @@ void ranks_close(struct ranks *job, int code)
     if (job->comm && code)
         job->comm->ops->give_up(job->comm, error_get());
     ranks_close_groups(job);
+    comm_close(job->previous);
+    comm_close(job->next);
     comm_close(job->sequence);
     comm_close(job->tensor);
     comm_close(job->data);
@@ -196,7 +255,7 @@ void ranks_close(struct ranks *job, int code)
     else
         peers_close(job->peers);
     pace_close(&job->pace);
-    job->comm = job->sequence = job->tensor = job->data = NULL;
+    job->comm = job->sequence = job->tensor = job->data = job->previous = job->next = NULL;
     job->lobby = NULL;
     job->peers = NULL;
     free(job->placements);
@@ -272,7 +331,7 @@ static void drop_layout(struct ranks *job)
 
 int ranks_share(struct ranks *job, enum ranks_over over)
 {
-    if (job->sharing.ranks < 2 || job->groups_fixed)
+    if (job->sharing.ranks < 2 || job->groups_fixed || job->sharing.stages > 1)
         return 0;
     drop_layout(job);
     int rc = ranks_choose_group(job, over);
@@ -308,7 +367,7 @@ static int keep_groups(struct ranks *job, const int32_t *groups)
 
 int ranks_lay_out(struct ranks *job, const int32_t *groups)
 {
-    if (job->sharing.ranks < 2 || job->sharing.layout)
+    if (job->sharing.ranks < 2 || job->sharing.layout || job->laid_out)
         return 0;
     int rc = keep_groups(job, groups);
     if (!rc && !job->pace.seconds && pace_open(&job->pace, job->sharing.ranks, job->rank))
@@ -321,6 +380,9 @@ int ranks_lay_out(struct ranks *job, const int32_t *groups)
         rc = ranks_open_sequence(job);
     if (!rc)
         rc = ranks_open_tensor(job);
+    if (!rc)
+        rc = ranks_open_stages(job);
+    job->laid_out = !rc && job->sharing.stages > 1;
     return rc ? rc : ranks_share(job, ranks_may_share(job, OVER_HOST) ? OVER_HOST : OVER_ALL);
 }
 
@@ -370,6 +432,11 @@ int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all)
          r++) /* planned ranks that do not exist: the same data for each */
         memmove((char *)all + (size_t)r * bytes, own, bytes);
     return 0;
+}
+
+bool ranks_are_laid_out(const struct ranks *job)
+{
+    return job->sharing.layout || job->laid_out;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -59,10 +59,13 @@ struct ranks {
     int *placements;              /* ranks sorted by host; NULL: not known yet */
     struct comm *within, *across; /* with replicas: the ranks of this replica; the ranks with the
                                      same place in each replica */
+    struct comm *previous, *next; /* this stage of a pipeline and the one before it; and the one
+                                     after it; NULL: all ranks, or none */
     struct comm *sequence;      /* those that split a sequence with this rank; NULL: all or none */
     struct comm *tensor, *data; /* those with other parts of split parameters, and those with the
                                    same parts; NULL: all or none */
     int over;                   /* enum ranks_over */
+    bool laid_out;              /* stages, which have no layout, are there */
     bool groups_fixed;          /* the choice of group_ranks is final */
     char routes[64]; /* link kinds from this rank's GPU to other GPUs of its host; or "" */
     struct rank_place *places; /* placement of each rank; NULL: not known yet */
@@ -101,8 +104,9 @@ struct rank_place {
     uint64_t processors;  /* hash of the processors its threads may run on */
     int32_t node;         /* NUMA node nearest to its GPU, or where it runs now; -1: not known */
     int32_t wants_copies; /* it needs the rate of host copies (ranks_want_copies) */
-    int32_t sequence;     /* its --sequence, compared between ranks as the next two */
+    int32_t sequence;     /* its --sequence, compared between ranks as the next four */
     int32_t tensor;       /* its --tensor */
+    int32_t stages;       /* its --stages */
     int32_t save_async;   /* its --save-async */
     char over[8];         /* its --shard-over */
     char gpu[32];         /* PCI bus address, or "" */
@@ -137,6 +141,9 @@ int ranks_sort_by_host(int n, const uint64_t *of, int *placements, int *hosts, i
  * one group for all.  Returns 0 or a code, with the sentence in the context. */
 int ranks_lay_out(struct ranks *job, const int32_t *groups);
 
+/* Whether several ranks have divided the parameters, and wait for each other from then on. */
+bool ranks_are_laid_out(const struct ranks *job);
+
 /* Ranks can share a model within each host or over all ranks. ranks_may_share says whether the
  * options and placements allow a choice; after ranks_fix_groups, whether it is the final choice.
  * Collective; ranks_share returns 0 or a code, with the sentence in the error. */
@@ -150,6 +157,8 @@ void ranks_fix_groups(struct ranks *job);
 int ranks_find_hosts(struct ranks *job);
 int ranks_choose_group(struct ranks *job, enum ranks_over over);
 void ranks_close_groups(struct ranks *job);
+/* Opens the communicators with the neighbours of a stage. */
+int ranks_open_stages(struct ranks *job);
 /* Opens the communicators of the ranks that split a sequence, or parameters, unless these are all.
  */
 int ranks_open_sequence(struct ranks *job);

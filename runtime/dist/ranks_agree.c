@@ -72,6 +72,20 @@ static uint64_t codes_signature(const struct params *ps)
     return h;
 }
 
+/* Stages have no layout. */
+static uint64_t model_signature(const struct ranks *job)
+{
+    uint64_t h = HASH_START;
+    if (job->sharing.layout)
+        return layout_signature(job->sharing.layout);
+    for (int32_t i = 0; i < job->params->n; i++) {
+        const struct param *p = &job->params->data[i];
+        h = hash_mix(hash_mix(h, (int64_t)hash_text(p->name)), desc_numel(&p->desc));
+        h = hash_mix(hash_mix(h, p->desc.dtype), p->trainable);
+    }
+    return h;
+}
+
 int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t optimizer)
 {
     const struct ckpt_options *o = job->options;
@@ -81,7 +95,8 @@ int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t opt
         {.name = "--seed", .value = (uint64_t)o->seed},
         {.name = "--qat",
          .value = o->qat ? hash_text(o->qat_ranges ? o->qat_ranges : "average") : 0},
-        {.name = "model", .value = layout_signature(job->sharing.layout)},
+        {.name = "--stages", .value = (uint64_t)o->stages},
+        {.name = "model", .value = model_signature(job)},
         {.name = "--zero", .value = (uint64_t)job->sharing.zero},
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},
         {.name = "--unordered", .value = o->unordered},
@@ -189,7 +204,7 @@ static int agree_values(struct ranks *job, const char *how, uint64_t steps, floa
 
 int ranks_agree_loaded(struct ranks *job, uint64_t steps)
 {
-    if (!job->comm || !job->sharing.layout)
+    if (!job->comm || !ranks_are_laid_out(job))
         return 0;
     int rc = agree_values(job, "loaded", steps, 0.f);
     job->values_agreed = !rc;
@@ -295,7 +310,8 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
         return 0;
     snprintf(how, sizeof how, "reached step %lld with", (long long)updates + 1);
     bool values = s->first || !job->values_agreed;
-    bool copies = every && updates && updates % every == 0;
+    /* Of a pipeline each stage has its own. */
+    bool copies = every && updates && updates % every == 0 && job->sharing.stages < 2;
     /* Collectives of a step in progress must end first: on CPUs they use the same link. */
     if (values || copies)
         rc = memory_sync(job->memory);

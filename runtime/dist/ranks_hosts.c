@@ -41,6 +41,11 @@ static const char *over_option(const struct ranks *job)
                                                                  : "auto";
 }
 
+static bool same_stages(const struct rank_place *a, const struct rank_place *b)
+{
+    return a->stages == b->stages;
+}
+
 static bool same_sequence(const struct rank_place *a, const struct rank_place *b)
 {
     return a->sequence == b->sequence;
@@ -125,6 +130,7 @@ static struct rank_place own_place(const struct ranks *job)
                            .wants_copies = ranks_want_copies(job),
                            .sequence = job->sharing.sequence,
                            .tensor = job->sharing.tensor,
+                           .stages = job->sharing.stages,
                            .save_async = job->options->save_async};
     unsigned cpu, node;
     snprintf(p.over, sizeof p.over, "%s", over_option(job));
@@ -171,6 +177,8 @@ static int find_hosts(struct ranks *job)
         rc = compare_option(job, "--sequence", same_sequence);
     if (!rc)
         rc = compare_option(job, "--tensor", same_tensor);
+    if (!rc)
+        rc = compare_option(job, "--stages", same_stages);
     if (!rc)
         rc = compare_option(job, "--save-async", same_saves);
     if (!rc)
@@ -238,6 +246,8 @@ void ranks_print_places(const struct ranks *job, FILE *f)
 bool ranks_may_share(const struct ranks *job, enum ranks_over over)
 {
     const char *option = over_option(job);
+    if (job->sharing.stages > 1)
+        return over == OVER_ALL;
     if (job->sharing.ranks < 2 || job->groups_fixed)
         return (int)over == job->over;
     bool hosts = job->requested_zero && job->per_host && job->per_host < job->sharing.ranks &&
@@ -305,6 +315,21 @@ int ranks_open_tensor(struct ranks *job)
         return 0;
     const int rc = open_some(job, n, job->rank - job->rank % n, 1, &job->tensor);
     return rc ? rc : open_some(job, job->sharing.ranks / n, job->rank % n, n, &job->data);
+}
+
+/* In the order of ranks: the first of two is in the pair before it. */
+int ranks_open_stages(struct ranks *job)
+{
+    const int n = job->sharing.stages, own = job->sharing.stage;
+    int rc = 0;
+    if (!job->comm || n < 3)
+        return 0;
+    ranks_hosts(job);
+    if (own > 0)
+        rc = comm_open_group(job->comm, 2, (const int[]){own - 1, own}, &job->previous);
+    if (!rc && own < n - 1)
+        rc = comm_open_group(job->comm, 2, (const int[]){own, own + 1}, &job->next);
+    return rc;
 }
 
 void ranks_close_groups(struct ranks *job)

@@ -4,6 +4,13 @@
 #include <string.h>
 #include "dist/values.h"
 
+static const int slot_of[] = {[CKPT_VALUE] = SLOT_VALUE,
+                              [CKPT_EXP_AVG] = SLOT_EXP_AVG,
+                              [CKPT_EXP_AVG_SQ] = SLOT_EXP_AVG_SQ,
+                              [CKPT_EMA] = SLOT_EMA,
+                              [CKPT_EXP_AVG_SQ_ROW] = SLOT_EXP_AVG_SQ_ROW,
+                              [CKPT_EXP_AVG_SQ_COL] = SLOT_EXP_AVG_SQ_COL};
+
 /* Index of the slot's first element in the whole parameter, which callers pass. */
 static int64_t slot_first(const struct param *p, int slot)
 {
@@ -114,6 +121,8 @@ static bool is_mean(int slot)
 
 static int fill_param(struct ranks *job, struct param *p, float *value)
 {
+    if (p->place.elsewhere)
+        param_drop_initial(p);
     if (is_full(p))
         return 0;
     int rc = read_value(job, p, value);
@@ -128,6 +137,26 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
         p->place.filled[s] = true;
         rc = memory_clear(job->memory, p, s);
     }
+    return rc;
+}
+
+int values_tell_stages(struct ranks *job)
+{
+    const int32_t n = job->params->n;
+    unsigned *own = calloc((size_t)n + 1, sizeof *own);
+    unsigned *all = calloc((size_t)job->sharing.ranks * (size_t)n + 1, sizeof *all);
+    int rc = own && all ? 0 : error_set(CKPT_ENOMEM, "no memory for the parameters of stages");
+    for (int32_t i = 0; i < n && !rc; i++)
+        for (int s = CKPT_VALUE; s <= CKPT_EXP_AVG_SQ_COL; s++)
+            own[i] |= (unsigned)job->params->data[i].place.filled[slot_of[s]] << s;
+    if (!rc)
+        rc = ranks_gather(job, own, (size_t)n * sizeof *own, all);
+    for (int32_t i = 0; i < n && !rc; i++) {
+        struct param_place *p = &job->params->data[i].place;
+        p->kept = p->stage ? all[(int64_t)(p->stage - 1) * n + i] : 0;
+    }
+    free(own);
+    free(all);
     return rc;
 }
 
@@ -180,13 +209,6 @@ int values_fill(struct ranks *job)
         params_trim_heap();
     return rc;
 }
-
-static const int slot_of[] = {[CKPT_VALUE] = SLOT_VALUE,
-                              [CKPT_EXP_AVG] = SLOT_EXP_AVG,
-                              [CKPT_EXP_AVG_SQ] = SLOT_EXP_AVG_SQ,
-                              [CKPT_EMA] = SLOT_EMA,
-                              [CKPT_EXP_AVG_SQ_ROW] = SLOT_EXP_AVG_SQ_ROW,
-                              [CKPT_EXP_AVG_SQ_COL] = SLOT_EXP_AVG_SQ_COL};
 
 bool values_is_factor(enum ckpt_slot slot)
 {
@@ -255,8 +277,29 @@ static int set_value(struct ranks *job, struct param *p, const float *src)
     return rc;
 }
 
+/* The stage that has p broadcasts it to the others. */
+static int get_from_stage(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
+{
+    const struct ckpt_desc d = values_file_desc(p, slot);
+    const int owner = p->place.stage - 1;
+    int rc = memory_sync(job->memory); /* steps under way use the same link */
+    if (!rc && owner == job->rank)
+        rc = values_read(job, p, slot, dst);
+    struct comm *hosts = ranks_hosts(job);
+    const struct comm_call call = {.kind = COMM_BROADCAST,
+                                   .dtype = CKPT_F32,
+                                   .root = owner,
+                                   .count = desc_numel(&d),
+                                   .src = dst,
+                                   .dst = dst,
+                                   .name = p->name};
+    if (rc)
+        return ranks_give_up(job, rc);
+    return comm_run(hosts, &call, NULL) ? error_set(CKPT_ECOMM, "%s", hosts->reason) : 0;
+}
+
 /* All values of a slot, of a split parameter in the order of parts. */
-static int get_slot(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
+int values_read(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
 {
     const struct param *bucket = bucket_with(job, p, slot_of[slot]);
     if (bucket && slot == CKPT_VALUE && exact_slot(p, bucket) == SLOT_COUNT)
@@ -268,10 +311,12 @@ static int get_slot(struct ranks *job, const struct param *p, enum ckpt_slot slo
 
 int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
 {
+    if (p->place.stage && job->comm)
+        return get_from_stage(job, p, slot, dst);
     if (p->split.ranks < 2)
-        return get_slot(job, p, slot, dst);
+        return values_read(job, p, slot, dst);
     float *parts = malloc((size_t)desc_numel(&p->desc) * sizeof *parts);
-    int rc = parts ? get_slot(job, p, slot, parts) : fail_memory(p);
+    int rc = parts ? values_read(job, p, slot, parts) : fail_memory(p);
     if (!rc)
         param_from_parts(p, parts, dst);
     free(parts);
@@ -300,6 +345,8 @@ bool values_planned(const struct ranks *job, const struct param *p, enum ckpt_sl
                     const bool *planned)
 {
     const int s = slot_of[slot];
+    if (p->place.elsewhere)
+        return slot == CKPT_VALUE || p->place.kept >> slot & 1;
     return slot == CKPT_VALUE || will_have(job, find_home(job, p, s, planned), s, planned);
 }
 
@@ -309,6 +356,12 @@ struct values_run values_find_run(const struct ranks *job, const struct param *p
     const struct ckpt_desc d = values_file_desc(p, slot);
     const struct param *in = find_home(job, p, slot_of[slot], planned);
     struct values_run run = {.in = in, .slot = slot_of[slot], .n = desc_numel(&d), .shared = true};
+    if (p->place.stage) {
+        run.shared = false;
+        run.n = p->place.stage == job->sharing.stage + 1 ? run.n : 0;
+    }
+    if (!run.n)
+        return run;
     if (slot == CKPT_VALUE && !planned && exact_slot(p, in) == SLOT_COUNT) {
         run.in = NULL;
         return run;
@@ -400,6 +453,8 @@ static int set_narrow(struct ranks *job, struct param *p, const float *src)
 
 static int set_order(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
+    if (p->place.elsewhere)
+        return 0;
     if (slot == CKPT_VALUE && p->training.half_state && !p->training.codes)
         return set_narrow(job, p, src);
     return set_slot(job, p, slot, src);

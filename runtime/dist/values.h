@@ -10,6 +10,9 @@
  * Returns 0 or a code, with the sentence in the error, like the calls below. */
 int values_fill(struct ranks *job);
 
+/* Of a pipeline: every stage learns which slots the others keep. */
+int values_tell_stages(struct ranks *job);
+
 /* Does p have this slot? */
 bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot);
 
@@ -27,6 +30,8 @@ void values_encode(const struct param *p, enum ckpt_slot slot, const float *src,
 
 /* Read or write all elements of an existing slot, as fp32. */
 int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst);
+/* The same of a parameter that is whole on this rank, without the others. */
+int values_read(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst);
 int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src);
 
 /* The elements of a slot that this rank can read without the others: n from `first` on, 0 if it has

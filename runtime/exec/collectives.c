@@ -23,6 +23,23 @@ static struct comm *comm_of(const struct ranks *job, enum collective kind,
     return kind == COLLECTIVE_ALL_TO_ALL ? job->sequence : job->within;
 }
 
+/* To or from a neighbour of this stage: a broadcast between the two. */
+static int transfer(struct programs *ps, enum collective kind, const struct ckpt_kernel_args *a,
+                    struct comm_call *call)
+{
+    const struct stage_attr *attr = a->attr;
+    const bool sends = kind == COLLECTIVE_SEND, next = sends ? !attr->back : attr->back;
+    struct comm *comm = next ? ps->ranks->next : ps->ranks->previous;
+    const struct ckpt_view *x = sends ? &a->in[0] : &a->out[0];
+    call->kind = COMM_BROADCAST;
+    call->dtype = x->desc.dtype;
+    call->count = desc_numel(&x->desc);
+    call->root = attr->back != 0; /* the second of the two sends gradients */
+    call->src = sends ? x->data : NULL;
+    call->dst = x->data;
+    return comm_run(comm ? comm : ps->ranks->comm, call, a->stream);
+}
+
 static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_kernel_args *a)
 {
     static const enum comm_kind kinds[] = {[COLLECTIVE_ALL_GATHER] = COMM_ALL_GATHER,
@@ -50,6 +67,8 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
                              .dst = out->data,
                              .name = r->p->tape->labels.data[o->label]};
     ps->ranks->comm->step = (ps->mixed ? a->run->opt_step : a->run->step) + 1;
+    if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE)
+        return transfer(ps, kind, a, &call);
     int rc = comm_run(comm, &call, a->stream);
     if (!rc && attr->replicas > 1)
         rc = sum_over_replicas(ps, &call, a->stream);

@@ -261,6 +261,8 @@ static int draft_and_plan(struct ckpt_program *p, struct choice *k)
         rc = check_bound(p, k->limit, &plans);
     if (!rc && plans)
         rc = k->gathers ? program_plan_asked(p) : program_plan(p);
+    if (!rc && plans && p->programs->ranks->sharing.stages > 1)
+        rc = program_join_stages(p, &k->variants[k->variant], k->micro);
     rc = chosen ? explain_whole(p, rc) : rc;
     return k->gathers ? program_plan_anyway(p, rc) : rc;
 }
@@ -483,6 +485,7 @@ void ckpt_program_free(ckpt_program *p)
     timing_free(p->timing);
     program_free_io_buffers(p);
     red_zones_free(p);
+    free(p->stages);
     program_drop_plan(p);
     free(p->groups);
     free(p->frozen);

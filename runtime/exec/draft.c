@@ -119,6 +119,31 @@ static void note_rounded(struct params *ps, const ckpt_tape *t)
         }
 }
 
+/* Whether an op reads a parameter. */
+static bool reads_param(const ckpt_tape *t, int32_t param)
+{
+    const int32_t x = t->slots[param][SLOT_VALUE];
+    return x && t->storages.data[t->tensors.data[x].storage].kind == STORAGE_VALUE &&
+           uses_last_reader(t, t->tensors.data[x].storage) >= 0;
+}
+
+/* Which stages of a pipeline have which parameters.  All programs have the same. */
+static int note_stages(const struct programs *ps, const ckpt_tape *t)
+{
+    for (int32_t i = 0; i < t->n_params; i++) {
+        struct param *p = &ps->params->data[i];
+        const int32_t stage = t->param_stage[i] + 1;
+        if (ps->first && p->place.stage != stage)
+            return error_set(CKPT_EINVAL,
+                             "--stages: a program before this one has parameter '%s' in another "
+                             "stage: cut programs of one kind only",
+                             p->name);
+        p->place.stage = stage;
+        p->place.elsewhere = stage && stage != ps->ranks->sharing.stage + 1 && !reads_param(t, i);
+    }
+    return 0;
+}
+
 /* A tape for micro-steps of this size, with nothing recorded. */
 static int open_tape(struct ckpt_program *p, int64_t micro, ckpt_tape **t)
 {
@@ -171,6 +196,10 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
     ckpt_tape *second = NULL;
     ckpt_tensor again = CKPT_NONE;
     const int32_t n_params = ps->params->n;
+    if (!opt && ps->ranks->sharing.stages > 1)
+        return error_set(CKPT_EINVAL,
+                         "--stages: a program that does not train would need the parameters of all "
+                         "stages on each rank; compile it in a context without --stages");
     int failed = other ? open_tape(p, other, &second) : 0;
     if (!failed && other) {
         /* Means over parts are recorded in other ops, so both have parts if the step has. */
@@ -203,6 +232,8 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
         return fail_with(ps, t->error.code, t->error.text);
     note_rounded(ps->params, t);
     int rc = opt ? check_modes(p) : 0;
+    if (opt && !rc && ps->ranks->sharing.stages > 1)
+        rc = note_stages(ps, t);
     return opt && !rc ? check_kinds(p) : rc;
 }
 
@@ -259,7 +290,8 @@ static int make_graph(struct ckpt_program *p)
     if (!rc)
         rc = sign_optimizer(p, &optimizer);
     if (!rc && ps->ranks->comm)
-        rc = ranks_agree(ps->ranks, p->batch, graph_signature(p->graph), optimizer);
+        rc = ranks_agree(ps->ranks, p->batch,
+                         p->tape->cuts ? p->tape->cuts : graph_signature(p->graph), optimizer);
     if (!rc)
         rc = program_load_algorithms(p);
     if (!rc)
@@ -421,7 +453,7 @@ int program_plan(struct ckpt_program *p)
     int rc = program_find_budgets(p, &budgets);
     if (rc)
         return rc;
-    if (ps->ranks->rank == 0)
+    if (ps->ranks->rank == 0 || ps->ranks->sharing.stages > 1)
         rc = program_plan_is_given(p) ? read_plan(p) : search_plan(p, &budgets);
     rc = program_broadcast_plan(p, rc);
     if (!rc)

@@ -5,6 +5,13 @@
 #include "kernels/kernel.h"
 #include "measure/timing.h"
 
+static struct ckpt_run *run_of(const struct ckpt_program *p, const struct instr *i,
+                               struct moment at)
+{
+    return i->deferred ? &p->runs_before[at.slot]
+                       : &p->runs[at.slot * p->tape->n_micro + at.micro + i->micro];
+}
+
 static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
                                            struct moment at)
 {
@@ -23,18 +30,17 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .op = i->op,
                                      .number = o->number,
                                      .extra = o->extra,
-                                     .run = i->deferred
-                                                ? &p->runs_before[at.slot]
-                                                : &p->runs[at.slot * p->tape->n_micro + at.micro],
+                                     .run = run_of(p, i, at),
                                      .run_device = run ? run + i->deferred : NULL,
                                      .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL,
                                      .threads = 1};
 }
 
 /* The slice of an I/O buffer for this slot and micro-step; constants have one slice. */
-static char *buffer_slice(const struct io_buffer *buffer, struct moment at)
+static char *buffer_slice(const struct io_buffer *buffer, const struct instr *i, struct moment at)
 {
-    return buffer->data[at.slot] + (buffer->bytes > buffer->slice ? buffer->slice * at.micro : 0);
+    const int64_t micro = buffer->bytes > buffer->slice ? at.micro + i->micro : 0;
+    return buffer->data[at.slot] + buffer->slice * micro;
 }
 
 static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struct moment at)
@@ -117,10 +123,10 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
         enqueue_compute(p, i, at);
         break;
     case INSTR_COPY_IN:
-        d->ops->copy(d, i->queue, i->device, buffer_slice(&p->feeds[i->buffer], at), i->bytes);
+        d->ops->copy(d, i->queue, i->device, buffer_slice(&p->feeds[i->buffer], i, at), i->bytes);
         break;
     case INSTR_COPY_OUT:
-        d->ops->copy(d, i->queue, buffer_slice(&p->fetches[i->buffer], at), i->device, i->bytes);
+        d->ops->copy(d, i->queue, buffer_slice(&p->fetches[i->buffer], i, at), i->device, i->bytes);
         break;
     case INSTR_OFFLOAD_IN:
         d->ops->copy(d, i->queue, i->device, i->host, i->bytes);
@@ -162,7 +168,7 @@ void enqueue_step(struct ckpt_program *p, int slot)
 {
     const struct instr *instrs = p->lowered.instrs.data;
     enqueue_run(p, slot);
-    for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
+    for (int32_t micro = 0; micro < p->tape->n_bodies; micro++)
         for (int32_t i = 0; i < p->lowered.n_body; i++)
             enqueue_instr(p, &instrs[i], (struct moment){slot, micro});
     enqueue_tail(p, slot);

@@ -96,9 +96,10 @@ static const struct param *find_broken(struct programs *ps)
     for (int32_t i = 0; i < ps->params->n; i++) {
         struct param *w = &ps->params->data[i];
         int64_t n = desc_numel(&w->desc);
-        float *value = w->trainable ? malloc((size_t)n * sizeof *value) : NULL;
+        float *value =
+            w->trainable && !w->place.elsewhere ? malloc((size_t)n * sizeof *value) : NULL;
         bool bad =
-            value && !values_get(ps->ranks, w, CKPT_VALUE, value) && !floats_are_finite(value, n);
+            value && !values_read(ps->ranks, w, CKPT_VALUE, value) && !floats_are_finite(value, n);
         free(value);
         if (bad)
             return w;
@@ -110,7 +111,7 @@ static const struct param *find_broken(struct programs *ps)
 static void name_broken(struct programs *ps, char *where, size_t size)
 {
     const struct param *p =
-        ps->ranks->sharing.ranks < 2 ? find_broken(ps) : ranks_find_broken(ps->ranks);
+        ps->ranks->sharing.layout ? ranks_find_broken(ps->ranks) : find_broken(ps);
     snprintf(where, size, p ? "'%.200s'" : "a parameter", p ? p->name : "");
 }
 

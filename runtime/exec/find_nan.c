@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 #include "exec/enqueue.h"
+#include "ops.h"
 
 /* The place of a rank's first bad value in its step. */
 struct finding {
@@ -16,7 +17,8 @@ struct finding {
     char where[300];
 };
 enum { BEFORE_STEP = -1 };
-#define NOWHERE INT64_MAX
+#define NOWHERE   INT64_MAX
+#define ELSEWHERE (NOWHERE - 1) /* on the stage that this one received it from */
 
 struct probe {
     struct ckpt_program *p;
@@ -86,13 +88,13 @@ static void run_body(struct probe *x, int slot, struct finding *f)
     struct ckpt_program *p = x->p;
     const int64_t n = p->lowered.n_body;
     enqueue_run(p, slot);
-    for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
+    for (int32_t micro = 0; micro < p->tape->n_bodies; micro++) {
         for (int32_t i = 0; i < n && !x->rc; i++) {
             const struct instr *instr = &p->lowered.instrs.data[i];
             enqueue_instr(p, instr, (struct moment){slot, micro});
             if (f->at != NOWHERE || instr->kind != INSTR_COMPUTE || instr_is_finite(x, instr))
                 continue;
-            f->at = micro * n + i;
+            f->at = p->tape->ops.data[instr->op].def == &op_receive ? ELSEWHERE : micro * n + i;
             tape_op_name(p->tape, instr->op, f->where, sizeof f->where);
         }
     }

@@ -133,6 +133,7 @@ static void lower_io(struct lowering *w, int32_t step, const struct op *o, bool 
     c->joins = true;
     c->instr.step = step;
     c->instr.buffer = in ? o->feed : o->fetch;
+    c->instr.micro = o->micro;
     c->instr.device = device_address(w, offset_of(w, tensor, false));
     c->instr.bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
     add_access(w, SPACE_DEVICE, w->here[s], w->p->graph->storages[s].bytes, in);
@@ -182,6 +183,7 @@ static void lower_kernel(struct lowering *w, enum queue queue, int32_t step)
     c->joins = queue == QUEUE_COMM;
     c->instr.op = g->tape_op;
     c->instr.step = step;
+    c->instr.micro = o->micro;
     c->instr.first = w->l->n_views;
     c->instr.bytes = o->workspace;
     c->instr.device = device_address(w, w->workspace);

@@ -103,6 +103,9 @@ int programs_mix(struct programs *ps, const struct ckpt_program **differs)
     if (!programs_are_idle(ps))
         return error_set(CKPT_EINVAL, "ckpt_mix_programs: a step is under way: call ckpt_wait "
                                       "before");
+    if (ps->ranks->sharing.stages > 1)
+        return error_set(CKPT_EINVAL, "ckpt_mix_programs: the stages of a pipeline run one program "
+                                      "together; leave out --stages");
     if (ps->ranks->sharing.ranks < 2)
         return 0;
     for (struct ckpt_program *p = ps->first; p; p = p->next)

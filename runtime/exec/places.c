@@ -107,5 +107,7 @@ int program_map_memory(struct ckpt_program *p)
     rc = program_move_others(p);
     if (!rc)
         rc = values_fill(ps->ranks);
+    if (!rc && ps->ranks->sharing.stages > 1)
+        rc = values_tell_stages(ps->ranks);
     return rc ? rc : program_prepare(p);
 }

@@ -31,7 +31,7 @@ static void collect(struct kinds *k, const struct ckpt_program *p)
     for (int32_t s = 0; s < p->plan->n_steps; s++) {
         const struct graph_op *o = &p->graph->ops[p->plan->steps[s].op];
         double seconds = timing_median(p->timing, o->tape_op);
-        int64_t runs = s < p->plan->n_body ? p->tape->n_micro : 1;
+        int64_t runs = s < p->plan->n_body ? p->tape->n_bodies : 1;
         if (seconds <= 0)
             continue;
         const struct op *op = &p->tape->ops.data[o->tape_op];

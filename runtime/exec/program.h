@@ -55,6 +55,7 @@ struct instr {
     bool for_threads; /* RECORD: a queue that is a host thread waits for it */
     bool for_ranks;   /* WAIT: the compute queue waits for a collective */
     bool deferred;    /* COMPUTE: of the step before, whose numbers it gets */
+    int32_t micro;    /* COMPUTE, COPY_IN, COPY_OUT: see struct op */
     int32_t buffer;   /* COPY_IN: index of the feed; COPY_OUT: of the fetch */
     int32_t copy;     /* OFFLOAD, READ, WRITE: index of the plan's copy */
     void *device;     /* COPY, OFFLOAD, POISON: device bytes; COMPUTE: workspace */
@@ -116,6 +117,13 @@ struct zone_buffers {
     int64_t operands; /* capacity of the lists */
 };
 
+/* What a stage of a pipeline tells the others of its plan: of a micro-step, but for the update. */
+struct stage_plan {
+    double forward, backward, update, send, send_back; /* seconds */
+    int64_t sent, peak, least; /* bytes to the next stage; of the device; the smallest budget */
+    char layers[64];           /* "layers.0 to layers.5", or "" */
+};
+
 struct ckpt_program {
     struct programs *programs; /* the list it is in */
     struct ckpt_program *next;
@@ -165,6 +173,8 @@ struct ckpt_program {
     int32_t request[CKPT_REQUESTS];
     bool compared; /* the ranks have compared what they start from */
     struct zone_buffers zones[2];
+    struct stage_plan *stages; /* of all stages; NULL: there are none */
+    double pipeline_seconds;   /* of a step of all of them */
 };
 
 struct ckpt_variant;
@@ -220,6 +230,12 @@ int program_move_others(struct ckpt_program *p);
 
 /* Whether p and another program of the context train. */
 bool program_trains_in_turn(const struct ckpt_program *p);
+
+/* Stages of a pipeline (pipeline.c).  program_join_stages: sets stages and pipeline_seconds of a
+ * program with a plan; of ranks that do not exist it plans all, from a variant and a size.
+ * pipeline_seconds: of a step of n stages; NAN: no memory. */
+int program_join_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
+double pipeline_seconds(const struct stage_plan *s, int n, int micro);
 
 /* The environment that a program's tape gets from the context. */
 struct tape_env programs_tape_env(const struct programs *ps);

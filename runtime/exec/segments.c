@@ -111,7 +111,7 @@ static int64_t recorded_micros(const struct ckpt_program *p, int32_t max_kernels
 {
     const int64_t body = max_i64(1, count_kernels(p, 0, p->lowered.n_body));
     const int64_t tail = count_kernels(p, p->lowered.n_body, p->lowered.n_instrs);
-    return min_i64(p->tape->n_micro, max_i64(0, max_kernels - tail) / body);
+    return min_i64(p->tape->n_bodies, max_i64(0, max_kernels - tail) / body);
 }
 
 /* Both in-flight slots share one recording: struct ckpt_run is uploaded before each step. */
@@ -143,7 +143,7 @@ int program_record(struct ckpt_program *p)
         return 0;
     if (program_is_offloaded(p))
         return record_offloaded(p);
-    if (recorded_micros(p, MAX_KERNELS / DEVICE_IN_FLIGHT) < p->tape->n_micro)
+    if (recorded_micros(p, MAX_KERNELS / DEVICE_IN_FLIGHT) < p->tape->n_bodies)
         return 0;
     for (int slot = 0; slot < DEVICE_IN_FLIGHT && !rc; slot++)
         rc = record_whole(p, slot);

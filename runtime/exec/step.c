@@ -217,8 +217,8 @@ static float read_loss(const struct ckpt_program *p, int slot)
         return NAN;
     const float *loss = (const float *)p->fetches[p->loss].data[slot];
     if (program_is_shared(p)) /* the update fetched the sum over all ranks */
-        return without_nan_sign(
-            (float)((double)loss[0] / p->tape->n_micro / p->programs->ranks->sharing.ranks));
+        return without_nan_sign((float)((double)loss[0] / p->tape->n_micro /
+                                        sharing_losses(&p->programs->ranks->sharing)));
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         sum += loss[m];
     return without_nan_sign((float)(sum / p->tape->n_micro));

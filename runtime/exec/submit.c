@@ -49,7 +49,7 @@ static void submit_offloaded(struct ckpt_program *p, int slot)
     for (int q = 0; q < QUEUE_COUNT; q++)
         d->ops->mark(d, p->mark[slot], (enum queue)q);
     enqueue_run(p, slot);
-    for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
+    for (int32_t micro = 0; micro < p->tape->n_bodies; micro++)
         submit_part(p, 0, body, (struct moment){slot, micro}, &next);
     submit_part(p, body, p->lowered.n_instrs, (struct moment){slot, 0}, &next);
     d->ops->mark(d, p->mark[slot], QUEUE_COMPUTE);

@@ -68,14 +68,14 @@ static bool is_traced(const struct ckpt_program *p)
 static int64_t count_spans(const struct ckpt_program *p)
 {
     int64_t body = p->lowered.n_body;
-    return body * p->tape->n_micro + p->lowered.n_instrs - body;
+    return body * p->tape->n_bodies + p->lowered.n_instrs - body;
 }
 
 /* Each body has its own spans; the tail's follow. */
 static struct run_span *span_of(const struct ckpt_program *p, const struct instr *i, int32_t micro)
 {
     int64_t n = i - p->lowered.instrs.data, body = p->lowered.n_body;
-    return &p->timing->spans.data[n < body ? micro * body + n : n + body * (p->tape->n_micro - 1)];
+    return &p->timing->spans.data[n < body ? micro * body + n : n + body * (p->tape->n_bodies - 1)];
 }
 
 void timing_forget(struct timing *t)
@@ -246,7 +246,7 @@ static int32_t collect_slices(const struct ckpt_program *p, struct trace_slice *
         const struct instr *i = &p->lowered.instrs.data[k];
         if (!takes_time(i))
             continue;
-        for (int32_t micro = k < n_body ? 0 : p->tape->n_micro - 1; micro < p->tape->n_micro;
+        for (int32_t micro = k < n_body ? 0 : p->tape->n_bodies - 1; micro < p->tape->n_bodies;
              micro++) {
             slices[n] = slice_of(p, i, micro, i->copy < 0 ? i->step : -1);
             n += isfinite(slices[n].start) && isfinite(slices[n].end);

@@ -84,6 +84,16 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
     return n + optim_check_buffers(t, sums + n);
 }
 
+/* Stages have different numbers of sums, and ranks add up as many as the others: one. */
+static int add_sums(ckpt_tape *t, ckpt_tensor *own, int n)
+{
+    for (int i = 2; i < n; i++)
+        own[1] = ckpt_add(t, own[1], own[i]);
+    if (n < 2)
+        own[1] = ops_fill(t, 0.f, CKPT_F32, 1, (const int64_t[]){1});
+    return 2;
+}
+
 ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr)
 {
     ckpt_tensor *sums = calloc((size_t)t->n_params + CKPT_REQUESTS + 2, sizeof *sums);
@@ -93,8 +103,10 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr)
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);
         return CKPT_NONE;
     }
-    own[0] = tape_handle(t, t->loss);
+    own[0] = t->loss ? tape_handle(t, t->loss) : ops_fill(t, 0.f, CKPT_F32, 0, NULL);
     int n = 1 + record_sums(t, own + 1);
+    if (t->env.sharing.stages > 1)
+        n = add_sums(t, own, n);
     if (shared) {
         ckpt_tensor requests = ops_record1(t, &op_requests, 0, NULL, NULL, 0);
         for (int i = 0; i < CKPT_REQUESTS; i++)

@@ -14,6 +14,7 @@
  * its input would make, and add, a tensor of the whole input in every iteration.
  */
 #include <stdlib.h>
+#include "collective.h"
 #include "ops.h"
 #include "passes/passes.h"
 #include "recorders.h"
@@ -50,10 +51,31 @@ struct reverse {
     int32_t n_ops;     /* ops of the forward pass */
 };
 
+/* Whether op i sends what a gradient comes back for; its token stands for that of the loss. */
+static bool is_graded_send(const struct op *o)
+{
+    return o->def == &op_send && ((const struct stage_attr *)o->attr)->graded;
+}
+
+/* Whether the loss is on this tape: of several stages the last one has it. */
+static bool has_loss(const ckpt_tape *t)
+{
+    return t->env.sharing.stage >= t->env.sharing.stages - 1;
+}
+
+static void mark_ends(struct reverse *r, ckpt_tensor loss)
+{
+    const ckpt_tape *t = r->t;
+    r->live[loss.id] = has_loss(t);
+    for (int32_t i = 0; i < r->n_ops; i++)
+        if (is_graded_send(&t->ops.data[i]))
+            r->live[op_out(t, &t->ops.data[i], 0)] = true;
+}
+
 static void mark_live(struct reverse *r, ckpt_tensor loss)
 {
     const ckpt_tape *t = r->t;
-    r->live[loss.id] = true;
+    mark_ends(r, loss);
     for (int32_t i = r->n_ops - 1; i >= 0; i--) {
         const struct op *o = &t->ops.data[i];
         bool live = false;
@@ -448,7 +470,7 @@ static int reverse_op(struct reverse *r, int32_t i)
     return rc;
 }
 
-static int check_loss(ckpt_tape *t, ckpt_tensor loss)
+int passes_check_loss(ckpt_tape *t, ckpt_tensor loss)
 {
     const struct tensor *v = tape_tensor(t, loss);
     if (t->error.code)
@@ -480,28 +502,57 @@ static void keep_loss(ckpt_tape *t, ckpt_tensor loss)
     t->loss = tape_accumulate(t, sum, loss, ACCUMULATE_LATER_MICRO).id;
 }
 
+/* The gradients that the reverse pass begins with: of the loss, or of what a stage sends. */
+static void begin(struct reverse *r, ckpt_tensor loss)
+{
+    ckpt_tape *t = r->t;
+    const struct ckpt_desc d = t->tensors.data[loss.id].desc;
+    for (int32_t i = 0; i < r->n_ops; i++)
+        if (is_graded_send(&t->ops.data[i])) {
+            const int32_t token = op_out(t, &t->ops.data[i], 0);
+            r->gradient[token] = token;
+            r->done[token] = 1;
+        }
+    if (!has_loss(t))
+        return;
+    keep_loss(t, loss);
+    /* The loss of a step is the mean over its micro-steps and the ranks. */
+    float share = 1.f / (float)(t->n_micro * sharing_losses(&t->env.sharing));
+    r->gradient[loss.id] = ops_fill(t, share, CKPT_F32, d.ndim, d.shape).id;
+    r->done[loss.id] = 1;
+}
+
+/* The stage before waits for the gradient of what it sent. */
+static void check_received(const struct reverse *r)
+{
+    ckpt_tape *t = r->t;
+    for (int32_t i = 0; i < r->n_ops && !t->error.code; i++) {
+        const struct op *o = &t->ops.data[i];
+        if (o->def == &op_receive && ((const struct stage_attr *)o->attr)->graded &&
+            !r->gradient[op_out(t, o, 0)])
+            tape_fail(t, CKPT_EINVAL,
+                      "--stages: a tensor that comes from the stage before gets no gradient here");
+    }
+}
+
 static int reverse_all(struct reverse *r, ckpt_tensor loss)
 {
     ckpt_tape *t = r->t;
-    struct ckpt_desc d = t->tensors.data[loss.id].desc;
     mark_live(r, loss);
-    keep_loss(t, loss);
-    /* The loss of a step is the mean over its micro-steps and the ranks. */
-    float share = 1.f / (float)(t->n_micro * (t->env.sharing.ranks > 1 ? t->env.sharing.ranks : 1));
-    r->gradient[loss.id] = ops_fill(t, share, CKPT_F32, d.ndim, d.shape).id;
-    r->done[loss.id] = 1;
+    begin(r, loss);
     shard_watch(t);
     for (int32_t i = r->n_ops - 1; i >= 0 && !t->error.code; i--) {
         reverse_op(r, i);
         shard_reversed(t, i);
     }
+    check_received(r);
     return t->error.code;
 }
 
 int pass_differentiate(const struct compilation *c)
 {
     ckpt_tape *t = c->tape;
-    if (check_loss(t, c->loss))
+    if (t->env.sharing.stages < 2 && passes_check_loss(t, c->loss)) /* stages have checked it */
         return t->error.code;
     const ckpt_tensor loss = tape_resolve(t, c->loss);
     struct reverse r = {.t = t, .n_waiting = 1, .n = t->n_tensors, .n_ops = t->n_ops};

@@ -23,6 +23,11 @@ static bool splits_layers(const struct compilation *c)
     return c->optimizer && c->tape->env.sharing.tensor > 1;
 }
 
+static bool has_stages(const struct compilation *c)
+{
+    return c->optimizer && c->tape->env.sharing.stages > 1;
+}
+
 static bool trains(const struct compilation *c)
 {
     return c->optimizer != NULL;
@@ -78,6 +83,8 @@ const struct pass passes[] = {
      "it follows the model, whose gradients are parts on purpose"},
     {"unused", trains, pass_unused, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
      "what has no reader needs no gradient"},
+    {"stages", has_stages, pass_stages, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS, 0, 0,
+     "what is cut is what has gradients, which then go the way back"},
     {"differentiate", trains, pass_differentiate, NO_REWRITE, TAPE_RECORDED | TAPE_SINGLE_OPS,
      TAPE_GRADIENTS, 0, "each op recorded so far has its gradient rule; fused ops have none"},
     {"outputs", trains, pass_outputs, NO_REWRITE, TAPE_GRADIENTS, 0, 0,
@@ -101,7 +108,9 @@ const struct pass passes[] = {
     {"extra", has_fp8, pass_extra, NO_REWRITE, TAPE_CHAINS, 0, 0,
      "the ops that write the operands of 8-bit copies are final"},
     {"pair", NULL, pass_pair, REWRITE_PAIRS, TAPE_CHAINS, 0, 0,
-     "pairs are neighbours: no later pass moves or inserts an op"},
+     "pairs are neighbours: no later pass but one of copies moves or inserts an op"},
+    {"unroll", has_stages, pass_unroll, NO_REWRITE, TAPE_CHAINS, 0, 0,
+     "it copies ops, which are final, so all micro-steps have the same"},
     {0}};
 
 static bool applies(const struct pass *p, const struct compilation *c)

@@ -65,6 +65,12 @@ int pass_counts(const struct compilation *c);
 /* Removes ops whose results nothing reads (unused.c). */
 int pass_unused(const struct compilation *c);
 
+/* Keeps the ops of this stage of a pipeline, with transfers from and to its neighbours; sets
+ * param_stage and cuts (stages.c).  pass_unroll puts all micro-steps on the tape, in the order in
+ * which stages work at once (unroll.c). */
+int pass_stages(const struct compilation *c);
+int pass_unroll(const struct compilation *c);
+
 /* Appends the reverse of all ops that the loss depends on; sets param_gradient and t->loss. */
 int pass_differentiate(const struct compilation *c);
 
@@ -106,6 +112,9 @@ int pass_pair(const struct compilation *c);
 /* Refuses a loss that depends on a parameter only through ops without a gradient rule, and counts
  * such ops beside other paths (no_gradient.c).  Returns 0 or the tape's error. */
 int passes_check_rules(ckpt_tape *t, ckpt_tensor loss);
+
+/* Refuses a loss that is none, or that nothing trains.  Returns 0 or the tape's error. */
+int passes_check_loss(ckpt_tape *t, ckpt_tensor loss);
 
 /* Records the outputs of the gradient of one parameter. */
 void passes_fetch_gradient(ckpt_tape *t, int32_t param);

@@ -63,7 +63,7 @@ struct replacing {
 
 static float parts_of_step(const ckpt_tape *t)
 {
-    return (float)t->n_micro * (float)(t->env.sharing.ranks > 1 ? t->env.sharing.ranks : 1);
+    return (float)t->n_micro * (float)sharing_losses(&t->env.sharing);
 }
 
 /* Ops recorded since the last call come just before or after op i. */

@@ -68,7 +68,9 @@ enum graph_collective {
     GRAPH_ALL_GATHER,
     GRAPH_REDUCE_SCATTER,
     GRAPH_ALL_REDUCE,
-    GRAPH_ALL_TO_ALL
+    GRAPH_ALL_TO_ALL,
+    GRAPH_SEND, /* to the next stage of a pipeline, or the one before */
+    GRAPH_RECEIVE
 };
 
 struct graph_op {
@@ -82,7 +84,7 @@ struct graph_op {
     uint64_t cost_key;         /* hash of op name, dtypes and shapes: key of the measured cost */
     enum graph_phase phase;
     enum graph_collective collective;
-    int32_t ranks;           /* collective: number of ranks in it */
+    int32_t ranks;           /* collective: number of ranks in it; stages of a pipeline */
     int32_t replicas;        /* reduce-scatter: number of groups with equal shares; 0: one */
     int32_t stride;          /* collective of each stride-th rank, those with the same parts of
                                 layers; 0: of neighbours */

@@ -282,6 +282,42 @@ static void print_frozen(const ckpt_program *p, FILE *f)
     row(f, "  in codes", bytes, note);
 }
 
+/* Of the work of all stages, the part of a step in which one stands still. */
+static double still(const ckpt_program *p)
+{
+    const int n = p->programs->ranks->sharing.stages;
+    double busy = 0;
+    for (int s = 0; s < n; s++)
+        busy +=
+            p->tape->n_micro * (p->stages[s].forward + p->stages[s].backward) + p->stages[s].update;
+    return p->pipeline_seconds > 0 ? 1 - busy / n / p->pipeline_seconds : 0;
+}
+
+static void print_stages(const ckpt_program *p, const struct ckpt_program_info *i, FILE *f)
+{
+    const struct sharing *sharing = &p->programs->ranks->sharing;
+    if (!p->stages)
+        return;
+    fprintf(f,
+            "  %-24s %12d  this is the plan of stage %d; on average one stands still for %.0f %% "
+            "of a step%s\n",
+            "stages", sharing->stages, sharing->stage + 1, 100 * still(p),
+            i->micro_batch == 1 ? ""
+            : i->n_micro == 1
+                ? ": one micro-step passes from stage to stage; give a smaller --micro-batch"
+                : "; less with a smaller --micro-batch");
+    for (int s = 0; s < sharing->stages; s++) {
+        const struct stage_plan *k = &p->stages[s];
+        char name[32], sent[64] = "";
+        snprintf(name, sizeof name, "  stage %d", s + 1);
+        if (k->sent)
+            snprintf(sent, sizeof sent, "; sends %s a micro-step", human_bytes(k->sent));
+        fprintf(f, "  %-24s %12s  %s of work%s%s%s\n", name, human_bytes(k->peak),
+                human_seconds(i->n_micro * (k->forward + k->backward) + k->update), sent,
+                *k->layers ? "; " : "", k->layers);
+    }
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
@@ -352,5 +388,6 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
         fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with",
                 p->programs->memory->least, p->programs->ranks->sharing.ranks);
     print_time(&i, p->graph, plan, f);
+    print_stages(p, &i, f);
     print_gain(p, &i, f);
 }

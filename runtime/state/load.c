@@ -342,7 +342,7 @@ int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
     ckpt_file_close(l.f);
     if (!rc)
         rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));
-    return c->ranks.sharing.layout
+    return ranks_are_laid_out(&c->ranks)
                ? ranks_give_up(&c->ranks, rc)
                : rc; /* before there is a layout the other ranks do not wait for a load */
 }

@@ -13,12 +13,13 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     t->env = *env;
     t->owner = handle_owner();
     t->micro_batch = micro_batch;
-    t->n_micro = n_micro;
+    t->n_micro = t->n_bodies = n_micro;
     t->n_params = env->params->n;
     size_t n = (size_t)max_i64(1, t->n_params);
     t->slots = calloc(n, sizeof *t->slots);
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
     t->param_next = calloc(n, sizeof *t->param_next);
+    t->param_stage = malloc(n * sizeof *t->param_stage);
     t->rounded = calloc(n, sizeof *t->rounded);
     size_t buckets = (size_t)max_i64(1, env->params->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
@@ -26,12 +27,13 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0) |
              uses_reserve(&t->uses, 0, 0, 0);
     char *none = strdup("");
-    if (rc || !t->slots || !t->param_gradient || !t->param_next || !t->rounded || !t->buckets ||
-        !t->first_reader || !none) {
+    if (rc || !t->slots || !t->param_gradient || !t->param_next || !t->param_stage ||
+        !t->rounded || !t->buckets || !t->first_reader || !none) {
         free(none);
         tape_free(t);
         return CKPT_ENOMEM;
     }
+    memset(t->param_stage, 0xff, n * sizeof *t->param_stage);
     memset(&t->tensors.data[0], 0, sizeof *t->tensors.data);
     t->tensors.data[0].desc.ndim = -1;
     uses_clear(&t->uses, 1);
@@ -83,6 +85,7 @@ void tape_free(ckpt_tape *t)
     free(t->slots);
     free(t->param_gradient);
     free(t->param_next);
+    free(t->param_stage);
     free(t->rounded);
     free(t->buckets);
     free(t->first_reader);

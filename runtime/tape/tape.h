@@ -104,6 +104,7 @@ struct op {
     int first_line;    /* of several ops that were joined; 0: line */
     bool of_gradients; /* recorded by ckpt_gradients: without a rule the loss cannot depend on it */
     int32_t number;    /* see struct ckpt_kernel_args; of a sum of a parameter: differentiate.c */
+    int32_t micro;     /* the micro-step that it is of, where a tape has those of all; else 0 */
 };
 
 /* An input or constant: host bytes that a feed op copies to the device. */
@@ -218,6 +219,8 @@ struct ckpt_tape {
     uint32_t owner; /* owner of its tensors' handles: see handle_owner */
     int64_t micro_batch;
     int32_t n_micro;
+    int32_t n_bodies; /* how often the ops before the update run in a step: n_micro times, or once
+                         if they are those of all micro-steps (passes/unroll.c) */
     enum phase phase;
 
     struct {
@@ -253,6 +256,8 @@ struct ckpt_tape {
 
     int32_t (*slots)[SLOT_COUNT]; /* per parameter of env: the tensors of its slots here, or 0 */
     int32_t *param_gradient;      /* per parameter: the tensor of its summed gradient, or 0 */
+    int32_t *param_stage;         /* per parameter: the stage that trains it, or -1 for none */
+    uint64_t cuts;                /* a digest of where the stages begin, 0 without */
     int32_t *param_next;          /* per buffer: the tensor of its next value, or 0 */
     struct rounded *rounded;      /* per parameter */
     struct {

@@ -12,9 +12,9 @@
 
 ckpt *rank_open(struct rank_thread *r, struct ckpt_options o, int zero, int per_host)
 {
-    const int64_t sequence = o.sequence, tensor = o.tensor; /* a context that opens is alone yet */
+    const int64_t sequence = o.sequence, stages = o.stages, tensor = o.tensor; /* it is alone yet */
     ckpt *c;
-    o.sequence = o.tensor = 1;
+    o.sequence = o.stages = o.tensor = 1;
     o.device = "cpu";
     o.threads = 1;
     o.check_ranks = 1;
@@ -24,6 +24,7 @@ ckpt *rank_open(struct rank_thread *r, struct ckpt_options o, int zero, int per_
         return NULL;
     c->ranks.options->sequence = sequence;
     c->ranks.options->tensor = tensor;
+    c->ranks.options->stages = stages;
     if (r->comm)
         ranks_join(&c->ranks, r->comm, zero);
     if (r->comm && per_host)

@@ -30,6 +30,17 @@ int cpu_all_to_all(const struct ckpt_kernel_args *a)
     return run(COLLECTIVE_ALL_TO_ALL, a);
 }
 
+int cpu_send(const struct ckpt_kernel_args *a)
+{
+    memset(a->out[0].data, 0, sizeof(float)); /* the token */
+    return run(COLLECTIVE_SEND, a);
+}
+
+int cpu_receive(const struct ckpt_kernel_args *a)
+{
+    return run(COLLECTIVE_RECEIVE, a);
+}
+
 /* Copies n elements of a view to `to`, converted to dtype. */
 static void place(char *to, enum ckpt_dtype dtype, const struct ckpt_view *v, int64_t n)
 {

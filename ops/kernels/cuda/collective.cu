@@ -63,6 +63,17 @@ int cuda_all_to_all(const struct ckpt_kernel_args *a)
     return run(COLLECTIVE_ALL_TO_ALL, a);
 }
 
+int cuda_send(const struct ckpt_kernel_args *a)
+{
+    cudaMemsetAsync(a->out[0].data, 0, sizeof(float), stream_of(a));
+    return run(COLLECTIVE_SEND, a);
+}
+
+int cuda_receive(const struct ckpt_kernel_args *a)
+{
+    return run(COLLECTIVE_RECEIVE, a);
+}
+
 /* ---- flatten ----------------------------------------------------------------------------------
  */
 

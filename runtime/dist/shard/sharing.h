@@ -21,13 +21,22 @@ struct sharing {
     int sequence;            /* ranks that split the tokens of their samples; below 2: none */
     int sequence_place;      /* of this rank among those */
     int tensor;              /* ranks that have a part each of split parameters; below 2: none */
+    int stages;              /* of a pipeline, each a rank; below 2: none.  A rank then has the
+                                parameters of its stage, and nothing is shared: zero is 0 */
+    int stage;               /* of this rank */
     struct layout *layout;   /* of the parameters, from the first compile on; NULL: single rank */
 };
 
 /* Ranks that have the same samples. */
 static inline int sharing_sample_ranks(const struct sharing *s)
 {
-    return s->sequence > 1 ? s->sequence : s->tensor > 1 ? s->tensor : 1;
+    return s->stages > 1 ? s->ranks : s->sequence > 1 ? s->sequence : s->tensor > 1 ? s->tensor : 1;
+}
+
+/* Ranks that compute a loss each: a step takes the mean of these. */
+static inline int sharing_losses(const struct sharing *s)
+{
+    return s->stages > 1 || s->ranks < 1 ? 1 : s->ranks;
 }
 
 /* Groups of ranks that have samples of their own, and the one of this rank in the job. */

@@ -202,11 +202,15 @@ static void set_collective(const ckpt_tape *t, const struct op *o, struct graph_
     static const struct {
         const struct ckpt_op_def *def;
         enum graph_collective kind;
-    } rows[] = {
-        {&op_all_gather, GRAPH_ALL_GATHER},          {&op_all_gather_once, GRAPH_ALL_GATHER},
-        {&op_all_gather_in_place, GRAPH_ALL_GATHER}, {&op_reduce_scatter, GRAPH_REDUCE_SCATTER},
-        {&op_all_reduce, GRAPH_ALL_REDUCE},          {&op_all_to_all, GRAPH_ALL_TO_ALL},
-        {&op_tensor_sum, GRAPH_ALL_REDUCE}};
+    } rows[] = {{&op_all_gather, GRAPH_ALL_GATHER},
+                {&op_all_gather_once, GRAPH_ALL_GATHER},
+                {&op_all_gather_in_place, GRAPH_ALL_GATHER},
+                {&op_reduce_scatter, GRAPH_REDUCE_SCATTER},
+                {&op_all_reduce, GRAPH_ALL_REDUCE},
+                {&op_all_to_all, GRAPH_ALL_TO_ALL},
+                {&op_tensor_sum, GRAPH_ALL_REDUCE},
+                {&op_send, GRAPH_SEND},
+                {&op_receive, GRAPH_RECEIVE}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (o->def == rows[i].def) {
             to->collective = rows[i].kind;
@@ -255,7 +259,7 @@ int graph_from_tape(const ckpt_tape *t, const struct machine *m, struct graph **
         g->ops = calloc(ops, sizeof *g->ops);
         /* Each operand once, and the accumulated output twice. */
         g->refs = calloc((size_t)t->n_operands + ops, sizeof *g->refs);
-        g->n_micro = t->n_micro;
+        g->n_micro = t->n_bodies;
         memset(b.index, -1, storages * sizeof *b.index);
         rc = g->storages && g->ops && g->refs ? 0 : CKPT_ENOMEM;
     }

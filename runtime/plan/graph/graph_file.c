@@ -27,7 +27,9 @@ static const char *const phases[] = {
 static const char *const collectives[] = {[GRAPH_ALL_GATHER - 1] = "all_gather",
                                           [GRAPH_REDUCE_SCATTER - 1] = "reduce_scatter",
                                           [GRAPH_ALL_REDUCE - 1] = "all_reduce",
-                                          [GRAPH_ALL_TO_ALL - 1] = "all_to_all"};
+                                          [GRAPH_ALL_TO_ALL - 1] = "all_to_all",
+                                          [GRAPH_SEND - 1] = "send",
+                                          [GRAPH_RECEIVE - 1] = "receive"};
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -267,9 +269,9 @@ static void get_collective(struct reader *r, struct graph_op *o)
         o->stride = (int32_t)lines_number(l, "the distance of ranks", 2, 1 << 20);
         compare_ranks(r, &r->stride, o->stride, "ranks between two of it");
     }
-    int32_t *before = o->within_layer                     ? &r->layer
-                      : o->stride                         ? &r->strided
-                      : o->collective == GRAPH_ALL_REDUCE ? &r->all
+    int32_t *before = o->within_layer ? &r->layer
+                      : o->stride     ? &r->strided
+                      : o->collective == GRAPH_ALL_REDUCE || o->collective >= GRAPH_SEND ? &r->all
                       : o->collective == GRAPH_ALL_TO_ALL ? &r->sequence
                                                           : &r->ranks;
     compare_ranks(r, before, o->ranks, "ranks");

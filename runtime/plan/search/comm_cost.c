@@ -52,6 +52,9 @@ double collective_seconds(const struct links *l, enum graph_collective kind, dou
     struct shape s = shape_of(l, ranks);
     if (kind == GRAPH_ALL_TO_ALL)
         return exchange_seconds(l, &s, bytes);
+    if (kind == GRAPH_SEND || kind == GRAPH_RECEIVE) /* the slowest of its links */
+        return l->overhead +
+               (s.hosts > 1 ? l->net_latency + bytes / l->net : l->host_latency + bytes / l->host);
     double rate = s.hosts > 1 ? fmin(l->host, s.per_host * l->net) : l->host;
     if (s.per_host < 2)
         rate = l->net;
@@ -73,6 +76,6 @@ double replica_seconds(const struct links *l, double bytes, int64_t groups)
 
 int64_t collective_bytes(const struct graph *g, const struct graph_op *o)
 {
-    bool scatters = o->collective == GRAPH_REDUCE_SCATTER;
-    return g->storages[g->refs[scatters ? o->reads : o->writes]].bytes;
+    bool reads = o->collective == GRAPH_REDUCE_SCATTER || o->collective == GRAPH_SEND;
+    return g->storages[g->refs[reads ? o->reads : o->writes]].bytes;
 }

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pipeline stages: the ops of a model are cut into as many runs as there are ranks, and this rank
+ * keeps one.  Every rank records the whole model, so all find the same cuts.
+ *
+ * - A cut is where few bytes cross: what an op before it computes and one behind it reads.  The
+ *   stage before sends these tensors and the next one receives them; what is read further on goes
+ *   through each stage between.  So gradients of a tensor are added in the order of one rank.
+ * - Each stage computes for itself what depends on no parameter: inputs, tables, masks.
+ * - A trained parameter belongs to the first stage that reads it.  Another one that reads it, as a
+ *   head that is also the embedding, receives its value like an activation, and sends the gradient.
+ * - Cuts are balanced by arithmetic and bytes moved, three times those of the forward pass for ops
+ *   with gradients.  They follow from the tape alone: neither a machine nor a budget moves them.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "collective.h"
+#include "ops.h"
+#include "passes/passes.h"
+#include "recorders.h"
+
+struct cutting {
+    ckpt_tape *t;
+    int32_t n_ops, end; /* ops of the model; the one that makes the loss */
+    int stages;
+    int32_t *root;         /* per tensor: the one that it is a view of */
+    int32_t *first, *last; /* per tensor that may cross: the op that makes it, or reads it first if
+                              it is a parameter; the last one that reads it; -1: none */
+    bool *shared;          /* per op: each stage that needs it has it */
+    bool *live;            /* per tensor: the loss depends on it */
+    double *work;          /* per op: of all before it; one entry more */
+    int64_t *bytes;        /* per op: that cross before it; -1: a cut is not possible */
+    int32_t *params;       /* per op: trained parameters that ops before it read first */
+    int32_t *places;       /* where a cut is possible */
+    int32_t n_places;
+    int32_t *cut; /* per stage: its first op; one entry more */
+    bool *keep;   /* per op: this stage has it */
+};
+
+/* Costs of a byte in those of a product's operation: a balance between devices of any kind. */
+enum { WORK_OF_BYTE = 64 };
+
+static int32_t root_of(const struct cutting *k, int32_t x)
+{
+    return x > 0 ? k->root[x] : 0;
+}
+
+static bool is_trained(const struct cutting *k, int32_t root)
+{
+    return tape_param_of(k->t, root) >= 0 && k->t->tensors.data[root].needs_grad;
+}
+
+/* Whether every stage may have an op: it is a view, or computes the same from what all have. */
+static bool is_shared(const ckpt_tape *t, const struct op *o)
+{
+    if (o->feed >= 0 || o->def->flags & CKPT_OP_VIEW || o->def == &op_dequantize)
+        return true;
+    bool learned = o->fetch >= 0 || (o->def->flags & CKPT_OP_INPLACE);
+    for (int i = 0; i < o->n_out; i++)
+        learned |= op_out(t, o, i) > 0 && t->tensors.data[op_out(t, o, i)].learned;
+    return !learned;
+}
+
+static void find_roots(struct cutting *k)
+{
+    const ckpt_tape *t = k->t;
+    for (int32_t x = 0; x < t->n_tensors; x++)
+        k->root[x] = x;
+    for (int32_t i = 0; i < k->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        k->shared[i] = is_shared(t, o);
+        for (int j = 0; j < o->n_out && o->def->flags & CKPT_OP_VIEW; j++)
+            k->root[op_out(t, o, j)] = root_of(k, op_in(t, o, 0));
+    }
+}
+
+static void find_live(struct cutting *k, int32_t loss)
+{
+    const ckpt_tape *t = k->t;
+    k->live[loss] = true;
+    for (int32_t i = k->n_ops - 1; i >= 0; i--) {
+        const struct op *o = &t->ops.data[i];
+        bool live = false;
+        for (int j = 0; j < o->n_out && o->def->grad; j++)
+            live |= op_out(t, o, j) > 0 && k->live[op_out(t, o, j)];
+        for (int j = 0; j < o->n_in && live; j++)
+            if (op_in(t, o, j) > 0 && t->tensors.data[op_in(t, o, j)].needs_grad)
+                k->live[op_in(t, o, j)] = true;
+    }
+}
+
+/* From the op that makes each tensor to the last that reads it, views aside. */
+static void find_spans(struct cutting *k)
+{
+    ckpt_tape *t = k->t;
+    for (int32_t x = 1; x < t->n_tensors; x++) {
+        const int32_t op = t->tensors.data[x].op;
+        k->first[x] = op >= 0 && !k->shared[op] ? op : -1;
+        k->last[x] = -1;
+    }
+    for (int32_t i = 0; i < k->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        for (int j = 0; j < o->n_in && !k->shared[i]; j++) {
+            const int32_t x = root_of(k, op_in(t, o, j));
+            const int32_t param = x ? tape_param_of(t, x) : -1;
+            if (param >= 0 && t->param_stage[param] < 0)
+                t->param_stage[param] = i; /* an op as yet */
+            if (x && is_trained(k, x) && k->first[x] < 0)
+                k->first[x] = i;
+            if (x && k->first[x] >= 0)
+                k->last[x] = i;
+        }
+    }
+}
+
+/* ---- where ----------------------------------------------------------------------------------- */
+
+static double work_of(const struct cutting *k, const struct op *o, struct ckpt_desc *descs)
+{
+    struct ckpt_call call;
+    struct ckpt_cost cost = {0};
+    bool live = false;
+    tape_call(k->t, o, &call, descs, descs + o->n_in);
+    if (o->def->cost)
+        o->def->cost(&call, &cost);
+    for (int i = 0; i < o->n_in + o->n_out && cost.bytes <= 0; i++)
+        cost.bytes += descs[i].ndim >= 0 ? (double)desc_bytes(&descs[i]) : 0;
+    for (int i = 0; i < o->n_out; i++)
+        live |= op_out(k->t, o, i) > 0 && k->live[op_out(k->t, o, i)];
+    return (live ? 3 : 1) * (cost.flops + WORK_OF_BYTE * cost.bytes);
+}
+
+static int add_work(struct cutting *k)
+{
+    ckpt_tape *t = k->t;
+    for (int32_t i = 0; i < k->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        struct ckpt_desc *descs = calloc((size_t)(o->n_in + o->n_out) + 1, sizeof *descs);
+        if (!descs)
+            return tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
+        k->work[i + 1] = k->work[i] + (k->shared[i] ? 0 : work_of(k, o, descs));
+        free(descs);
+    }
+    return 0;
+}
+
+/* Whether a tensor can be sent as it lies in memory. */
+static bool is_plain(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    return desc_is_dense(&v->desc) && !v->desc.offset &&
+           desc_bytes(&v->desc) == t->storages.data[v->storage].bytes;
+}
+
+/* A cut before op i sends what ops before it make and others read. */
+static void find_crossing(struct cutting *k)
+{
+    const ckpt_tape *t = k->t;
+    for (int32_t x = 1; x < t->n_tensors; x++) {
+        const bool sends = is_plain(t, x);
+        const int64_t bytes = desc_bytes(&t->tensors.data[x].desc);
+        if (k->first[x] >= 0 && is_trained(k, x))
+            k->params[k->first[x] + 1]++;
+        for (int32_t i = k->first[x] + 1; k->first[x] >= 0 && i <= k->last[x]; i++)
+            k->bytes[i] = sends && k->bytes[i] >= 0 ? k->bytes[i] + bytes : -1;
+    }
+    for (int32_t i = 0; i < k->n_ops; i++)
+        k->params[i + 1] += k->params[i];
+}
+
+/* The places where not much more crosses than where least does, the ends aside. */
+static void find_places(struct cutting *k)
+{
+    const double all = k->work[k->end + 1];
+    int64_t least = INT64_MAX;
+    for (int32_t i = 1; i <= k->end; i++) {
+        const bool inside =
+            4 * k->stages * k->work[i] > all && 4 * k->stages * (all - k->work[i]) > all;
+        if (inside && k->bytes[i] > 0 && k->bytes[i] < least)
+            least = k->bytes[i];
+    }
+    for (int32_t i = 1; i <= k->end; i++)
+        if (!k->shared[i] && k->bytes[i] > 0 && k->bytes[i] / 5 <= least / 4)
+            k->places[k->n_places++] = i;
+}
+
+static int32_t place(const struct cutting *k, int32_t j)
+{
+    return j < 0 ? 0 : j < k->n_places ? k->places[j] : k->end + 1;
+}
+
+/* The most stages that have a trained parameter each. */
+static int most_stages(const struct cutting *k)
+{
+    int n = 0;
+    for (int32_t j = 0, before = 0; j <= k->n_places; j++)
+        if (k->params[place(k, j)] > k->params[before]) {
+            before = place(k, j);
+            n++;
+        }
+    return n;
+}
+
+/* Of all ways to cut, the one whose slowest stage is fastest.  best[s][j]: of the first s + 1
+ * stages if the last of them ends at place j. */
+static void choose(struct cutting *k, double *best, int32_t *from)
+{
+    const int32_t n = k->n_places + 1;
+    for (int32_t at = 0; at < k->stages * n; at++) {
+        const int32_t s = at / n, j = at % n;
+        best[at] = -1;
+        for (int32_t i = s ? 0 : -1; i < (s ? j : 0); i++) {
+            const double before = s ? best[(s - 1) * n + i] : 0;
+            const double own = k->work[place(k, j)] - k->work[place(k, i)];
+            const double slowest = before > own ? before : own;
+            if (before < 0 || k->params[place(k, j)] == k->params[place(k, i)] ||
+                (best[at] >= 0 && best[at] <= slowest))
+                continue;
+            best[at] = slowest;
+            from[at] = i;
+        }
+    }
+    for (int32_t s = k->stages - 1, j = n - 1; s >= 0; s--) {
+        k->cut[s + 1] = s == k->stages - 1 ? k->n_ops : place(k, j);
+        j = from[s * n + j];
+    }
+}
+
+static int find_cuts(struct cutting *k)
+{
+    ckpt_tape *t = k->t;
+    if (add_work(k))
+        return t->error.code;
+    find_crossing(k);
+    find_places(k);
+    const int most = most_stages(k);
+    if (most < k->stages) {
+        t->file = NULL;
+        return tape_fail(t, CKPT_EINVAL,
+                         "--stages %d: the model has places for %d stage%s with trained parameters "
+                         "of their own",
+                         k->stages, most, most == 1 ? "" : "s");
+    }
+    const size_t n = (size_t)k->stages * ((size_t)k->n_places + 1);
+    double *best = malloc(n * sizeof *best);
+    int32_t *from = malloc(n * sizeof *from);
+    if (best && from)
+        choose(k, best, from);
+    else
+        tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
+    free(best);
+    free(from);
+    return t->error.code;
+}
+
+/* ---- this stage ------------------------------------------------------------------------------ */
+
+static int stage_of(const struct cutting *k, int32_t op)
+{
+    int s = 0;
+    while (s < k->stages - 1 && op >= k->cut[s + 1])
+        s++;
+    return s;
+}
+
+/* The ops of the stage, and those that it needs and all may have. */
+static void keep_ops(struct cutting *k, int stage)
+{
+    ckpt_tape *t = k->t;
+    k->keep[k->end] = stage == k->stages - 1; /* it may be a view, which no op reads */
+    for (int32_t i = k->n_ops - 1; i >= 0; i--) {
+        const struct op *o = &t->ops.data[i];
+        k->keep[i] |= !k->shared[i] && stage_of(k, i) == stage;
+        for (int j = 0; j < o->n_in && k->keep[i]; j++) {
+            const int32_t x = op_in(t, o, j), by = x > 0 ? t->tensors.data[x].op : -1;
+            if (by >= 0 && k->shared[by])
+                k->keep[by] = true;
+        }
+    }
+    for (int32_t i = 0; i < k->n_ops; i++)
+        if (!k->keep[i]) {
+            tape_remove_op(t, i);
+            t->ops.data[i].feed = -1;
+        }
+}
+
+static bool crosses(const struct cutting *k, int32_t x, int32_t at)
+{
+    return k->first[x] >= 0 && k->first[x] < at && k->last[x] >= at;
+}
+
+/* The same name on both sides, which ranks compare. */
+static void label_link(ckpt_tape *t, int before)
+{
+    t->file = NULL;
+    ckpt_label(t, "stages %d and %d", before + 1, before + 2);
+}
+
+/* Has x be what the stage before sent.  A parameter gets bytes that are no place of its value. */
+static void receive(struct cutting *k, int32_t x, ckpt_tensor token)
+{
+    ckpt_tape *t = k->t;
+    struct stage_attr *attr = calloc(1, sizeof *attr);
+    if (!attr) {
+        tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
+        return;
+    }
+    attr->all.ranks = k->stages;
+    attr->graded = k->live[x] && t->tensors.data[x].needs_grad;
+    attr->desc = t->tensors.data[x].desc;
+    if (tape_param_of(t, x) >= 0) {
+        ckpt_tensor own = tape_new_tensor(t, &attr->desc, STORAGE_ACTIVATION);
+        if (own.id)
+            tape_move_storage(t, t->tensors.data[x].storage, t->tensors.data[own.id].storage);
+    }
+    const ckpt_tensor out = tape_handle(t, x);
+    const int32_t i = tape_append(t, &op_receive, 1, &token, 1, &out);
+    if (i < 0) {
+        free(attr);
+        return;
+    }
+    t->ops.data[i].attr = attr;
+    t->ops.data[i].attr_size = sizeof *attr;
+}
+
+/* What comes is received before all else, what goes is sent after it. */
+static void link_stage(struct cutting *k, int stage)
+{
+    ckpt_tape *t = k->t;
+    const int32_t n_tensors = t->n_tensors;
+    struct stage_attr attr = {.all.ranks = k->stages};
+    ckpt_tensor token = CKPT_NONE;
+    t->label = 0;
+    if (stage > 0) {
+        token = ops_fill(t, 0.f, CKPT_F32, 1, (const int64_t[]){1});
+        label_link(t, stage - 1);
+    }
+    for (int32_t x = 1; x < n_tensors && stage > 0; x++)
+        if (crosses(k, x, k->cut[stage]))
+            receive(k, x, token);
+    const int32_t received = t->n_ops;
+    if (stage < k->stages - 1)
+        label_link(t, stage);
+    for (int32_t x = 1; x < n_tensors && stage < k->stages - 1; x++)
+        if (crosses(k, x, k->cut[stage + 1])) {
+            attr.graded = k->live[x] && t->tensors.data[x].needs_grad;
+            OPS_RECORD(t, &op_send, &attr, tape_handle(t, x));
+        }
+    int64_t *key = malloc((size_t)t->n_ops * sizeof *key);
+    for (int32_t i = 0; i < t->n_ops && key; i++)
+        key[i] = i < k->n_ops || i >= received ? t->n_ops + i : i;
+    if (key && !t->error.code)
+        tape_sort(t, key);
+    else
+        tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
+    free(key);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int refuse(ckpt_tape *t, const char *what, const char *name)
+{
+    t->file = NULL;
+    return tape_fail(t, CKPT_EINVAL, "--stages: %s '%.200s', which only one stage would have", what,
+                     name);
+}
+
+/* What a stage alone would have or do is no part of a step yet. */
+static int check(ckpt_tape *t)
+{
+    const struct param *params = t->env.params->data;
+    for (int32_t i = 0; i < t->n_fetches && !t->error.code; i++)
+        refuse(t, "the step has the output", t->fetches.data[i].name);
+    for (int32_t i = 0; i < t->n_params && !t->error.code; i++)
+        if (t->param_next[i] || params[i].training.qat.used)
+            refuse(t, "the step changes the buffer", params[i].name);
+    for (int32_t i = 0; i < t->n_means && !t->error.code; i++)
+        refuse(t, "the step changes the buffer", "of a mean");
+    return t->error.code;
+}
+
+static bool allocate(struct cutting *k)
+{
+    const size_t n_tensors = (size_t)k->t->n_tensors, n_ops = (size_t)k->n_ops + 2;
+    k->root = calloc(n_tensors, sizeof *k->root);
+    k->first = calloc(n_tensors, sizeof *k->first);
+    k->last = calloc(n_tensors, sizeof *k->last);
+    k->live = calloc(n_tensors, sizeof *k->live);
+    k->shared = calloc(n_ops, sizeof *k->shared);
+    k->keep = calloc(n_ops, sizeof *k->keep);
+    k->work = calloc(n_ops, sizeof *k->work);
+    k->bytes = calloc(n_ops, sizeof *k->bytes);
+    k->params = calloc(n_ops, sizeof *k->params);
+    k->places = calloc(n_ops, sizeof *k->places);
+    k->cut = calloc((size_t)k->stages + 1, sizeof *k->cut);
+    return k->root && k->first && k->last && k->live && k->shared && k->keep && k->work &&
+           k->bytes && k->params && k->places && k->cut;
+}
+
+static void release(struct cutting *k)
+{
+    free(k->root);
+    free(k->first);
+    free(k->last);
+    free(k->live);
+    free(k->shared);
+    free(k->keep);
+    free(k->work);
+    free(k->bytes);
+    free(k->params);
+    free(k->places);
+    free(k->cut);
+}
+
+static void cut(struct cutting *k, int32_t loss)
+{
+    ckpt_tape *t = k->t;
+    const int stage = t->env.sharing.stage;
+    k->end = t->tensors.data[loss].op;
+    find_roots(k);
+    find_live(k, loss);
+    find_spans(k);
+    if (find_cuts(k))
+        return;
+    for (int32_t i = 0; i < t->n_params; i++)
+        if (t->param_stage[i] >= 0)
+            t->param_stage[i] = stage_of(k, t->param_stage[i]);
+    for (int s = 0; s <= k->stages; s++)
+        t->cuts = hash_mix(t->cuts, k->cut[s]);
+    keep_ops(k, stage);
+    link_stage(k, stage);
+}
+
+int pass_stages(const struct compilation *c)
+{
+    ckpt_tape *t = c->tape;
+    struct cutting k = {.t = t, .n_ops = t->n_ops, .stages = t->env.sharing.stages};
+    if (passes_check_loss(t, c->loss) || check(t))
+        return t->error.code;
+    if (allocate(&k))
+        cut(&k, tape_resolve(t, c->loss).id);
+    else
+        tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
+    release(&k);
+    return t->error.code;
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pipeline stages, against one rank with the same micro-steps: bits of losses and weights, budgets
+ * and tiers, states that another number of stages resumes, and what is refused.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "dist/rank_threads.h"
+#include "exec/program.h"
+#include "unit/test_directory.h"
+
+enum { MOST = 4, SAMPLES = 8, LENGTH = 8, WIDTH = 32, HEADS = 4, CLASSES = 40, LAYERS = 5 };
+enum { STEPS = 4 };
+enum { NORM, QKV, OUT, UP, DOWN, PER_LAYER };
+enum { EMBEDDING, PLACES, HEAD, FIRST, PARAMS = FIRST + LAYERS * PER_LAYER };
+
+struct member {
+    struct rank_thread as;
+    struct ckpt_options options;
+    enum ckpt_dtype dtype;
+    int64_t micro;
+    bool tied;    /* the head is the embedding */
+    bool drops;   /* dropout in each layer */
+    bool frozen;  /* the layers below the last two */
+    bool outputs; /* the step has an output */
+    float clip;
+    int64_t vram[MOST]; /* of each stage; 0: no budget */
+    int first, steps, nan_step;
+    const char *load, *save;
+    ckpt_tensor param[PARAMS];
+    /* results */
+    int code;
+    float losses[STEPS];
+    double norm;
+    float *value[PARAMS], *moment[PARAMS];
+    char sentence[1024];
+    struct ckpt_program_info info;
+    int mine;         /* parameters that this rank has */
+    int64_t resident; /* bytes of the host copies of parameters */
+};
+
+static int64_t classes = CLASSES; /* rows of the head */
+
+static void shape_of(int k, int64_t shape[2])
+{
+    static const int64_t layer[PER_LAYER][2] = {
+        {1, WIDTH}, {3 * WIDTH, WIDTH}, {WIDTH, WIDTH}, {2 * WIDTH, WIDTH}, {WIDTH, 2 * WIDTH}};
+    const int64_t others[FIRST][2] = {{CLASSES, WIDTH}, {LENGTH, WIDTH}, {classes, WIDTH}};
+    memcpy(shape, k < FIRST ? others[k] : layer[(k - FIRST) % PER_LAYER], 2 * sizeof *shape);
+}
+
+static int64_t numel(int k)
+{
+    int64_t shape[2];
+    shape_of(k, shape);
+    return shape[0] * shape[1];
+}
+
+static ckpt_tensor block(const struct member *m, ckpt_tape *t, ckpt_tensor x, const ckpt_tensor *w)
+{
+    const struct ckpt_desc d = ckpt_desc_of(t, x);
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    ckpt_tensor norm = ckpt_reshape(t, w[NORM], 1, (const int64_t[]){WIDTH}), part[3];
+    ckpt_tensor y = ckpt_linear(t, ckpt_rms_norm(t, x, norm, 1e-5f), w[QKV], CKPT_NONE);
+    y = ckpt_reshape(t, y, 4, (const int64_t[]){d.shape[0], LENGTH, 3 * HEADS, WIDTH / HEADS});
+    for (int i = 0; i < 3; i++)
+        part[i] = ckpt_slice(t, y, 2, i * HEADS, (i + 1) * HEADS);
+    spec.causal = true;
+    y = ckpt_attention(t, part[0], part[1], part[2], CKPT_NONE, &spec);
+    x = ckpt_add(t, x, ckpt_linear(t, ckpt_reshape(t, y, 3, d.shape), w[OUT], CKPT_NONE));
+    y = ckpt_linear(t, ckpt_gelu_tanh(t, ckpt_linear(t, x, w[UP], CKPT_NONE)), w[DOWN], CKPT_NONE);
+    return ckpt_add(t, x, m->drops ? ckpt_dropout(t, y, .25f) : y);
+}
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct member *m = user;
+    const int64_t shape[] = {batch, LENGTH}, places[] = {1, LENGTH, WIDTH};
+    struct ckpt_cross_entropy_spec spec = CKPT_CROSS_ENTROPY_INIT;
+    ckpt_tensor tokens = ckpt_input(t, "tokens", CKPT_I32, 2, shape);
+    ckpt_tensor label = ckpt_input(t, "labels", CKPT_I32, 2, shape);
+    ckpt_tensor x = ckpt_embedding(t, m->param[EMBEDDING], tokens, -1);
+    x = ckpt_add(t, x, ckpt_reshape(t, m->param[PLACES], 3, places));
+    for (int i = 0; i < LAYERS; i++)
+        x = block(m, t, x, m->param + FIRST + i * PER_LAYER);
+    if (m->outputs)
+        ckpt_output(t, "last", x);
+    spec.ignore_index = 0;
+    x = ckpt_linear_cross_entropy(t, x, m->param[m->tied ? EMBEDDING : HEAD], CKPT_NONE, label,
+                                  &spec);
+    return ckpt_reshape(t, x, 1, (const int64_t[]){1}); /* a view, as some models return */
+}
+
+static int feed(ckpt_program *p, int step)
+{
+    int32_t tokens[SAMPLES][LENGTH], labels[SAMPLES][LENGTH];
+    float u[SAMPLES][LENGTH][3];
+    ckpt_fill_uniform(5, (uint64_t)step, 1, &u[0][0][0], SAMPLES * LENGTH * 3);
+    for (int b = 0; b < SAMPLES; b++)
+        for (int i = 0; i < LENGTH; i++) {
+            tokens[b][i] = (int32_t)(u[b][i][0] * CLASSES);
+            labels[b][i] = u[b][i][2] * LENGTH < (float)i + 1 ? (int32_t)(u[b][i][1] * CLASSES) : 0;
+        }
+    const int rc = ckpt_feed(p, "tokens", tokens, sizeof tokens);
+    return rc ? rc : ckpt_feed(p, "labels", labels, sizeof labels);
+}
+
+static void make(struct member *m, ckpt *c)
+{
+    char name[64];
+    static const char *const names[] = {"embedding", "places", "head"};
+    static const char *const parts[] = {"norm", "qkv", "out", "up", "down"};
+    for (int k = 0; k < PARAMS; k++) {
+        int64_t shape[2];
+        const int layer = (k - FIRST) / PER_LAYER, part = (k - FIRST) % PER_LAYER;
+        if (k >= FIRST)
+            snprintf(name, sizeof name, "layers.%d.%s", layer, parts[part]);
+        else
+            snprintf(name, sizeof name, "%s", names[k]);
+        shape_of(k, shape);
+        m->param[k] = ckpt_param(
+            c, name, m->dtype, 2, shape, k >= FIRST && part == NORM ? CKPT_ONES : CKPT_NORMAL(.2f),
+            !(m->frozen && k >= FIRST && layer < LAYERS - 2) && !(m->tied && k == HEAD));
+    }
+}
+
+static int fetch(struct member *m, ckpt *c)
+{
+    int rc = 0;
+    for (int k = 0; k < PARAMS && !rc; k++) {
+        m->value[k] = calloc((size_t)numel(k), sizeof(float));
+        m->moment[k] = calloc((size_t)numel(k), sizeof(float));
+        rc = ckpt_param_get(c, m->param[k], CKPT_VALUE, m->value[k], numel(k));
+        if (!rc && !m->frozen && !(m->tied && k == HEAD))
+            rc = ckpt_param_get(c, m->param[k], CKPT_EXP_AVG_SQ, m->moment[k], numel(k));
+    }
+    return rc;
+}
+
+/* A weight of the third layer overflows its product. */
+static int poison(struct member *m, ckpt *c)
+{
+    static float large[2 * WIDTH * WIDTH];
+    for (int i = 0; i < 2 * WIDTH * WIDTH; i++)
+        large[i] = 3e38f;
+    return ckpt_param_set(c, m->param[FIRST + 2 * PER_LAYER + UP], CKPT_VALUE, large,
+                          2 * WIDTH * WIDTH);
+}
+
+static int train(struct member *m, ckpt *c)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    make(m, c);
+    adamw.lr = 1e-2f;
+    adamw.clip_norm = m->clip;
+    adamw.ema_decay = .9f;
+    int rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), SAMPLES, &p);
+    if (!rc && m->load)
+        rc = ckpt_load_state(c, m->load);
+    for (int s = m->first; s < m->steps && !rc; s++) {
+        rc = feed(p, s);
+        if (!rc && s == m->nan_step && s)
+            rc = poison(m, c);
+        if (!rc)
+            rc = ckpt_step(p, &m->losses[s]);
+    }
+    m->info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
+    if (!rc)
+        rc = ckpt_program_info(p, &m->info);
+    m->norm = m->info.grad_norm;
+    for (int k = 0; k < PARAMS && !rc; k++)
+        m->mine += c->params.data[k].place.filled[SLOT_VALUE];
+    for (int k = 0; k < PARAMS && !rc; k++)
+        m->resident += c->params.data[k].place.initial ? numel(k) : 0;
+    if (!rc)
+        rc = fetch(m, c);
+    return !rc && m->save ? ckpt_save_state(c, m->save) : rc;
+}
+
+static void *work(void *arg)
+{
+    struct member *m = arg;
+    ckpt *c = rank_open(&m->as, m->options, 0, 0);
+    if (!c)
+        return NULL;
+    m->code = train(m, c);
+    snprintf(m->sentence, sizeof m->sentence, "%s", m->code ? ckpt_error(c) : "");
+    ckpt_close(c);
+    return NULL;
+}
+
+static struct member small(void)
+{
+    return (struct member){.options = CKPT_OPTIONS_INIT, .micro = 2, .steps = STEPS};
+}
+
+static void run(struct member *m, const struct member *what, int stages)
+{
+    for (int r = 0; r < stages; r++) {
+        m[r] = *what;
+        m[r].options.stages = stages;
+        m[r].options.micro_batch = what->micro;
+        m[r].options.vram = what->vram[r];
+    }
+    run_ranks(m, sizeof *m, stages, 0, work);
+}
+
+static void expect_end(const struct member *m, int stages)
+{
+    for (int r = 0; r < stages; r++)
+        if (m[r].code)
+            fail_msg("rank %d: %s", r, m[r].sentence);
+}
+
+static void release(struct member *m, int n)
+{
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < PARAMS; k++) {
+            free(m[r].value[k]);
+            free(m[r].moment[k]);
+        }
+}
+
+/* The largest difference of values; 0: the same bits. */
+static double distance(const struct member *a, const struct member *b)
+{
+    double most = 0;
+    for (int k = 0; k < PARAMS; k++)
+        for (int64_t i = 0; i < numel(k); i++) {
+            most = fmax(most, fabs(a->value[k][i] - b->value[k][i]));
+            most = fmax(most, fabs(a->moment[k][i] - b->moment[k][i]));
+        }
+    return most;
+}
+
+static void compare(const struct member *what, int stages, double most)
+{
+    static struct member one[1], all[MOST];
+    run(one, what, 1);
+    expect_end(one, 1);
+    run(all, what, stages);
+    expect_end(all, stages);
+    int mine = 0;
+    for (int r = 0; r < stages; r++) {
+        const double d = distance(one, &all[r]);
+        if (!(d <= most))
+            fail_msg("%d stages, rank %d: %g from one rank", stages, r, d);
+        for (int s = one->first; s < one->steps; s++) /* here a sum in fp32, there in double */
+            assert_true(fabs(all[r].losses[s] - one->losses[s]) <= 1e-6 * one->losses[s] + most);
+        assert_true(fabs(all[r].norm - one->norm) <= 1e-6 * one->norm + most);
+        assert_int_equal(all[r].resident, 0);
+        mine += all[r].mine;
+    }
+    assert_int_equal(mine, one->mine);
+    release(one, 1);
+    release(all, stages);
+}
+
+static void check_bits(void **state)
+{
+    struct member m = small();
+    (void)state;
+    compare(&m, 2, 0);
+    compare(&m, 4, 0); /* as many micro-steps */
+    m.micro = 1;
+    compare(&m, 3, 0);
+    m.micro = SAMPLES; /* one passes from stage to stage */
+    compare(&m, 3, 0);
+}
+
+/* Random numbers follow from the op and the sample, wherever they are drawn. */
+static void check_kinds(void **state)
+{
+    struct member m = small();
+    (void)state;
+    m.drops = true;
+    compare(&m, 3, 0);
+    m.dtype = CKPT_BF16;
+    compare(&m, 3, 0);
+    m.options.state = "bf16";
+    compare(&m, 3, 0);
+    m = small();
+    m.frozen = true;
+    compare(&m, 2, 0);
+    m = small();
+    m.clip = .1f; /* the norm adds sums of stages, so its last bits differ */
+    compare(&m, 2, 1e-5);
+}
+
+/* The gradient of a head that is the embedding comes back through all stages. */
+static void check_tied(void **state)
+{
+    struct member m = small();
+    (void)state;
+    m.tied = true;
+    compare(&m, 2, 1e-5);
+    compare(&m, 4, 1e-5);
+}
+
+/* Each stage plans for its own budget, and none changes a bit. */
+static void check_budgets(void **state)
+{
+    static struct member unlimited[MOST], all[MOST];
+    struct member m = small();
+    (void)state;
+    m.micro = 1;
+    run(unlimited, &m, 3);
+    expect_end(unlimited, 3);
+    for (int r = 0; r < 3; r++)
+        m.vram[r] = unlimited[r].info.min_budget;
+    run(all, &m, 3);
+    expect_end(all, 3);
+    for (int r = 0; r < 3; r++) {
+        assert_true(all[r].info.planned_peak <= m.vram[r]);
+        assert_true(all[r].info.planned_peak < unlimited[r].info.planned_peak);
+        assert_true(all[r].info.recomputed_ops > 0);
+        assert_true(distance(&unlimited[r], &all[r]) == 0);
+    }
+    release(all, 3);
+    release(unlimited, 3);
+}
+
+/* A head so large that its state is updated alone: the last stage keeps that on the host. */
+static void check_tier(void **state)
+{
+    static struct member unlimited[MOST], all[MOST];
+    struct member m = small();
+    (void)state;
+    classes = 1 << 16;
+    m.micro = 4;
+    m.steps = 2;
+    run(unlimited, &m, 2);
+    expect_end(unlimited, 2);
+    m.vram[1] = unlimited[1].info.planned_peak * 9 / 10;
+    m.options.host = 1 << 30;
+    run(all, &m, 2);
+    expect_end(all, 2);
+    assert_true(all[1].info.host_bytes > 0);
+    for (int r = 0; r < 2; r++)
+        assert_true(distance(&unlimited[r], &all[r]) == 0);
+    release(all, 2);
+    release(unlimited, 2);
+    classes = CLASSES;
+}
+
+/* A state is that of the whole model, whatever stages wrote it. */
+static void check_resume(void **state)
+{
+    static struct member whole[1], first[MOST], second[MOST];
+    static const int to[] = {1, 4};
+    struct member m = small();
+    (void)state;
+    m.drops = true;
+    run(whole, &m, 1);
+    expect_end(whole, 1);
+    for (int i = 0; i < 2; i++) {
+        struct member a = m, b = m;
+        a.steps = b.first = STEPS / 2;
+        a.save = b.load = path;
+        run(first, &a, 3);
+        expect_end(first, 3);
+        run(second, &b, to[i]);
+        expect_end(second, to[i]);
+        for (int r = 0; r < to[i]; r++)
+            assert_true(distance(whole, &second[r]) == 0);
+        release(first, 3);
+        release(second, to[i]);
+        assert_int_equal(ckpt_file_remove(path), 0); /* with its parts */
+    }
+    release(whole, 1);
+}
+
+/* Every rank ends, with a sentence that has the words. */
+static void expect_refused(const struct member *m, int stages, const char *words)
+{
+    static struct member all[MOST];
+    run(all, m, stages);
+    for (int r = 0; r < stages; r++)
+        if (!all[r].code || !strstr(all[r].sentence, words))
+            fail_msg("rank %d: \"%s\", without \"%s\"", r, all[r].sentence, words);
+    release(all, stages);
+}
+
+static void check_refused(void **state)
+{
+    struct member m = small();
+    (void)state;
+    m.outputs = true;
+    expect_refused(&m, 2, "output 'last'");
+    m = small();
+    m.vram[1] = 1 << 14;
+    expect_refused(&m, 2, "stage 2 of 2: no plan fits 16.00 KiB");
+}
+
+/* The sentence of each rank names the stage where the value came up. */
+static void check_nan(void **state)
+{
+    struct member m = small();
+    (void)state;
+    m.nan_step = 2;
+    expect_refused(&m, 3, ") on rank 1; the weights");
+}
+
+/* Equal stages stand still for all but one of their passes; a slow link delays each. */
+static void check_bubble(void **state)
+{
+    struct stage_plan s[4];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        s[i] = (struct stage_plan){.forward = 1, .backward = 2, .update = i};
+    assert_true(pipeline_seconds(s, 4, 8) == (8 + 3) * 3 + 3);
+    assert_true(pipeline_seconds(s, 4, 1) == 4 * 3 + 3);
+    assert_true(pipeline_seconds(s, 2, 8) == (8 + 1) * 3 + 1);
+    s[1].forward = 4; /* the others wait for it */
+    assert_true(pipeline_seconds(s, 2, 8) == 1 + 8 * 6 + 2 + 1);
+    s[0].send = s[1].send_back = .5;
+    assert_true(pipeline_seconds(s, 2, 1) == 1 + .5 + 6 + .5 + 2 + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(check_bits),    cmocka_unit_test(check_kinds),
+        cmocka_unit_test(check_tied),    cmocka_unit_test(check_budgets),
+        cmocka_unit_test(check_tier),    cmocka_unit_test(check_resume),
+        cmocka_unit_test(check_refused), cmocka_unit_test(check_nan),
+        cmocka_unit_test(check_bubble),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,103 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Trainers with ranks that are stages of a pipeline (--stages): the losses and weights of one rank,
+# of GPT-2 and Llama, STDiT and CogVideoX; resumed with other stages; plans; a rank that is lost;
+# and what is refused.
+. "${srcdir:-.}/tests/model/programs.sh"
+lm="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --hidden 32 --heads 4 --layers 4
+    --mlp 32 --length 64 --data ${srcdir:-.}/doc/tour.md --clip-norm 0"
+steps="--steps 4 --batch 8 --micro-batch 2"
+
+all() {
+    ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
+}
+
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
+}
+
+# near A B: the losses and norms of two logs of 4 steps differ by no more than 2e-6 of them.
+near() {
+    losses "$work/$1" >"$work/a"
+    losses "$work/$2" >"$work/b"
+    paste "$work/a" "$work/b" | awk '
+        function far(x, y) { return x - y > 2e-6 * y || y - x > 2e-6 * y }
+        { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
+        END { exit bad || NR != 4 }' || fail "$2: $(paste "$work/a" "$work/b")"
+}
+
+# weights: bit for bit if no weight is in two stages
+runs "memory:" $lm --model tiny-llama $steps --log "$work/one" --save "$work/one.safetensors" \
+    --save-state "$work/one.state"
+all 3 three $lm --model tiny-llama $steps --stages 3 --log "$work/three" \
+    --save "$work/three.safetensors"
+near one three
+cmp "$work/one.safetensors" "$work/three.safetensors" || fail "the weights of three stages"
+grep -q "  stages  *3  this is the plan of stage 1" "$work/three.0" || fail "$(cat "$work/three.0")"
+grep -q "  stage 3 .* of work; .*to head" "$work/three.0" || fail "$(cat "$work/three.0")"
+runs "memory:" $lm --model tiny $steps --log "$work/tied"
+all 2 two $lm --model tiny $steps --stages 2 --log "$work/two"
+near tied two
+
+# other stages continue, to the same bits
+all 2 first $lm --model tiny-llama --steps 2 --batch 8 --micro-batch 2 --stages 2 \
+    --log "$work/parts" --save-state "$work/state"
+all 4 rest $lm --model tiny-llama $steps --stages 4 --log "$work/parts" --resume "$work/state" \
+    --save "$work/rest.safetensors"
+near one parts
+cmp "$work/one.safetensors" "$work/rest.safetensors" || fail "the weights of a resumed run"
+
+# conditions that all layers read go through all stages; values are read between two steps
+both="--device cpu --threads 1 --warmup 2 --dtype fp32 --clip-norm 0 $steps"
+stdit="${STDIT_TRAIN:-./stdit-train} $both --hidden 32 --heads 4 --depth 3 --caption-channels 8
+    --text-tokens 4 --sample-steps 0 --mask-stage 1 --latent 4x4x8"
+runs "memory:" $stdit --log "$work/whole"
+all 3 video $stdit --stages 3 --log "$work/video"
+near whole video
+mkdir "$work/5b"
+sed 's/"num_attention_heads": 2/"num_attention_heads": 4/' "${srcdir:-.}/tests/cogvideo/5b/config.json" \
+    >"$work/5b/config.json"
+cogvideo="${COGVIDEO_TRAIN:-./cogvideo-train} $both --random --model $work/5b --frames 9 --height 48
+    --width 48 --lora-rank 2 --text-drop .5"
+runs "memory:" $cogvideo --log "$work/adapters"
+all 2 adapted $cogvideo --stages 2 --log "$work/adapted"
+near adapters adapted
+
+# plans of jobs that do not exist: all stages, and how long they stand still
+runs "stage 4 " $lm --model tiny-llama $steps --plan-only --ranks 4 --stages 4
+runs "passes from stage to stage" $lm --model tiny-llama --steps 1 --batch 8 --plan-only \
+    --ranks 4 --stages 4
+
+# a rank is lost: the other one names it
+rm -f "$work/log"
+for r in 0 1; do
+    RANK=$r WORLD_SIZE=2 $lm --model tiny --steps 1000000 --batch 8 --micro-batch 2 --stages 2 \
+        --comm-deadline 20 --ranks "file:$work/meet" --log "$work/log" >"$work/lost.$r" 2>&1 &
+    eval "job$r=$!"
+done
+wait_steps "$work/log" 2
+kill -KILL "$job1"
+wait "$job0" && fail "a lost rank is no error"
+wait "$job1"
+rm -f "$work/meet"
+grep -q "rank 1 is gone" "$work/lost.0" || fail "a lost rank: $(tail -n 2 "$work/lost.0")"
+
+# refused NAME WORDS ARGUMENTS...: by 2 ranks, each with the words
+refused() {
+    refusal=$1
+    words=$2
+    shift 2
+    ranks 2 "$refusal" $lm --steps 1 "$@" && fail "$* is not refused"
+    for r in 0 1; do
+        grep -q -e "$words" "$work/$refusal.$r" || fail "$*: rank $r: $(tail -n 1 "$work/$refusal.$r")"
+    done
+}
+refused number "each stage is one rank, and there are 2" --model tiny --stages 3
+refused zero "a stage is one rank, which shares nothing" --model tiny --stages 2 --zero 2
+refused both "stages do not split sequences" --model tiny --stages 2 --sequence 2
+refused auto "give --micro-batch a number" --model tiny --stages 2 --micro-batch auto
+refused file "a graph and a plan of its own" --model tiny --stages 2 --plan-out "$work/plan"
+refuses 1 "each stage is one rank, and there is 1" $lm --model tiny --steps 1 --stages 2
+refuses 1 "places for [0-9]* stages with trained parameters" $lm --model tiny-llama --steps 1 \
+    --plan-only --ranks 64 --stages 64
+finish
