@@ -3,6 +3,7 @@
 # doc/cards.md has the tables of doc/cards.csv; some of its rows are planned again; predictions are as
 # near to the measured steps as the page says.
 . "${srcdir:-.}/tests/model/programs.sh"
+command -v python3 >/dev/null || exit 77
 case $root in /*) ;; *) root=$PWD/$root ;; esac
 cards=$root/tests/bench/cards.py
 python3 "$cards" --table "$root/doc/cards.csv" | grep '^|' >"$work/tables" || fail "no tables"

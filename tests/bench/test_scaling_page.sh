@@ -3,6 +3,7 @@
 # doc/scaling.md has the tables of doc/scaling.csv, and its picture; some of its rows are planned again;
 # predictions are as near to published rates as the page says.
 . "${srcdir:-.}/tests/model/programs.sh"
+command -v python3 >/dev/null || exit 77
 case $root in /*) ;; *) root=$PWD/$root ;; esac
 study=$root/tests/bench/scaling.py
 python3 "$study" --table "$root/doc/scaling.csv" | grep '^|' >"$work/tables" || fail "no tables"

@@ -124,6 +124,7 @@ run_page() {
     rm -rf "$work/blocks"
     mkdir "$work/blocks"
     blocks "$root/$1" "$work/blocks"
+    ! grep -qw python3 "$work"/blocks/[0-9][0-9] || PATH=$work/bin:$PATH command -v python3 >/dev/null || exit 77
     found=0
     for name in "$work/blocks"/*.name; do
         [ ! -e "$name" ] || cp "${name%.name}" "$work/home/$(cat "$name")"
