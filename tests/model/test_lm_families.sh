@@ -130,7 +130,7 @@ cmp -s "$work/window-12.losses" "$work/window-1.losses" && fail "a window of one
 counts() {
     "$train" --model "$1" --plan-only --length 16 --batch 1 --dtype bf16 >"$work/out" 2>&1 ||
         fail "$1: $(tail -n 1 "$work/out")"
-    grep -q ", $2 trainable" "$work/out" || fail "$1: $(grep trainable "$work/out")"
+    grep -q ", $2 parameters, " "$work/out" || fail "$1: $(grep parameters, "$work/out")"
 }
 
 counts qwen3-0.6B 596,049,920
