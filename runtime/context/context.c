@@ -52,7 +52,7 @@ static int check_options(const struct ckpt_options *o)
                          (long long)o->check_ranks);
     if (o->zero != CKPT_AUTO && (o->zero < 0 || o->zero > 3))
         return error_set(CKPT_EINVAL, "--zero %lld: give 0, 1, 2, 3 or auto", (long long)o->zero);
-    if (o->sequence != CKPT_AUTO && o->sequence < 1)
+    if (o->sequence != CKPT_AUTO && o->sequence < 0)
         return error_set(CKPT_EINVAL, "--sequence %lld: give 1 or more, or auto",
                          (long long)o->sequence);
     if (o->shard_over && *o->shard_over && strcmp(o->shard_over, "auto") &&
