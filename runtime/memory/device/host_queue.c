@@ -245,8 +245,10 @@ static void *queue_main(void *arg)
     pthread_mutex_lock(&q->shared->lock);
     bool orphan = q->orphan;
     pthread_mutex_unlock(&q->shared->lock);
-    if (orphan)
+    if (orphan) {
+        free(q->ring);
         host_shared_release(q->shared);
+    }
     return NULL;
 }
 
