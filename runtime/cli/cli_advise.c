@@ -277,8 +277,11 @@ int cli_advise(int argc, char **argv)
     struct advise_options o = {0};
     char **command = NULL;
     int own = 1;
-    while (own < argc && strcmp(argv[own], "--"))
-        own++;
+    for (; own < argc && strcmp(argv[own], "--"); own++)
+        if (argv[own][0] != '-' && (argv[own - 1][0] != '-' || strchr(argv[own - 1], '=')))
+            return cli_usage("unexpected argument '%s': a trainer with its options comes after --, "
+                             "as in ckpt advise -- stdit-train --model XL/2",
+                             argv[own]);
     if (own < argc) {
         argv[own] = NULL;
         command = own + 1 < argc ? argv + own + 1 : NULL;

@@ -18,17 +18,34 @@
 
 enum { ADDED = 7 };
 
+/* Options of files that a run writes or resumes from: trainers refuse them with --plan-only. */
+static const char *const left_out[] = {
+    "--save",        "--save-low",   "--save-ema",  "--save-int8",  "--save-state", "--save-pt2",
+    "--lora-merge",  "--save-every", "--keep",      "--keep-every", "--resume",     "--log",
+    "--tensorboard", "--dump",       "--trace-out", "--machine-out"};
+
+/* The number of words of an option that is left out, with its value; else 0. */
+static int words_left_out(char **word)
+{
+    size_t length = strcspn(*word, "=");
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (strlen(left_out[i]) == length && !strncmp(*word, left_out[i], length))
+            return (*word)[length] || !word[1] || !strncmp(word[1], "--", 2) ? 1 : 2;
+    return 0;
+}
+
 /* The command line with the options that make it write its graph; the caller frees it. */
 static char **planning_arguments(char **command, const char *graph, const char *machine)
 {
-    int n = 0, k;
+    int n = 0, k = 0;
     while (command[n])
         n++;
     char **all = calloc((size_t)n + ADDED + 1, sizeof *all);
     if (!all)
         return NULL;
-    for (k = 0; k < n; k++)
-        all[k] = command[k];
+    for (int i = 0, skip; i < n; i += skip ? skip : 1)
+        if (!(skip = words_left_out(command + i)))
+            all[k++] = command[i];
     all[k++] = "--plan-only";
     all[k++] = "--vram";
     all[k++] = "none";
@@ -104,6 +121,7 @@ static void last_line(const char *path, char line[ADVISE_LINE])
 static int explain(const char *program, int status, const char *log)
 {
     char line[ADVISE_LINE];
+    const char *hint = "";
     last_line(log, line);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return cli_usage("%s cannot be run: %s", program, *line ? line : "not found");
@@ -111,12 +129,12 @@ static int explain(const char *program, int status, const char *log)
         return cli_fail("%s ended by signal %d before it had written its graph", program,
                         WTERMSIG(status));
     if (strstr(line, "No such file") || strstr(line, "no such directory"))
-        return cli_fail("%s wrote no graph; it said: %s; of a model, its config.json is "
-                        "enough here",
-                        program, line);
-    return cli_fail("%s wrote no graph; give a program that takes --plan-only and --graph-out, as "
-                    "stdit-train%s%s",
-                    program, *line ? "; it said: " : "", line);
+        hint = "; of a model, its config.json is enough here";
+    else if (strstr(line, "no such cache"))
+        hint = "; a plan needs none: give --data random in its place";
+    else if (!*line || strstr(line, "--plan-only") || strstr(line, "--graph-out"))
+        hint = "; give a program that takes --plan-only and --graph-out, as stdit-train";
+    return cli_fail("%s wrote no graph%s%s%s", program, *line ? "; it said: " : "", line, hint);
 }
 
 int advise_run(char **command, const char *machine, const char *directory, const char *graph)

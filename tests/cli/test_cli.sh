@@ -144,6 +144,11 @@ refuse 2 "give one of them" "$ckpt" advise --graph mlp.graph -- "$mlp"
 refuse 2 "cannot be run" "$ckpt" advise -- ./nobody
 refuse 1 "wrote no graph" "$ckpt" advise -- true
 refuse 1 "wrote no graph.*it said" "$ckpt" advise -- ls
+refuse 2 "comes after --" "$ckpt" advise --machine rtx4090 "$mlp" --threads 1
+refuse 1 "no such cache.*--data random" "$ckpt" advise -- sh -c "echo c: there is no such cache; exit 1"
+run 0 "$ckpt" advise --machine rtx4090 -- sh -c 'case "$*" in *save* | *log*) exit 1 ;; esac; exec "$0" "$@"' "$mlp" \
+    --save file --log=file --save-every 10 --threads 1
+grep -q -- "--save file --log=file --save-every 10 --threads 1 --vram" out || fail "advise, files of a run: $(cat out)"
 refuse 1 "No such file .*config.json is enough" "$ckpt" advise -- sh -c "echo ./model: No such file or directory; exit 1"
 sed 's/"memory": [0-9]*/"memory": 3000000/' card.json >tiny.json
 refuse 1 "no plan fits" "$ckpt" advise --graph mlp.graph --machine ./tiny.json
