@@ -32,9 +32,10 @@ static int take_output(struct loss *l, const struct signature *s, const char *na
     const struct signature_value *v = signature_output(s, name);
 
     if (!v)
-        return say_fail("--loss: the model has no output '%s'; ckpt import lists %d, which are "
-                        "also 0 to %d",
-                        name, s->n_out, s->n_out - 1);
+        return say_fail(
+            "--loss: the model has no output '%s'; it has %d: give a number from 0 on or a "
+            "name that ckpt import lists, as in --loss ce:0,label",
+            name, s->n_out);
     l->output = (int)(v - s->out);
     if (v->desc.dtype == CKPT_I32)
         return say_fail("--loss: output '%s' has whole numbers, which have no gradient", v->name);

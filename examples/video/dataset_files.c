@@ -104,8 +104,9 @@ static int find_latents(char dst[PATH], const struct video_options *o)
     if (n == 1)
         return 0;
     return n ? say_fail("%s: %d directories have %s; choose one with --latents", all, n, size)
-             : say_fail("%s: there is no %s of any model; give the size of encoded videos by "
-                        "--frames, --height and --width, or their directory by --latents",
+             : say_fail("%s: there is no %s of any model; encode videos with video-encode and "
+                        "train with --cache; of videos that are encoded give the size by "
+                        "--frames, --height and --width, or the directory by --latents",
                         all, size);
 }
 

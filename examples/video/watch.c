@@ -170,7 +170,8 @@ static int write_video(struct video_watch *w, const float *latents, const struct
     if (!rc)
         rc = movie_frames(&w->decoder, &l, rgb);
     c.rgb = rgb;
-    snprintf(path, sizeof path, "%s/%s%s", r->options.out, name->file, sample_ending(&c));
+    w->ending = sample_ending(&c);
+    snprintf(path, sizeof path, "%s/%s%s", r->options.out, name->file, w->ending);
     if (!rc && !ckpt_rank(r->context))
         rc = sample_write(&c, path) || sample_write_strip(&c, r->options.out, name, &r->log);
     free(l.z);
@@ -213,8 +214,9 @@ static void report(const struct video_watch *w, int64_t step)
     if (w->sampler.stopped)
         say_print("step %lld: not sampled: the run was asked to stop\n", (long long)step);
     else if (w->decodes)
-        say_print("step %lld: sampled: %s/%s.safetensors, some frames side by side: %s/%s.png\n",
-                  (long long)step, out, name.file, out, name.file);
+        say_print("step %lld: sampled: %s/%s%s, its latents: %s/%s.safetensors, some frames side "
+                  "by side: %s/%s.png\n",
+                  (long long)step, out, name.file, w->ending, out, name.file, out, name.file);
     else
         say_print("step %lld: sampled: %s/%s.safetensors\n", (long long)step, out, name.file);
 }

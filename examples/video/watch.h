@@ -14,6 +14,7 @@ struct video_watch {
     struct video_prompts prompts;
     struct video_coder decoder;
     bool draws, decodes; /* clips; videos of the clips */
+    const char *ending;  /* of the files of these videos */
 };
 
 /* Call before the context is opened: encodes the prompts, if there are any, under the same budget.

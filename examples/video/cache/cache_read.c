@@ -289,8 +289,9 @@ static const struct json_keys manifest_keys[] = {
 static int read_manifest(struct cache *c, const char *path)
 {
     if (access(path, F_OK))
-        return say_fail("%s: %s; an unfinished cache has no manifest: run video-encode again", path,
-                        strerror(errno));
+        return say_fail("%s: %s; an unfinished cache has no manifest: run video-encode again; a "
+                        "directory of videos is no cache: video-encode --data makes one of it",
+                        path, strerror(errno));
     c->manifest = json_keys_read(path);
     if (!c->manifest)
         return -1;
