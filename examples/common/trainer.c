@@ -145,6 +145,9 @@ static int resume(const struct trainer *t)
     if (note(t, &place))
         return -1;
     int rc = resume_load(&t->train->state, *t->context, &place, t->first);
+    if (!rc && t->train->steps > 0 && *t->first >= t->train->steps)
+        say_print("--steps %lld: no step is left; a larger number continues this run\n",
+                  (long long)t->train->steps);
     if (!rc && t->resumed)
         rc = t->resumed(t->run, &place);
     free(place.was);
