@@ -49,7 +49,8 @@ static int open_context(const struct trainer *t)
     if (say_open(t->context, t->library))
         return -1;
     ckpt *c = *t->context;
-    t->library->sequence = ckpt_ranks(c) / ckpt_sample_groups(c); /* auto was of rank 0 */
+    if (t->library->sequence == CKPT_AUTO) /* the number is of rank 0 */
+        t->library->sequence = ckpt_ranks(c) / ckpt_sample_groups(c);
     say_as_rank(ckpt_rank(c), ckpt_ranks(c));
     if (options_agree(c, t->reading.own) || elastic_formed(t) || resume_find(&t->train->state, c) ||
         (!alone && !ckpt_rank(c) && t->outputs(t->run)))

@@ -66,6 +66,7 @@ all 2 rest $lm --model tiny $prose --batch 4 --tensor 2 --log "$work/parts" --ze
     --save "$work/split.safetensors"
 near whole parts
 runs "memory:" $lm --model tiny $prose --batch 4 --log "$work/back" --resume "$work/state"
+grep "changed: sequence" "$work/out" "$work/err" && fail "parts of layers are parts of tokens"
 near whole back
 for of in whole split; do # what is saved is whole
     rm -f "$work/$of"

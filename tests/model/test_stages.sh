@@ -46,6 +46,7 @@ all 4 rest $lm --model tiny-llama $steps --stages 4 --log "$work/parts" --resume
     --save "$work/rest.safetensors"
 near one parts
 cmp "$work/one.safetensors" "$work/rest.safetensors" || fail "the weights of a resumed run"
+grep "changed: sequence" "$work/rest.0" && fail "stages count as ranks that split sequences"
 
 # conditions that all layers read go through all stages; values are read between two steps
 both="--device cpu --threads 1 --warmup 2 --dtype fp32 --clip-norm 0 $steps"
