@@ -166,6 +166,10 @@ int sequence_choose(const struct trainer *t, char *const *argv)
     if (!t->splits)
         return say_fail("--sequence auto: this program has no sequences that ranks split; leave it "
                         "out");
+    if (o->tensor > 1 || o->stages > 1)
+        return say_fail("--sequence auto: sequences are not split beside layers; leave out "
+                        "--sequence or %s",
+                        o->tensor > 1 ? "--tensor" : "--stages");
     if (t->varies && t->varies(t->run))
         return say_fail("--sequence auto: steps of several sizes have a plan each; give a number");
     if (t->train->state.elastic && !o->plan_only)

@@ -125,6 +125,8 @@ refused "6 heads do not divide into 4 equal parts" --heads 6 --hidden 48
 refused "50 columns of an MLP do not divide into 4 equal parts" --mlp 50
 refused "2 heads of keys do not divide" --model tiny-llama
 refused "does not go together with --sequence" --sequence 2
+refused "leave out --sequence or --tensor" --sequence auto
+refused "a stage has whole layers" --stages 4
 refused "does not go together with --shard-over host" --shard-over host
 refused "does not go together with --state" --dtype bf16 --state bf16
 refused "layers of experts are not split" --model tiny-qwen3-moe

@@ -96,6 +96,8 @@ refused() {
 refused number "each stage is one rank, and there are 2" --model tiny --stages 3
 refused zero "a stage is one rank, which shares nothing" --model tiny --stages 2 --zero 2
 refused both "stages do not split sequences" --model tiny --stages 2 --sequence 2
+refused choice "leave out --sequence or --stages" --model tiny --stages 2 --sequence auto
+refused layers "a stage has whole layers" --model tiny --stages 2 --tensor 2
 refused auto "give --micro-batch a number" --model tiny --stages 2 --micro-batch auto
 refused file "a graph and a plan of its own" --model tiny --stages 2 --plan-out "$work/plan"
 refuses 1 "each stage is one rank, and there is 1" $lm --model tiny --steps 1 --stages 2
