@@ -96,6 +96,7 @@ int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t opt
         {.name = "--qat",
          .value = o->qat ? hash_text(o->qat_ranges ? o->qat_ranges : "average") : 0},
         {.name = "--stages", .value = (uint64_t)o->stages},
+        {.name = "--micro-batch", .value = o->stages > 1 ? (uint64_t)o->micro_batch : 0},
         {.name = "model", .value = model_signature(job)},
         {.name = "--zero", .value = (uint64_t)job->sharing.zero},
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},

@@ -100,6 +100,14 @@ refused choice "leave out --sequence or --stages" --model tiny --stages 2 --sequ
 refused layers "a stage has whole layers" --model tiny --stages 2 --tensor 2
 refused auto "give --micro-batch a number" --model tiny --stages 2 --micro-batch auto
 refused file "a graph and a plan of its own" --model tiny --stages 2 --plan-out "$work/plan"
+RANK=1 WORLD_SIZE=2 timeout 100 $lm --model tiny --batch 8 --micro-batch 1 --stages 2 \
+    --ranks "file:$work/meet" >"$work/differ.1" 2>&1 &
+RANK=0 WORLD_SIZE=2 timeout 100 $lm --model tiny --batch 8 --micro-batch 2 --stages 2 \
+    --ranks "file:$work/meet" >"$work/differ.0" 2>&1 && fail "stages with other micro-steps train"
+wait $!
+rm -f "$work/meet"
+grep -q "rank 1 started with another --micro-batch than rank 0" "$work/differ.0" ||
+    fail "other micro-steps: $(tail -n 1 "$work/differ.0")"
 refuses 1 "each stage is one rank, and there is 1" $lm --model tiny --steps 1 --stages 2
 refuses 1 "places for [0-9]* stages with trained parameters" $lm --model tiny-llama --steps 1 \
     --plan-only --ranks 64 --stages 64
