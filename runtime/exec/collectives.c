@@ -31,7 +31,6 @@ static int transfer(struct programs *ps, enum collective kind, const struct ckpt
     const bool sends = kind == COLLECTIVE_SEND, next = sends ? !attr->back : attr->back;
     struct comm *comm = next ? ps->ranks->next : ps->ranks->previous;
     const struct ckpt_view *x = sends ? &a->in[0] : &a->out[0];
-    call->kind = COMM_BROADCAST;
     call->dtype = x->desc.dtype;
     call->count = desc_numel(&x->desc);
     call->root = attr->back != 0; /* the second of the two sends gradients */
@@ -45,7 +44,9 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
     static const enum comm_kind kinds[] = {[COLLECTIVE_ALL_GATHER] = COMM_ALL_GATHER,
                                            [COLLECTIVE_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
                                            [COLLECTIVE_ALL_REDUCE] = COMM_ALL_REDUCE,
-                                           [COLLECTIVE_ALL_TO_ALL] = COMM_ALL_TO_ALL};
+                                           [COLLECTIVE_ALL_TO_ALL] = COMM_ALL_TO_ALL,
+                                           [COLLECTIVE_SEND] = COMM_BROADCAST,
+                                           [COLLECTIVE_RECEIVE] = COMM_BROADCAST};
     struct program_ranks *r = (struct program_ranks *)ranks;
     const struct collective_attr *attr = a->attr;
     struct programs *ps = r->p->programs;
