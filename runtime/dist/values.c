@@ -309,10 +309,9 @@ int values_read(struct ranks *job, const struct param *p, enum ckpt_slot slot, f
     return slot == CKPT_VALUE ? read_value(job, p, dst) : read_slot(job, p, slot_of[slot], dst);
 }
 
-int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
+/* The same in the order of callers, without the other stages. */
+static int get_order(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
 {
-    if (p->place.stage && job->comm)
-        return get_from_stage(job, p, slot, dst);
     if (p->split.ranks < 2)
         return values_read(job, p, slot, dst);
     float *parts = malloc((size_t)desc_numel(&p->desc) * sizeof *parts);
@@ -321,6 +320,12 @@ int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, fl
         param_from_parts(p, parts, dst);
     free(parts);
     return rc;
+}
+
+int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
+{
+    return p->place.stage && job->comm ? get_from_stage(job, p, slot, dst)
+                                       : get_order(job, p, slot, dst);
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -414,7 +419,7 @@ int values_read_run(struct ranks *job, const struct param *p, const struct value
     if (!run->n)
         return 0;
     if (!run->in)
-        return values_get(job, p, CKPT_VALUE, dst);
+        return get_order(job, p, CKPT_VALUE, dst);
     if (memory_reads_runs(run->in, run->slot))
         return memory_read_run(job->memory, run->in, run->slot, run->at, dst, run->n);
     if (run->n == param_slot_numel(run->in, run->slot))

@@ -355,15 +355,15 @@ static void check_tier(void **state)
 static void check_resume(void **state)
 {
     static struct member whole[1], first[MOST], second[MOST];
-    static const int to[] = {1, 4};
+    static const int to[] = {1, 4, 2}, steps[] = {STEPS / 2, STEPS / 2, 0};
     struct member m = small();
     (void)state;
     m.drops = true;
     run(whole, &m, 1);
     expect_end(whole, 1);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct member a = m, b = m;
-        a.steps = b.first = STEPS / 2;
+        a.steps = b.first = steps[i];
         a.save = b.load = path;
         run(first, &a, 3);
         expect_end(first, 3);
