@@ -11,9 +11,9 @@
  * model, feeds the same whole inputs, and keeps a part of its ops and parameters, which the library
  * chooses; the batch is that of the job, and the loss that of one rank.  A micro-step goes from
  * rank to rank, so options.micro_batch says how many are under way.  CKPT_EINVAL: options.zero
- * above 0, options.sequence, micro_batch CKPT_AUTO, plan and graph files, an elastic job; a program
- * without an optimizer; ckpt_mix_programs; an output or a new value of a buffer in a program that
- * trains; more stages than places to cut; GPUs, but for options.plan_only.
+ * above 0, options.sequence or options.tensor above 1, micro_batch CKPT_AUTO, plan and graph files,
+ * an elastic job; a program without an optimizer; ckpt_mix_programs; an output or a new value of a
+ * buffer in a program that trains; more stages than places to cut; GPUs, but for options.plan_only.
  *
  *   - All parameters are made before the first program is compiled.
  *   - These calls are collective: all ranks make them together, in the same order: ckpt_compile,
@@ -106,7 +106,7 @@ CKPT_API int ckpt_ranks(const ckpt *c);
  * neighbouring ranks split the tokens of their samples, or of options.tensor the layers of the
  * model: the ranks of a group have the same samples, the batch of ckpt_compile is that of a group,
  * and for random ops sample i of group g is number g * batch + i.  If both options are 1 each rank
- * is a group.
+ * is a group; with options.stages all ranks are one.
  */
 CKPT_API int ckpt_sample_group(const ckpt *c);
 CKPT_API int ckpt_sample_groups(const ckpt *c);
