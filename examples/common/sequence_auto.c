@@ -156,6 +156,26 @@ static int choose(const struct trainer *t, char *const *argv, int world)
     return 0;
 }
 
+/* Takes the number of the state, unless options that are new are refused with it. */
+static int keep(const struct trainer *t, char *const *argv, int world, int64_t was)
+{
+    char *output = malloc(REMEDIES_OUTPUT);
+    const int status = output && argv ? plan(t, argv, world, was, output) : -1;
+    int rc = 0;
+
+    if (status < 0)
+        rc = say_fail("--sequence auto: it cannot be planned");
+    else if (status && !remedies_needs(output))
+        rc = say_fail("%s", last_line(output));
+    free(output);
+    if (rc)
+        return rc;
+    t->library->sequence = was;
+    printf("--sequence %lld: as in the resumed run\n", (long long)was);
+    fflush(stdout);
+    return 0;
+}
+
 int sequence_choose(const struct trainer *t, char *const *argv)
 {
     struct ckpt_options *o = t->library;
@@ -182,10 +202,5 @@ int sequence_choose(const struct trainer *t, char *const *argv)
         return 0;
     }
     const int64_t was = of_state(&t->train->state);
-    if (!was || world % was)
-        return choose(t, argv, world);
-    o->sequence = was;
-    printf("--sequence %lld: as in the resumed run\n", (long long)was);
-    fflush(stdout);
-    return 0;
+    return was && world % was == 0 ? keep(t, argv, world, was) : choose(t, argv, world);
 }

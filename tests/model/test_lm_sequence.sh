@@ -97,6 +97,8 @@ grep -q "^--sequence 3: of what fits" "$work/chosen.0" || fail "not three: $(cat
 all 3 kept $lm $auto --steps 5 --sequence auto --resume "$work/three.state"
 grep -q "^--sequence 3: as in the resumed run" "$work/kept.0" || fail "not kept: $(cat "$work/kept.0")"
 grep -q "changed: sequence" "$work/kept.0" && fail "three is a change: $(cat "$work/kept.0")"
+refuses 1 "does not divide into 3 equal parts" $lm $auto --steps 5 --length 64 --plan-only --ranks 3 \
+    --sequence auto --resume "$work/three.state" --resume-changed
 runs "changed: sequence was 3, is 1" $lm $auto --steps 5 --resume "$work/three.state"
 runs "^--sequence 1: of what fits" $lm $auto --plan-only --ranks 4 --sequence auto --graph-out "$work/split"
 ./ckpt plan --graph "$work/split" --machine h200-141 --world 4 --sequence auto >"$work/world" || fail "$(cat "$work/world")"
