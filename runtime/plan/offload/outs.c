@@ -201,6 +201,8 @@ static bool is_within(struct transfer *x, int64_t device)
             const struct idle_gap *a = &x->list[x->outs[tier].items[i]];
             int32_t end = a->offload.free_step + 1;
             bool next = a->offload.free_step < a->out_step; /* it ends in the next step */
+            if (a->stays)
+                continue; /* counted already */
             range_max_add(&x->committed, a->out_step + 1, next ? x->p->n_steps : end, a->bytes);
             range_max_add(&x->committed, 0, next ? end : 0, a->bytes);
         }
