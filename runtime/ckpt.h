@@ -517,22 +517,23 @@ CKPT_API int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *va
                                    const struct ckpt_optimizer *optimizer, int64_t batch,
                                    ckpt_program **p, int *variant);
 
-/*
- * Whether programs compiled from now on are planned in full; the default is true.  If false, a
- * program that fits its budgets without recomputation is not searched any further.  This takes a
- * hundredth of the time, which matters for runs with many programs.  Its step is as fast, its peak
- * may be slightly higher, and ckpt_program_info.min_budget is 0. A program that does not fit this
- * way, or whose plan is written to a file, is still searched.  Returns 0 or CKPT_EINVAL (no
- * context).
- */
+/* Whether programs compiled from now on are planned in full; the default is true.  If false, a
+ * program that fits its budgets without recomputation is not searched any further: a hundredth of
+ * the time, for runs with many programs.  Its step is as fast, its peak may be slightly higher, and
+ * ckpt_program_info.min_budget is 0. A program that does not fit this way, or whose plan is written
+ * to a file, is still searched.  Returns 0 or CKPT_EINVAL (no context). */
 CKPT_API int ckpt_plan_in_full(ckpt *c, bool full);
 
-/*
- * Calls watch once a second while ckpt_compile or ckpt_forecast searches for a plan, with the
+/* Several of the programs compiled from now on will train, in turn: no plan defers updates to its
+ * next step (doc/design.md).  Without this the first one is planned as if it trained alone, and
+ * parameters keep the tiers that suited it: with host memory all steps may take 40 % longer.
+ * Returns 0 or CKPT_EINVAL (no context). */
+CKPT_API int ckpt_train_in_turn(ckpt *c);
+
+/* Calls watch once a second while ckpt_compile or ckpt_forecast searches for a plan, with the
  * seconds so far; NULL: no longer.  A search ends when ckpt_request_stop is called meanwhile, and
  * the call that searched returns CKPT_ESTOP.  With several ranks only rank 0 searches.  Returns 0
- * or CKPT_EINVAL (no context).
- */
+ * or CKPT_EINVAL (no context). */
 typedef void (*ckpt_plan_watch)(void *user, int seconds);
 CKPT_API int ckpt_watch_plan(ckpt *c, ckpt_plan_watch watch, void *user);
 

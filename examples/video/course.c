@@ -74,6 +74,8 @@ int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw)
 {
     ckpt_optimizer *optimizer[2] = {NULL}; /* each counts the updates of its model */
 
+    if (video_is_pair(r) || r->data.shapes.n > 1)
+        ckpt_train_in_turn(r->context);
     for (int i = 0; i <= video_is_pair(r); i++)
         optimizer[i] = optimizer_make(r->context, r->options.train.optimizer, adamw);
     if (r->data.shapes.buckets.n && choose_batches(r, optimizer[0]))

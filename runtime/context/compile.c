@@ -53,6 +53,14 @@ int ckpt_plan_in_full(ckpt *c, bool full)
     return 0;
 }
 
+int ckpt_train_in_turn(ckpt *c)
+{
+    ERRORS_TO(context_error(c));
+    NOT_NULL(c);
+    c->programs.in_turn = true;
+    return 0;
+}
+
 int ckpt_gather_refusals(ckpt *c, bool gather)
 {
     ERRORS_TO(context_error(c));

@@ -15,7 +15,7 @@ bool program_trains_in_turn(const struct ckpt_program *p)
     const struct ckpt_program *o = p->programs->first;
     while (o && (o == p || !o->trains))
         o = o->next;
-    return o && p->trains;
+    return p->trains && (o || p->programs->in_turn);
 }
 
 /* Plans a new graph of the same recording: the context now has addresses for its parameters. */

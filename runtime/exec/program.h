@@ -228,7 +228,7 @@ void program_restore_others(struct programs *ps);
 void program_keep_others(struct programs *ps);
 int program_move_others(struct ckpt_program *p);
 
-/* Whether p and another program of the context train. */
+/* Whether p and another program of the context train, or will. */
 bool program_trains_in_turn(const struct ckpt_program *p);
 
 /* Stages of a pipeline (pipeline.c).  program_join_stages: sets stages and pipeline_seconds of a

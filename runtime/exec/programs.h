@@ -54,6 +54,7 @@ struct programs {
     unsigned without;           /* see struct tape_env; only tests set it */
     int64_t epilogue_tiles;     /* the same; 0: what the kernels of the device need */
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
+    bool in_turn;               /* several will train: see ckpt_train_in_turn */
 };
 
 /* ckpt_compile_variants and ckpt_forecast of a context: see ckpt.h.  The pointers are not NULL but

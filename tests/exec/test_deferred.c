@@ -342,6 +342,24 @@ static void test_in_turn(void **state)
     free(r.state);
 }
 
+/* A program that is the first of several is planned like all of them. */
+static void test_announced(void **state)
+{
+    (void)state;
+    struct small r = make(32);
+    ckpt *c;
+    ckpt_program *p, *only;
+    small_open(&r, &c, &p);
+    assert_false(p->graph->in_turn);
+    const ckpt_optimizer *o = p->optimizer;
+    ckpt_program_free(p);
+    assert_int_equal(ckpt_train_in_turn(c), 0);
+    if (ckpt_compile(c, small_record, &r, o, SMALL_BATCH, &only))
+        fail_msg("%s", ckpt_error(c));
+    assert_true(only->graph->in_turn);
+    ckpt_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_mishap),
         cmocka_unit_test(test_broken),
         cmocka_unit_test(test_in_turn),
+        cmocka_unit_test(test_announced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,6 +178,7 @@ static void program_cases(void)
     REFUSED(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MIN, &p));
     HARMLESS(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MAX, &p));
     REFUSED(ckpt_plan_in_full(NULL, true));
+    REFUSED(ckpt_train_in_turn(NULL));
     REFUSED(ckpt_forecast(context, record, NULL, NULL, 4, 0, NULL));
     HARMLESS(ckpt_program_free(NULL));
     REFUSED(ckpt_feed(NULL, "x", buffer, 64));
@@ -679,10 +680,9 @@ static bool run_case(void)
 
 int main(void)
 {
-    signal(SIGSEGV, crashed);
-    signal(SIGFPE, crashed);
-    signal(SIGABRT, crashed);
-    signal(SIGBUS, crashed);
+    static const int fatal[] = {SIGSEGV, SIGFPE, SIGABRT, SIGBUS};
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        signal(fatal[i], crashed);
     if (open_context()) {
         printf("FAIL: %s\n", ckpt_error(context));
         return 1;

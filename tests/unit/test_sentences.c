@@ -5,8 +5,8 @@
  * build-aux/lint checks that no call that returns an int is missing; these do not fail:
  * ckpt_version_number, ckpt_rank, ckpt_ranks, ckpt_sample_group, ckpt_sample_groups,
  * ckpt_param_count, ckpt_file_count, ckpt_import_input_count, ckpt_import_output_count,
- * ckpt_import_missing, ckpt_plan_in_full (but see test_null.c), ckpt_gather_refusals
- * (test_together.c).
+ * ckpt_import_missing, ckpt_plan_in_full and ckpt_train_in_turn (but see test_null.c),
+ * ckpt_gather_refusals (test_together.c).
  */
 #include <stdio.h>
 #include <stdlib.h>

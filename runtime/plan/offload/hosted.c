@@ -37,9 +37,19 @@ double hosted_seconds(const struct graph *g, const struct machine *m, const stru
     return host_seconds(m, bytes);
 }
 
+/* The first of several programs that train leaves state where it suits all of them. */
+static bool has_hosted_state(const struct graph *g)
+{
+    int32_t s = 0;
+    while (s < g->n_storages &&
+           (g->storages[s].kind != KIND_OPTIMIZER || g->storages[s].backing != BACKING_HOST))
+        s++;
+    return s < g->n_storages;
+}
+
 bool graph_may_repeat(const struct graph *g)
 {
-    return g->n_micro == 1 && !graph_has_collectives(g);
+    return g->n_micro == 1 && !graph_has_collectives(g) && (!g->in_turn || has_hosted_state(g));
 }
 
 /* The value that an update writes if its operands allow that it runs on the host; else -1.  Beside

@@ -265,7 +265,8 @@ int plan_copy(const struct plan *from, struct plan **plan);
 /* Per op: whether it is an update that may run on the host: its gradient has the address of its
  * value.  The list is in a pool; NULL without memory. */
 bool *hosted_ops(const struct graph *g, const struct machine *m, struct pool *memory);
-/* Whether updates of the graph may be repeated by the host: one rank runs it, in one micro-step. */
+/* Whether updates of the graph may be repeated by the host: one rank runs it, in one micro-step;
+ * and no other program trains, or one has put state in the host tier already. */
 bool graph_may_repeat(const struct graph *g);
 /* The most that these updates can save. */
 struct hosted_bounds {
