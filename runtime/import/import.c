@@ -366,7 +366,7 @@ static void assign_buffers(struct recording *r, const ckpt_import *m, struct fra
     for (int o = 0; o < p->n_out && !r->failed; o++) {
         struct call c = {.r = r, .f = f};
         struct item from = call_item(&c, &p->out[o].arg);
-        if (p->out[o].kind != PT2_BUFFER_MUTATION || from.kind != ITEM_TENSOR)
+        if (p->out[o].kind != PT2_MUTATION || from.kind != ITEM_TENSOR)
             continue;
         for (int k = 0; k < p->n_in; k++) {
             struct item *to = m->in[k].changes ? &f->item[p->in[k].value] : NULL;

@@ -39,22 +39,28 @@ static bool is_read_as(const struct pt2_program *p, int32_t value, const char *t
 static bool is_output(const struct pt2_program *p, const struct pt2_input *in)
 {
     for (int i = 0; i < p->n_out; i++)
-        if (p->out[i].kind == PT2_BUFFER_MUTATION && !strcmp(p->out[i].name, in->name))
+        if (p->out[i].kind == PT2_MUTATION && !strcmp(p->out[i].name, in->name))
             return true;
     return false;
+}
+
+static bool is_trained(const struct maker *m, const struct pt2_input *from)
+{
+    return from->kind == PT2_PARAMETER && m->p->graph->value[from->value].tensor.requires_grad;
 }
 
 /* What keeps a value from step to step: buffers, and parameters that are not trained. */
 static int refuse_change(const struct maker *m, int i, const struct pt2_node *n)
 {
     const struct pt2_input *from = &m->p->in[i];
-    char shown[200], place[300];
+    char shown[200], place[300] = "its new value is an output";
 
-    pt2_node_place(n, place, sizeof place);
-    return error_set(CKPT_EFORMAT, "%s: '%s', which %s, is changed in place by %s (%s)", m->p->path,
+    if (n)
+        pt2_node_place(n, place, sizeof place);
+    return error_set(CKPT_EFORMAT, "%s: '%s', which %s, is changed in place%s%s (%s)", m->p->path,
                      text_shown(from->name, shown, sizeof shown),
                      from->kind == PT2_PARAMETER ? "is trained" : "is a constant, not a buffer",
-                     n->target, place);
+                     n ? " by " : "", n ? n->target : "", place);
 }
 
 /* Names of one memory change together, if all are the same elements of it. */
@@ -89,9 +95,8 @@ static int find_changes(const struct maker *m)
         const struct pt2_input *from = &m->p->in[i];
         if (from->kind > PT2_CONSTANT || (!writer[from->value] && !is_output(m->p, from)))
             continue;
-        const bool kept = from->kind == PT2_BUFFER ||
-                          (from->kind == PT2_PARAMETER &&
-                           !m->p->graph->value[from->value].tensor.requires_grad);
+        const bool kept =
+            from->kind == PT2_BUFFER || (from->kind == PT2_PARAMETER && !is_trained(m, from));
         m->in[i].changes = true;
         rc = kept ? spread_change(m, i) : refuse_change(m, i, writer[from->value]);
     }
@@ -211,17 +216,22 @@ static int make_param(const struct maker *m, const struct pt2_input *from, const
     return w->has_values && !m->c->options.plan_only ? read_values(m, w, in, t->ndim, size) : 0;
 }
 
-/* An input before this one that is the same memory. */
-static const struct model_input *find_tied(const struct maker *m, int i, const struct weight *w)
+/* An input before this one that is the same memory; both are trained or none. */
+static int find_tied(const struct maker *m, int i, const struct weight *w,
+                     const struct model_input **tied)
 {
-    for (int k = 0; k < i; k++) {
-        const struct pt2_input *other = &m->p->in[k];
-        if (!m->in[k].param.id || other->kind != m->p->in[i].kind)
-            continue;
-        if (weights_same(w, weights_find(m->w, other->name)))
-            return &m->in[k];
-    }
-    return NULL;
+    const struct pt2_input *from = &m->p->in[i];
+    char shown[200], other[200];
+
+    for (int k = 0; k < i && !*tied; k++)
+        if (m->in[k].param.id && m->p->in[k].kind == from->kind &&
+            weights_same(w, weights_find(m->w, m->p->in[k].name)))
+            *tied = &m->in[k];
+    if (!*tied || is_trained(m, from) == is_trained(m, &m->p->in[*tied - m->in]))
+        return 0;
+    return error_set(CKPT_EFORMAT, "%s: '%s' and '%s' are one memory, and only one is trained",
+                     m->p->path, text_shown(m->p->in[*tied - m->in].name, other, sizeof other),
+                     text_shown(from->name, shown, sizeof shown));
 }
 
 /* ---- constants ------------------------------------------------------------------------------- */
@@ -353,12 +363,14 @@ static int make_input(const struct maker *m, int i)
     const struct pt2_input *from = &m->p->in[i];
     const struct weight *w = weights_find(m->w, from->name);
     struct model_input *in = &m->in[i];
+    const struct model_input *tied = NULL;
     int rc = check_weight(m, from, w);
 
+    if (!rc)
+        rc = find_tied(m, i, w, &tied);
     if (rc)
         return rc;
     const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
-    const struct model_input *tied = find_tied(m, i, w);
     const bool is_float = pt2_is_float(t->dtype);
     const bool kept = from->kind == PT2_PARAMETER || in->changes ||
                       (from->kind == PT2_BUFFER && from->persistent && is_float);

@@ -199,12 +199,13 @@ struct tensor put_nothing(struct call *c, int part, struct tensor whole, struct 
 
 void variable_write(struct recording *r, struct variable *v, struct tensor now)
 {
-    struct call shared = v->call ? *v->call : (struct call){.r = r};
+    struct variable *storage = variable_storage(v);
+    struct call shared = storage->call ? *storage->call : (struct call){.r = r};
 
-    if (shared.op && shared.op->put == put_nothing && !v->parent) /* a view of one of a list */
-        put_nothing(&shared, v->part, now, now);
+    if (shared.op && shared.op->put == put_nothing) /* a view of one of a list */
+        put_nothing(&shared, storage->part, now, now);
     change_deferred(r, NULL);
-    read_pending(r, variable_storage(v));
+    read_pending(r, storage);
     for (; v->parent && !r->failed; v = v->parent) {
         struct call c = *v->call;
         c.facts = v->facts;

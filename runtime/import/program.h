@@ -125,13 +125,13 @@ struct pt2_input {
 enum pt2_output_kind {
     PT2_USER_OUTPUT,
     PT2_LOSS_OUTPUT,
-    PT2_BUFFER_MUTATION, /* the new value of the buffer `name` */
-    PT2_OTHER_OUTPUT     /* gradients, tokens, mutations of parameters and inputs */
+    PT2_MUTATION,    /* the new value of the buffer or parameter `name` */
+    PT2_OTHER_OUTPUT /* gradients, tokens, mutations of inputs */
 };
 
 struct pt2_output {
     enum pt2_output_kind kind;
-    const char *name; /* of the buffer; of the kind in the file for others */
+    const char *name; /* of what has the new value; of the kind in the file for others */
     struct pt2_arg arg;
 };
 

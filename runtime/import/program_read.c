@@ -180,8 +180,13 @@ static const struct kind_name input_kinds[] = {{"parameter", "parameter_name"},
                                                {"tensor_constant", "tensor_constant_name"},
                                                {"constant_input", "name"},
                                                {"user_input", NULL}};
-static const struct kind_name output_kinds[] = {
-    {"user_output", NULL}, {"loss_output", NULL}, {"buffer_mutation", "buffer_name"}};
+static const struct kind_name output_kinds[] = {{"user_output", NULL},
+                                                {"loss_output", NULL},
+                                                {"buffer_mutation", "buffer_name"},
+                                                {"parameter_mutation", "parameter_name"},
+                                                {"", NULL}};
+static const enum pt2_output_kind output_kind[] = {PT2_USER_OUTPUT, PT2_LOSS_OUTPUT, PT2_MUTATION,
+                                                   PT2_MUTATION, PT2_OTHER_OUTPUT};
 
 static const char *only_key(const json_t *object)
 {
@@ -248,10 +253,10 @@ static int read_outputs_of_program(struct pt2_reader *r, const json_t *specs)
     for (int i = 0; i < g->n_out; i++) {
         const json_t *spec = json_array_get(specs, (size_t)i);
         const char *key = only_key(spec);
-        const int kind = find_kind(output_kinds, 3, key);
-        out[i].kind = (enum pt2_output_kind)kind;
-        out[i].name =
-            kind == PT2_BUFFER_MUTATION ? pt2_text(json_object_get(spec, key), "buffer_name") : key;
+        const int kind = find_kind(output_kinds, 4, key);
+        const char *name = output_kinds[kind].name;
+        out[i].kind = output_kind[kind];
+        out[i].name = name ? pt2_text(json_object_get(spec, key), name) : key;
         out[i].arg = g->out[i];
     }
     r->p->out = out;

@@ -17,7 +17,7 @@ target archive --line program "$members/program.json"
 target archive --line weights "$members/weights.json"
 seeds=$((2 * ${FUZZ_SEEDS:-100}))
 target archive --line program "$members/conv.json" "$members/pool.json" "$members/resize.json" "$members/shape.json" \
-    "$members/windows.json"
+    "$members/unwritten.json" "$members/windows.json" "$members/writes.json"
 seeds=
 
 # What the programs read: --line names the reader.

@@ -212,7 +212,7 @@ def slots():
     return modules.Slots(), (floats(3, 4),), {}
 
 
-for unkept in ("weight", "part", "gradient", "window", "constant"):
+for unkept in ("weight", "part", "gradient", "window", "constant", "frozen", "list"):
     model("unkept_" + unkept, kept=True)(lambda kind=unkept: (modules.Unkept(kind), (floats(4),), {}))
 
 

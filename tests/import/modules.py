@@ -497,9 +497,15 @@ class Unkept(nn.Module):
         self.register_buffer("rows", torch.ones(3, 4))
         self.register_buffer("row", self.rows[1])
         self.register_buffer("line", torch.ones(4))
+        if kind == "frozen":
+            self.frozen = nn.Parameter(self.w.data, requires_grad=False)
 
     def forward(self, x):
         y = self.w * 2.0
+        if self.kind == "frozen":
+            y = y * self.frozen
+        if self.kind == "list":
+            torch.broadcast_tensors(self.line, x)[0][1:].add_(1.0)
         with torch.no_grad():
             if self.kind == "weight":
                 self.w.view(2, 2)[0].clamp_(-1.0, 1.0)

@@ -411,7 +411,9 @@ static const char *refusal_of(const char *name)
                                              {"unkept_part", "has memory of 'row'"},
                                              {"unkept_gradient", "where none is recorded"},
                                              {"unkept_window", "through aten.unfold.default"},
-                                             {"unkept_constant", "'table', which is a constant"}};
+                                             {"unkept_constant", "'table', which is a constant"},
+                                             {"unkept_frozen", "'w' and 'frozen' are one memory"},
+                                             {"unkept_list", "through aten.broadcast_tensors"}};
 
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (!strcmp(name, refused[i][0]))
