@@ -128,13 +128,21 @@ static void read_pending(struct recording *r, const struct variable *storage)
     }
 }
 
+bool variable_detached(const struct variable *v)
+{
+    while (v->parent && strcmp(v->call->op->name, "aten.detach.default") != 0)
+        v = v->parent;
+    return v->parent != NULL;
+}
+
 static bool is_differentiable(const struct call *c, const struct pt2_arg *a)
 {
     for (int k = 0; a->kind == ARG_LIST && k < a->list.n; k++)
         if (is_differentiable(c, &a->list.item[k]))
             return true;
     const struct item *i = a->kind == ARG_VALUE ? &c->f->item[a->value] : NULL;
-    return i && i->kind == ITEM_TENSOR && variable_storage(i->v)->differentiable;
+    return i && i->kind == ITEM_TENSOR && variable_storage(i->v)->differentiable &&
+           !variable_detached(i->v);
 }
 
 bool call_differentiable(const struct call *c)

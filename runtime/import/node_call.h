@@ -93,6 +93,8 @@ void variable_settle(const struct call *c);
 struct variable *variable_new(struct recording *r, const struct pt2_tensor *facts,
                               struct tensor now);
 struct variable *variable_storage(struct variable *v);
+/* Whether it looks at its storage without a gradient. */
+bool variable_detached(const struct variable *v);
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 /* By name; what a node does not have is the default of the schema (defaults.h). */

@@ -170,6 +170,8 @@ static void run_in_place(struct call *c)
     c->dtype = self->facts->dtype;
     if (!record_pairs(c) && !c->r->failed)
         variable_change(c, self);
+    if (call_differentiable(c) && variable_detached(self))
+        recording_fail(c->r, CKPT_EFORMAT, "what has a gradient is written through detach()");
     variable_storage(self)->differentiable |= call_differentiable(c);
     if (c->node->n_out && c->node->out[0].kind == ARG_VALUE)
         c->f->item[c->node->out[0].value] = (struct item){.kind = ITEM_TENSOR, .v = self};
@@ -187,20 +189,30 @@ static const struct pt2_arg *graph_of(const struct pt2_node *n, int *at)
     return NULL;
 }
 
-/* Whether a storage is one that the region got. */
-static bool is_outer(const struct frame *inner, const struct variable *storage)
+/* How many of these values of a region have a storage. */
+static int count_names(const struct frame *inner, const struct pt2_arg *a, int n,
+                       const struct variable *storage)
 {
-    for (int k = 0; k < inner->graph->n_in; k++) {
-        const struct pt2_arg *a = &inner->graph->in[k];
-        const struct item *i = a->kind == ARG_VALUE ? &inner->item[a->value] : NULL;
-        if (i && i->kind == ITEM_TENSOR && variable_storage(i->v) == storage)
-            return true;
+    int names = 0;
+
+    for (int k = 0; k < n; k++) {
+        const struct item *i = a[k].kind == ARG_VALUE ? &inner->item[a[k].value] : NULL;
+        names += i && i->kind == ITEM_TENSOR && variable_storage(i->v) == storage;
     }
-    return false;
+    return names;
 }
 
-/* A view without a gradient of a value of the region: what is written to it later is written to the
- * storage that the region got. */
+/* Whether a storage is known behind the region by another name, too. */
+static bool is_shared(const struct frame *inner, const struct variable *storage)
+{
+    const struct pt2_graph *g = inner->graph;
+
+    return count_names(inner, g->in, g->n_in, storage) > 0 ||
+           count_names(inner, g->out, g->n_out, storage) > 1;
+}
+
+/* A view without a gradient of a value of the region: what is written to it later is written to its
+ * storage. */
 static struct variable *detached_view(struct call *of, const struct pt2_arg *from)
 {
     struct pt2_node *node = heap_zeros(&of->r->heap, 1, sizeof *node);
@@ -213,8 +225,7 @@ static struct variable *detached_view(struct call *of, const struct pt2_arg *fro
     node->target = "torch.ops.aten.detach.default";
     node->in = self;
     node->n_in = 1;
-    struct call view = {
-        .r = of->r, .f = of->f, .node = node, .op = op_find("aten.detach.default")};
+    struct call view = {.r = of->r, .f = of->f, .node = node, .op = op_find("aten.detach.default")};
     return make_result(&view, 0, from->value);
 }
 
@@ -226,7 +237,7 @@ static void stop_gradient(struct call *of, const struct pt2_arg *from, struct it
 
     if (i->kind != ITEM_TENSOR || a.constant || !pt2_is_float(a.dtype) || r->failed)
         return;
-    if (!is_outer(of->f, variable_storage(i->v)))
+    if (!is_shared(of->f, variable_storage(i->v)))
         i->v = variable_new(r, i->v->facts, tensor_of(r, a.dtype, ckpt_stop_gradient(r->t, a.x)));
     else if ((i->v = detached_view(of, from)))
         variable_read(r, i->v);

@@ -216,6 +216,10 @@ for unkept in ("weight", "part", "gradient", "window", "constant", "frozen", "li
     model("unkept_" + unkept, kept=True)(lambda kind=unkept: (modules.Unkept(kind), (floats(4),), {}))
 
 
+for teacher in ("teacher", "teacher_functional"):
+    model(teacher, kept=True)(lambda: (modules.Teacher(), (floats(3, 4),), {}))
+
+
 @model("mixed")
 def mixed():
     return modules.Mixed(), (floats(6, 16),), {}
@@ -538,6 +542,8 @@ def make_one(name, folder, packed):
     state = {n: t.clone() for n, t in module.state_dict().items()}
     others, sizes = DYNAMIC.get(name, (args, None))
     program = torch.export.export(module, others, kwargs, dynamic_shapes=sizes, strict=False)
+    if name.endswith("_functional"):
+        program = program.run_decompositions({})
     without_paths(program.graph_module)
     module.load_state_dict(state)
     path = os.path.join(folder, name + ".pt2")

@@ -520,6 +520,25 @@ class Unkept(nn.Module):
         return (y * x + self.rows + self.row + self.table + self.line).sum()
 
 
+class Teacher(nn.Module):
+    """A step writes a parameter that is not trained: a functional program has its value as an output.  Two tensors of
+    one memory leave a region without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(4, 4)
+        self.teacher = nn.Parameter(torch.randn(4, 4), requires_grad=False)
+
+    def forward(self, x):
+        self.teacher.t()[1:].mul_(0.5)
+        with torch.no_grad():
+            rows = x * 2.0
+            row = rows[1]
+        row.add_(1.0)
+        rows[0] = 3.0
+        return self.w(x) @ self.teacher * rows, row
+
+
 class Mixed(nn.Module):
     """A model in bf16 whose norms are kept in fp32, with weights that bf16 does not hold."""
 
