@@ -181,6 +181,11 @@ refuse 2 "give 1 to" "$ckpt" plan --graph mlp.graph --machine cpu --world -1
 refuse 2 "ranks fill 1 to 8" "$ckpt" plan --graph mlp.graph --machine cpu --world 8 --hosts 9
 refuse 2 "are for --world" "$ckpt" plan --graph mlp.graph --machine cpu --hosts 2
 refuse 2 "excludes --graph" "$ckpt" plan --graph mlp.graph --place x.csv
+refuse 2 "are for --place" "$ckpt" plan --graph mlp.graph --capacity 1K
+printf 'id,lower,upper,size\na,0,2,1024\nb,1,3,512\nc,2,4,1024\n' >boxes.csv
+run 0 "$ckpt" plan --place boxes.csv --capacity 2K
+grep -q "^peak 1536$" out || fail "--place: $(cat out)"
+refuse 1 "does not fit 1024 bytes: 1536 bytes are alive" "$ckpt" plan --place boxes.csv --capacity 1K
 
 # ---- files that are wrong -----------------------------------------------------------------------------
 refuse 1 "cannot be opened" "$ckpt" plan --graph nothing.graph

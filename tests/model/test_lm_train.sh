@@ -217,6 +217,14 @@ on_text --steps 8 --resume "$work/state" --optimizer adamw --schedule constant |
     fail "defaults: $(cat "$work/err")"
 grep "^changed" "$work/out" && fail "a default is no change"
 
+# A schedule that ends where it began is none.
+for final in 1 0.5; do
+    on_text --steps 3 --warmup 0 --schedule linear --final-lr $final --save "$work/final-$final" || fail "--final-lr $final"
+done
+on_text --steps 3 --warmup 0 --save "$work/constant" || fail "no schedule: $(cat "$work/err")"
+cmp -s "$work/constant" "$work/final-1" || fail "--final-lr 1 is another rate"
+cmp -s "$work/constant" "$work/final-0.5" && fail "--final-lr 0.5 is no other rate"
+
 # Every optimizer, with small state: the same bits in the least memory and resumed.
 for kind in "8bit adamw" "8bit sgd" "8bit lion" "bf16 adamw" "bf16 sgd" "bf16 lion" "bf16 adafactor" "bf16 muon"; do
     rm -f "$work/free.log" "$work/first.log" "$work/rest.log"

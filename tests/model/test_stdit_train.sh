@@ -44,6 +44,13 @@ on_clip --mask-stage adapt --plan-in "$work/plan" --sample-steps 1 --out "$work/
 [ "$(losses "$work/free.log")" = "$(losses "$work/planned.log")" ] || fail "a plan file changed the losses"
 refuses 1 "plan" "$train" $small --video "$clip" --plan-in "$work/plan"
 
+# Weights that are not trained are not counted.
+trainable() {
+    on_clip --steps 1 "$@" || fail "$*: $(cat "$work/err")"
+    sed -n 's/^model: .* \([0-9,]*\) trainable parameters.*/\1/p' "$work/out" | tr -d ,
+}
+[ "$(trainable --freeze-caption)" -lt "$(trainable)" ] || fail "--freeze-caption trains all"
+
 # ---- weights --------------------------------------------------------------------------------------
 
 on_clip --load "$work/free" --steps 1 --lr 0 --save "$work/again" || fail "load: $(cat "$work/err")"

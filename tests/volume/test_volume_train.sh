@@ -41,6 +41,13 @@ same --nvme
 runs step "$train" $small --steps 3 --save-state "$work/state"
 runs step "$train" $small --steps 6 --resume "$work/state" --save "$work/other"
 same --resume
+# Where patches are drawn, and how wide the levels become: 4, 8 and 16 channels.
+runs step "$train" $small --steps 6 --save "$work/other" --max-width 16
+same --max-width
+runs step "$train" $small --steps 1 --save "$work/narrow" --max-width 8
+[ "$(wc -c <"$work/narrow")" -lt "$(wc -c <"$work/all")" ] || fail "--max-width 8 is as wide as 16"
+runs step "$train" $small --steps 6 --save "$work/other" --foreground 1
+cmp -s "$work/all" "$work/other" && fail "--foreground 1 draws the same patches"
 
 # A patch that is larger than the volume; a volume of one voxel; one patch of a level.
 runs step "$train" $small --patch 24x24x24 --batch 1 --steps 1
@@ -94,6 +101,10 @@ wrong "labels must be whole numbers, within 0.001, from 0 to 2" "image-0.mhd,ima
 refuses 1 "from 0 to 1 (see --classes)" "$train" $small --classes 2 --steps 1
 refuses 1 "has no columns" "$train" $small --data "$root/tests/volume/plain.mhd" --steps 1
 refuses 2 "give the volumes with --data" "$train"
+packed=$(cd "$here" && pwd)/oblique.nii.gz
+printf 'image,label\n%s,%s\n' "$packed" "$packed" >"$work/packed.csv"
+refuses 1 "--unpack $work/nowhere: No such" "$train" $small --data "$work/packed.csv" --unpack "$work/nowhere" --steps 1
+refuses 1 "label 3 at column" "$train" $small --data "$work/packed.csv" --unpack "$work/d" --steps 1
 refuses 2 "give multiples of 4" "$train" $small --patch 18x16x16
 refuses 2 "give mr, or ct:LOW,HIGH" "$train" $small --intensity ct:5,3
 refuses 1 "is not of this model" "$train" $small --load "$here/reference_weights.safetensors" \
