@@ -77,3 +77,23 @@ ranks() {
     rm -f "$work/meet"
     return $ended
 }
+
+# ranks_run N NAME COMMAND...: fails with what rank 0 said last.
+ranks_run() {
+    ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
+}
+
+# steps_of LOG: step, loss and gradient norm of each line
+steps_of() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$work/$1"
+}
+
+# same_steps A B SHARE: the losses and norms of two logs differ by no more than SHARE of them.
+same_steps() {
+    steps_of "$1" >"$work/a"
+    steps_of "$2" >"$work/b"
+    paste "$work/a" "$work/b" | awk -v share="$3" '
+        function far(x, y) { return x - y > share * y || y - x > share * y }
+        { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
+        END { exit bad || NR < 4 }' || fail "$2: $(paste "$work/a" "$work/b")"
+}

@@ -7,24 +7,6 @@
 lm="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --hidden 32 --heads 4 --layers 2
     --mlp 32 --length 64"
 
-all() {
-    ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
-}
-
-losses() {
-    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
-}
-
-# near A B: the losses and norms of two logs of 4 steps differ by no more than 2e-6 of them.
-near() {
-    losses "$work/$1" >"$work/a"
-    losses "$work/$2" >"$work/b"
-    paste "$work/a" "$work/b" | awk '
-        function far(x, y) { return x - y > 2e-6 * y || y - x > 2e-6 * y }
-        { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
-        END { exit bad || NR != 4 }' || fail "$2: $(paste "$work/a" "$work/b")"
-}
-
 i=0
 while [ $i -lt 48 ]; do
     echo '{"messages": [{"role": "user", "content": "hi '$i'"},
@@ -40,37 +22,37 @@ talks="--data $work/talks.jsonl --chat-template $work/template --pack"
 for model in tiny tiny-llama; do
     rm -f "$work/one" "$work/two" "$work/four" "$work/packed" "$work/split"
     runs "memory:" $lm --model $model $prose --steps 4 --batch 4 --log "$work/one"
-    all 2 two $lm --model $model $prose --steps 4 --batch 4 --sequence 2 --log "$work/two"
-    near one two
-    all 4 four $lm --model $model $prose --steps 4 --batch 2 --sequence 2 --log "$work/four" \
+    ranks_run 2 two $lm --model $model $prose --steps 4 --batch 4 --sequence 2 --log "$work/two"
+    same_steps one two 2e-6
+    ranks_run 4 four $lm --model $model $prose --steps 4 --batch 2 --sequence 2 --log "$work/four" \
         --micro-batch 1 --loss-chunk 16 --zero 3
-    near one four
+    same_steps one four 2e-6
     runs "memory:" $lm --model $model $talks --steps 4 --batch 4 --log "$work/packed"
-    all 4 split $lm --model $model $talks --steps 4 --batch 4 --sequence 4 --log "$work/split" \
+    ranks_run 4 split $lm --model $model $talks --steps 4 --batch 4 --sequence 4 --log "$work/split" \
         --val "$work/talks.jsonl"
-    near packed split
+    same_steps packed split 2e-6
 done
 grep -q "sequence  *4  ranks split the tokens" "$work/split.0" || fail "the plan table: $(cat "$work/split.0")"
 
 rm -f "$work/one" "$work/three"
 six="--model tiny --heads 6 --hidden 48 --length 48 $prose --steps 4 --batch 3"
 runs "memory:" $lm $six --log "$work/one"
-all 3 three $lm $six --sequence 3 --zero 2 --log "$work/three"
-near one three
+ranks_run 3 three $lm $six --sequence 3 --zero 2 --log "$work/three"
+same_steps one three 2e-6
 
 # heads that do not divide: a rank has the keys of all
 odd="--model tiny-llama --heads 4 --kv-heads 2 --length 48 $talks --steps 4 --batch 3"
 runs "memory:" $lm $odd --log "$work/odd"
-all 3 thirds $lm $odd --sequence 3 --log "$work/thirds"
-near odd thirds
+ranks_run 3 thirds $lm $odd --sequence 3 --log "$work/thirds"
+same_steps odd thirds 2e-6
 
 # another split continues
 runs "memory:" $lm --model tiny-llama $prose --steps 4 --batch 4 --log "$work/whole"
-all 4 first $lm --model tiny-llama $prose --steps 2 --batch 2 --sequence 2 --log "$work/parts" \
+ranks_run 4 first $lm --model tiny-llama $prose --steps 2 --batch 2 --sequence 2 --log "$work/parts" \
     --save-state "$work/state"
-all 2 rest $lm --model tiny-llama $prose --steps 4 --batch 4 --sequence 2 --log "$work/parts" \
+ranks_run 2 rest $lm --model tiny-llama $prose --steps 4 --batch 4 --sequence 2 --log "$work/parts" \
     --resume "$work/state"
-near whole parts
+same_steps whole parts 2e-6
 
 # plans of jobs that do not exist
 plan="--plan-only --ranks 4 --sequence 2 --batch 2 --model tiny-llama $prose"
@@ -83,7 +65,7 @@ grep -q "do not divide into groups of 2" "$work/world" || fail "$(cat "$work/wor
 
 # the number that fits and is the fastest for each sample; a state has it
 auto="--model tiny --hidden 48 --length 48 $prose --batch 2"
-all 3 free $lm $auto --steps 3 --sequence auto
+ranks_run 3 free $lm $auto --steps 3 --sequence auto
 grep -q "^--sequence 1: of what fits" "$work/free.0" || fail "not one: $(cat "$work/free.0")"
 grep -q "^--sequence" "$work/free.1" && fail "rank 1 chooses, too: $(cat "$work/free.1")"
 for n in 1 3; do
@@ -91,10 +73,10 @@ for n in 1 3; do
         sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p')
     eval "least$n=$size"
 done
-all 3 chosen $lm $auto --steps 3 --sequence auto --vram $(((least1 + least3) / 2)) --save-state "$work/three.state"
+ranks_run 3 chosen $lm $auto --steps 3 --sequence auto --vram $(((least1 + least3) / 2)) --save-state "$work/three.state"
 grep -q "sequence 1: does not fit, needs at least" "$work/chosen.0" || fail "one fits: $(cat "$work/chosen.0")"
 grep -q "^--sequence 3: of what fits" "$work/chosen.0" || fail "not three: $(cat "$work/chosen.0")"
-all 3 kept $lm $auto --steps 5 --sequence auto --resume "$work/three.state"
+ranks_run 3 kept $lm $auto --steps 5 --sequence auto --resume "$work/three.state"
 grep -q "^--sequence 3: as in the resumed run" "$work/kept.0" || fail "not kept: $(cat "$work/kept.0")"
 grep -q "changed: sequence" "$work/kept.0" && fail "three is a change: $(cat "$work/kept.0")"
 refuses 1 "does not divide into 3 equal parts" $lm $auto --steps 5 --length 64 --plan-only --ranks 3 \

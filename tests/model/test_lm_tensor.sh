@@ -7,38 +7,20 @@
 lm="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --hidden 32 --heads 4 --layers 2
     --mlp 48 --length 64"
 
-all() {
-    ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
-}
-
-losses() {
-    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
-}
-
-# near A B: the losses and norms of two logs of 5 steps differ by no more than 1e-6 of them.
-near() {
-    losses "$work/$1" >"$work/a"
-    losses "$work/$2" >"$work/b"
-    paste "$work/a" "$work/b" | awk '
-        function far(x, y) { return x - y > 1e-6 * y || y - x > 1e-6 * y }
-        { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
-        END { exit bad || NR != 5 }' || fail "$2: $(paste "$work/a" "$work/b")"
-}
-
 prose="--data ${srcdir:-.}/doc/tour.md --steps 5"
 
 for model in tiny tiny-llama tiny-qwen tiny-qwen3 tiny-phi; do
     rm -f "$work/one" "$work/two" "$work/four"
     runs "memory:" $lm --model $model $prose --batch 4 --log "$work/one"
-    all 2 two $lm --model $model $prose --batch 4 --tensor 2 --log "$work/two"
-    near one two
-    all 4 four $lm --model $model $prose --batch 2 --tensor 2 --log "$work/four" --micro-batch 1 --zero 3
-    near one four
+    ranks_run 2 two $lm --model $model $prose --batch 4 --tensor 2 --log "$work/two"
+    same_steps one two 1e-6
+    ranks_run 4 four $lm --model $model $prose --batch 2 --tensor 2 --log "$work/four" --micro-batch 1 --zero 3
+    same_steps one four 1e-6
 done
 rm -f "$work/one" "$work/four"
 runs "memory:" $lm --model tiny $prose --batch 2 --log "$work/one"
-all 4 four $lm --model tiny $prose --batch 2 --tensor 4 --log "$work/four" # a head for each
-near one four
+ranks_run 4 four $lm --model tiny $prose --batch 2 --tensor 4 --log "$work/four" # a head for each
+same_steps one four 1e-6
 grep -q "tensor  *2  ranks split the layers" "$work/two.0" || fail "the plan table: $(cat "$work/two.0")"
 
 i=0
@@ -53,33 +35,33 @@ echo "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.
 talks="--data $work/talks.jsonl --chat-template $work/template --pack --steps 5"
 rm -f "$work/one" "$work/two"
 runs "memory:" $lm --model tiny-llama $talks --batch 4 --log "$work/one"
-all 2 two $lm --model tiny-llama $talks --batch 4 --tensor 2 --log "$work/two" --val "$work/talks.jsonl"
-near one two
+ranks_run 2 two $lm --model tiny-llama $talks --batch 4 --tensor 2 --log "$work/two" --val "$work/talks.jsonl"
+same_steps one two 1e-6
 
 # another number of ranks continues, on every stage; a model is saved whole
 rm -f "$work/whole" "$work/parts" "$work/back"
 runs "memory:" $lm --model tiny $prose --batch 4 --log "$work/whole" --save "$work/whole.safetensors"
-all 4 first $lm --model tiny $prose --steps 2 --batch 2 --tensor 2 --log "$work/parts" --zero 3 \
+ranks_run 4 first $lm --model tiny $prose --steps 2 --batch 2 --tensor 2 --log "$work/parts" --zero 3 \
     --save-state "$work/state"
 cp "$work/parts" "$work/back"
-all 2 rest $lm --model tiny $prose --batch 4 --tensor 2 --log "$work/parts" --zero 0 --resume "$work/state" \
+ranks_run 2 rest $lm --model tiny $prose --batch 4 --tensor 2 --log "$work/parts" --zero 0 --resume "$work/state" \
     --save "$work/split.safetensors"
-near whole parts
+same_steps whole parts 1e-6
 runs "memory:" $lm --model tiny $prose --batch 4 --log "$work/back" --resume "$work/state"
 grep "changed: sequence" "$work/out" "$work/err" && fail "parts of layers are parts of tokens"
-near whole back
+same_steps whole back 1e-6
 for of in whole split; do # what is saved is whole
     rm -f "$work/$of"
     runs "memory:" $lm --model tiny --load "$work/$of.safetensors" $prose --batch 4 --log "$work/$of"
 done
-near whole split
+same_steps whole split 1e-6
 
 # state in a host tier: the bits of memory without end
 wide="--model tiny --hidden 256 --mlp 512 --layers 4 $prose --steps 3 --batch 2 --tensor 2 --zero 2"
-all 2 free $lm $wide --log "$work/free"
-all 2 tier $lm $wide --log "$work/tier" --vram 18M --host 1G
-losses "$work/free" >"$work/a"
-losses "$work/tier" >"$work/b"
+ranks_run 2 free $lm $wide --log "$work/free"
+ranks_run 2 tier $lm $wide --log "$work/tier" --vram 18M --host 1G
+steps_of "free" >"$work/a"
+steps_of "tier" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "a host tier: $(paste "$work/a" "$work/b")"
 grep -q "offloaded to the host" "$work/tier.0" || fail "nothing is in the host tier: $(cat "$work/tier.0")"
 

@@ -8,43 +8,25 @@ lm="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --hidden 32 --he
     --mlp 32 --length 64 --data ${srcdir:-.}/doc/tour.md --clip-norm 0"
 steps="--steps 4 --batch 8 --micro-batch 2"
 
-all() {
-    ranks "$@" || fail "$*: $(tail -n 2 "$work/$2.0")"
-}
-
-losses() {
-    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
-}
-
-# near A B: the losses and norms of two logs of 4 steps differ by no more than 2e-6 of them.
-near() {
-    losses "$work/$1" >"$work/a"
-    losses "$work/$2" >"$work/b"
-    paste "$work/a" "$work/b" | awk '
-        function far(x, y) { return x - y > 2e-6 * y || y - x > 2e-6 * y }
-        { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
-        END { exit bad || NR != 4 }' || fail "$2: $(paste "$work/a" "$work/b")"
-}
-
 # weights: bit for bit if no weight is in two stages
 runs "memory:" $lm --model tiny-llama $steps --log "$work/one" --save "$work/one.safetensors" \
     --save-state "$work/one.state"
-all 3 three $lm --model tiny-llama $steps --stages 3 --log "$work/three" \
+ranks_run 3 three $lm --model tiny-llama $steps --stages 3 --log "$work/three" \
     --save "$work/three.safetensors"
-near one three
+same_steps one three 2e-6
 cmp "$work/one.safetensors" "$work/three.safetensors" || fail "the weights of three stages"
 grep -q "  stages  *3  this is the plan of stage 1" "$work/three.0" || fail "$(cat "$work/three.0")"
 grep -q "  stage 3 .* of work; .*to head" "$work/three.0" || fail "$(cat "$work/three.0")"
 runs "memory:" $lm --model tiny $steps --log "$work/tied"
-all 2 two $lm --model tiny $steps --stages 2 --log "$work/two"
-near tied two
+ranks_run 2 two $lm --model tiny $steps --stages 2 --log "$work/two"
+same_steps tied two 2e-6
 
 # other stages continue, to the same bits
-all 2 first $lm --model tiny-llama --steps 2 --batch 8 --micro-batch 2 --stages 2 \
+ranks_run 2 first $lm --model tiny-llama --steps 2 --batch 8 --micro-batch 2 --stages 2 \
     --log "$work/parts" --save-state "$work/state"
-all 4 rest $lm --model tiny-llama $steps --stages 4 --log "$work/parts" --resume "$work/state" \
+ranks_run 4 rest $lm --model tiny-llama $steps --stages 4 --log "$work/parts" --resume "$work/state" \
     --save "$work/rest.safetensors"
-near one parts
+same_steps one parts 2e-6
 cmp "$work/one.safetensors" "$work/rest.safetensors" || fail "the weights of a resumed run"
 grep "changed: sequence" "$work/rest.0" && fail "stages count as ranks that split sequences"
 
@@ -53,16 +35,16 @@ both="--device cpu --threads 1 --warmup 2 --dtype fp32 --clip-norm 0 $steps"
 stdit="${STDIT_TRAIN:-./stdit-train} $both --hidden 32 --heads 4 --depth 3 --caption-channels 8
     --text-tokens 4 --sample-steps 0 --mask-stage 1 --latent 4x4x8"
 runs "memory:" $stdit --log "$work/whole"
-all 3 video $stdit --stages 3 --log "$work/video"
-near whole video
+ranks_run 3 video $stdit --stages 3 --log "$work/video"
+same_steps whole video 2e-6
 mkdir "$work/5b"
 sed 's/"num_attention_heads": 2/"num_attention_heads": 4/' "${srcdir:-.}/tests/cogvideo/5b/config.json" \
     >"$work/5b/config.json"
 cogvideo="${COGVIDEO_TRAIN:-./cogvideo-train} $both --random --model $work/5b --frames 9 --height 48
     --width 48 --lora-rank 2 --text-drop .5"
 runs "memory:" $cogvideo --log "$work/adapters"
-all 2 adapted $cogvideo --stages 2 --log "$work/adapted"
-near adapters adapted
+ranks_run 2 adapted $cogvideo --stages 2 --log "$work/adapted"
+same_steps adapters adapted 2e-6
 
 # plans of jobs that do not exist: all stages, and how long they stand still
 runs "stage 4 " $lm --model tiny-llama $steps --plan-only --ranks 4 --stages 4
