@@ -97,3 +97,18 @@ same_steps() {
         { if ($1 != $4 || far($2, $5) || far($3, $6)) bad = 1 }
         END { exit bad || NR < 4 }' || fail "$2: $(paste "$work/a" "$work/b")"
 }
+
+# ranks_differ OPTION COMMAND...: rank 0 has the option with 2, rank 1 has not, and both say so.
+ranks_differ() {
+    option=$1
+    shift
+    RANK=1 WORLD_SIZE=2 timeout 100 "$@" --ranks "file:$work/meet" >"$work/differ.1" 2>&1 &
+    RANK=0 WORLD_SIZE=2 timeout 100 "$@" "$option" 2 --ranks "file:$work/meet" >"$work/differ.0" 2>&1 &&
+        fail "ranks that split differently train"
+    wait $!
+    rm -f "$work/meet"
+    for r in 0 1; do
+        grep -q "rank 1 started with another $option than rank 0" "$work/differ.$r" ||
+            fail "rank $r: $(tail -n 1 "$work/differ.$r")"
+    done
+}

@@ -94,17 +94,7 @@ refuses 2 "a graph is of one number" ./ckpt plan --graph "$work/graph" --machine
 refuses 2 "are for --world" ./ckpt plan --graph "$work/graph" --machine h200-141 --sequence auto
 refuses 1 "no number of ranks" $lm $auto --plan-only --ranks 3 --sequence auto --vram 1K
 
-# ranks that split differently
-RANK=1 WORLD_SIZE=2 timeout 100 $lm --model tiny $prose --steps 1 --ranks "file:$work/meet" \
-    >"$work/differ.1" 2>&1 &
-RANK=0 WORLD_SIZE=2 timeout 100 $lm --model tiny $prose --steps 1 --sequence 2 \
-    --ranks "file:$work/meet" >"$work/differ.0" 2>&1 && fail "ranks that split differently train"
-wait $!
-rm -f "$work/meet"
-for r in 0 1; do
-    grep -q "rank 1 started with another --sequence than rank 0" "$work/differ.$r" ||
-        fail "rank $r: $(tail -n 1 "$work/differ.$r")"
-done
+ranks_differ --sequence $lm --model tiny $prose --steps 1
 
 # refused NAME WORDS ARGUMENTS...: by 4 ranks, each with the words
 refused() {
