@@ -198,7 +198,7 @@ static void join_parts(ckpt *c)
 {
     c->memory.options = &c->options;
     c->memory.failed = fail_device;
-    c->memory.settle = programs_settle;
+    c->memory.run_pending = programs_run_pending;
     c->memory.user = &c->programs;
     c->ranks.options = &c->options;
     c->ranks.params = &c->params;

@@ -300,7 +300,7 @@ static bool all_recorders(const struct ckpt_variant *variants, int n)
 static int await_steps(struct programs *ps)
 {
     int rc = ps->memory->device ? ps->memory->device->ops->sync(ps->memory->device) : 0;
-    return rc ? programs_fail_device(ps, NULL, rc) : programs_settle(ps);
+    return rc ? programs_fail_device(ps, NULL, rc) : programs_run_pending(ps);
 }
 
 /* Returns the optimizer if it is one of this context, else NULL; its groups are fixed from now on.
@@ -473,7 +473,7 @@ void ckpt_program_free(ckpt_program *p)
     if (rc)                           /* no later call can report it */
         programs_fail_device(p->programs, p, rc);
     else if (p->programs->pending == p)
-        programs_settle(p->programs); /* a failure marks the weights as lost */
+        programs_run_pending(p->programs); /* a failure marks the weights as lost */
     program_drop_in_flight(p);
     unlink_program(p);
     if (p->programs->last_submitted == p)

@@ -37,7 +37,7 @@ static void copy_values(struct ckpt_program *p)
     }
 }
 
-int programs_settle(void *user)
+int programs_run_pending(void *user)
 {
     struct programs *ps = user;
     struct ckpt_program *p = ps->pending;
@@ -82,6 +82,6 @@ int deferred_begin(struct ckpt_program *p)
         return 0;
     rc = sync_device(ps, ps->pending);
     if (!rc)
-        rc = programs_settle(ps);
+        rc = programs_run_pending(ps);
     return rc || !p->lowered.defers ? rc : clear_clip(p);
 }

@@ -5,8 +5,8 @@
  *
  * Between two steps of such a program its updates are pending: value ranges on the device hold
  * gradients, and the clip values are there for both.  What reads or writes parameters, and the step
- * of another program, needs them done: programs_settle runs them on the host, on the ranges of the
- * repeated updates, and copies the values to the device.
+ * of another program, needs them done: programs_run_pending runs them on the host, on the ranges of
+ * the repeated updates, and copies the values to the device.
  *
  * A step of the program without pending updates finds clip values that are NaN.  Then updates
  * change nothing but round the values from the masters, which they are already.

@@ -113,7 +113,7 @@ bool programs_are_idle(const struct programs *ps);
 
 /* The device is idle.  Does the updates that the last step deferred (deferred.h); user is a struct
  * programs.  Returns 0 or a code, with the sentence. */
-int programs_settle(void *user);
+int programs_run_pending(void *user);
 
 /* The device calls this while the caller waits (struct device): checks whether another rank failed
  * or a collective makes no progress.  user is a struct programs. */

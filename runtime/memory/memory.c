@@ -218,7 +218,7 @@ int memory_sync(struct memory *m)
     int rc = m->device->ops->sync(m->device);
     if (rc)
         return m->failed(m->user, rc);
-    return m->settle ? m->settle(m->user) : 0;
+    return m->run_pending ? m->run_pending(m->user) : 0;
 }
 
 static int copy_device(struct memory *m, int64_t offset, void *host, int64_t bytes, bool in)

@@ -61,7 +61,7 @@ struct memory {
     int (*failed)(void *user, int rc);
     /* Callback that does the updates that the last step left to the next one, on an idle device.
      * Returns 0 or a code, with the sentence. */
-    int (*settle)(void *user);
+    int (*run_pending)(void *user);
     void *user;
 };
 
