@@ -9,7 +9,7 @@
  * power limit lowers the clock.  So all these ops run in turn until the GPU is hot, and then for
  * some more rounds, which are timed.  An op that a step runs often runs several times in a round:
  * pauses between ops would let the GPU cool, and so would rounds with less arithmetic than a step
- * has.
+ * has.  Ops bound by memory find in the cache what it holds in a step: what ops just before write.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -45,8 +45,9 @@ enum {
 /* An op that no machine file has a time for. */
 struct untimed {
     uint64_t key;
-    int32_t op;    /* of the graph */
-    int32_t times; /* runs per step, over all ops with this key */
+    int32_t op;    /* of the graph: the first with this key */
+    int32_t ops;   /* how many have it, */
+    int32_t times; /* and their runs per step */
     double seconds[ROUNDS];
 };
 
@@ -168,11 +169,13 @@ static enum queue queue_of(const struct op *o)
     return collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE;
 }
 
-static void copy_sample(struct warmer *w, char *dst, int64_t bytes, const char *sample)
+/* Copies at most `most` bytes of the sample at a time: all copies read the same ones. */
+static void copy_sample(struct warmer *w, char *dst, int64_t bytes, const char *sample,
+                        int64_t most)
 {
     int64_t n;
     for (; bytes > 0 && w->sample > 0; bytes -= n, dst += n) {
-        n = min_i64(bytes, w->sample);
+        n = min_i64(bytes, min_i64(most, w->sample));
         w->d->ops->copy(w->d, QUEUE_COMPUTE, dst, sample, n);
     }
 }
@@ -183,12 +186,29 @@ static void refresh(struct warmer *w, const struct op *o)
 {
     int64_t at = round_up(o->workspace, CKPT_ALIGN), end = min_i64(lay_out(w, o), w->bytes);
     const char *sample = w->base + w->bytes + w->flush;
-    copy_sample(w, w->base + at, end - at, sample);
+    copy_sample(w, w->base + at, end - at, sample, w->sample);
     for (int32_t k = 0; k < o->n_in; k++) {
         const struct tensor *v = operand(w, o, k);
         if (v && dtype_is_fp8(v->desc.dtype))
             copy_sample(w, w->base + w->offset[first_of_storage(w, o, k)], storage_bytes(w, v),
-                        sample + w->sample);
+                        sample + w->sample, w->sample);
+    }
+}
+
+/* Writes the inputs again that a step has in the cache when it runs op i.  Half of the cache is for
+ * what is written; the rest holds what the same ops read. */
+static void fill_cache(struct warmer *w, int32_t i)
+{
+    const struct op *o = tape_op(w, i);
+    const char *sample = w->base + w->bytes + w->flush;
+    for (int32_t k = 0; k < o->n_in; k++) {
+        const struct tensor *v = operand(w, o, k);
+        if (!v || v->desc.dtype == CKPT_I32 || is_persistent(w, v) ||
+            first_of_storage(w, o, k) != k ||
+            !graph_is_cached(w->p->graph, i, v->storage, w->d->cache / 2))
+            continue;
+        copy_sample(w, w->base + w->offset[k], storage_bytes(w, v),
+                    sample + (dtype_is_fp8(v->desc.dtype) ? w->sample : 0), PATTERN);
     }
 }
 
@@ -301,8 +321,11 @@ static int run_timed(struct warmer *w, int32_t i, int n, double *seconds)
     int rc = set_arguments(w, op, o, &args);
     bool flush = is_flushed(w, i);
     for (int k = 0; k < n && !rc; k++) {
-        if (flush)
+        if (flush) {
             w->d->ops->fill(w->d, queue_of(o), w->base + w->bytes, 0, w->flush);
+            if (queue_of(o) == QUEUE_COMPUTE)
+                fill_cache(w, i);
+        }
         w->d->ops->compute(w->d, queue_of(o), w->p->tape->ops.data[op].run, &args, &seconds[k]);
     }
     return rc ? rc : w->d->ops->sync(w->d);
@@ -336,8 +359,10 @@ static int32_t times_of(const struct warmer *w, int32_t i)
 static void count_untimed(struct warmer *w, int32_t i)
 {
     for (int32_t n = 0; n < w->n_untimed; n++)
-        if (w->untimed[n].key == w->p->graph->ops[i].cost_key)
+        if (w->untimed[n].key == w->p->graph->ops[i].cost_key) {
+            w->untimed[n].ops++;
             w->untimed[n].times += times_of(w, i);
+        }
 }
 
 /* All ranks must run a collective equally often, whether or not they know its time.  The smallest
@@ -378,7 +403,7 @@ static int warm_op(struct warmer *w, int32_t i)
         return time_collective(w, i, timed);
     if (timed)
         w->untimed[w->n_untimed++] =
-            (struct untimed){.key = o->cost_key, .op = i, .times = times_of(w, i)};
+            (struct untimed){.key = o->cost_key, .op = i, .ops = 1, .times = times_of(w, i)};
     return 0;
 }
 
@@ -396,6 +421,18 @@ static int by_key(const void *a, const void *b)
     return (x->key > y->key) - (x->key < y->key);
 }
 
+/* An op with the key of f: each round takes another one, because what the cache holds depends on
+ * the ops before it. */
+static int32_t op_of_round(const struct warmer *w, const struct untimed *f, int round)
+{
+    int32_t skip = f->ops * round / ROUNDS, i = f->op;
+    for (int32_t next = i; skip; skip--, i = next)
+        do
+            next++;
+        while (w->p->graph->ops[next].cost_key != f->key);
+    return i;
+}
+
 /*
  * Runs all untimed ops, in the mix of a step; every second round goes backwards through the list.
  * A GPU at its limit of power lowers its clock by the average power of what ran before, so ops take
@@ -409,9 +446,10 @@ static int run_round(struct warmer *w, int round)
     for (int32_t n = 0; n < w->n_untimed; n++) {
         struct untimed *f = &w->untimed[round % 2 ? w->n_untimed - 1 - n : n];
         double seconds[REPEATS] = {0};
-        int repeats = repeats_of(w, f, most), rc = run_timed(w, f->op, repeats, seconds);
+        int32_t op = op_of_round(w, f, round);
+        int repeats = repeats_of(w, f, most), rc = run_timed(w, op, repeats, seconds);
         if (rc)
-            return report(w, f->op, rc);
+            return report(w, op, rc);
         f->seconds[round] = median_of(seconds, repeats);
     }
     return 0;

@@ -124,6 +124,10 @@ int graph_from_tape(const struct ckpt_tape *t, const struct machine *m, struct g
 void graph_free(struct graph *g);
 /* The most bytes that one op needs beside the persistent ones: a lower bound of any plan. */
 int64_t graph_largest_op(const struct graph *g);
+/* Whether a cache of this many bytes still holds all of a storage of the tape, written before op i
+ * of the same micro-step: it has room for all that its writer wrote, and all that later ops moved.
+ */
+bool graph_is_cached(const struct graph *g, int32_t i, int32_t tape_storage, int64_t cache);
 /* Sets the seconds of every op for machine m. */
 void graph_price(struct graph *g, const struct machine *m);
 /* Seconds of a step without recompute: a lower bound of any plan without updates on the host. */

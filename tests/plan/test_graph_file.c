@@ -257,12 +257,32 @@ static void test_price(void **state)
     graph_free(g);
 }
 
+/* What a writer wrote, and what later ops moved, must fit. */
+static void test_cached(void **state)
+{
+    static const struct {
+        int32_t op, storage;
+        int64_t bytes; /* the smallest cache that holds it; 0: none does */
+    } rows[] = {{1, 1, 512}, {2, 2, 2048}, {2, 1, 512 + 2048 + 1024 + 512}, {3, 3, 1024}, {0, 1, 0},
+                {1, 0, 0},   {3, 0, 0}};
+    struct graph *g;
+    (void)state;
+    write_lines(-1, NULL, "");
+    assert_int_equal(graph_read(file, &g), 0);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const int64_t bytes = rows[k].bytes ? rows[k].bytes : INT64_MAX;
+        assert_int_equal(graph_is_cached(g, rows[k].op, rows[k].storage, bytes), rows[k].bytes > 0);
+        assert_false(graph_is_cached(g, rows[k].op, rows[k].storage, rows[k].bytes - 1));
+    }
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_signature),
         cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_other_mistakes),
-        cmocka_unit_test(test_price),
+        cmocka_unit_test(test_price),      cmocka_unit_test(test_cached),
     };
     int fd = mkstemp(file);
     if (fd < 0)

@@ -604,6 +604,7 @@ static int find_device(struct cuda_device *c, int index, int64_t *memory)
         return error_set(CKPT_EDEVICE, "--device cuda: %s", cudaGetErrorString(e));
     snprintf(c->device.name, sizeof c->device.name, "%.63s", prop.name);
     c->device.capability = 10 * prop.major + prop.minor;
+    c->device.cache = prop.l2CacheSize;
     if (c->device.capability < LEAST_CAPABILITY)
         return error_set(CKPT_EDEVICE,
                          "--device cuda: %s has compute capability %d.%d, and libckpt needs 8.0 or "

@@ -138,6 +138,7 @@ struct device {
     char name[64];        /* of the hardware */
     char where[32];       /* "0000:18:00.0", or "" */
     int capability;       /* CUDA: 90 for compute capability 9.0 */
+    int64_t cache;        /* bytes of the last cache before device memory; 0: not known */
     struct ckpt_run *run; /* two in device memory that args.run_device points to, or NULL: of this
                              step, and of the one before for deferred updates */
     /* NULL, or called repeatedly while the caller waits for work that may hang.  A result other

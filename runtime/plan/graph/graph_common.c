@@ -56,6 +56,27 @@ int64_t graph_largest_op(const struct graph *g)
     return largest;
 }
 
+static int64_t listed_bytes(const struct graph *g, int32_t first, int32_t n)
+{
+    int64_t bytes = 0;
+    for (int32_t j = first; j < first + n; j++)
+        bytes += g->storages[g->refs[j]].bytes;
+    return bytes;
+}
+
+bool graph_is_cached(const struct graph *g, int32_t i, int32_t tape_storage, int64_t cache)
+{
+    for (i--; i >= 0 && cache > 0; i--) {
+        const struct graph_op *o = &g->ops[i];
+        const int64_t written = listed_bytes(g, o->writes, o->n_writes);
+        for (int32_t j = 0; j < o->n_writes; j++)
+            if (g->storages[g->refs[o->writes + j]].tape_storage == tape_storage)
+                return written <= cache;
+        cache -= written + listed_bytes(g, o->reads, o->n_reads);
+    }
+    return false;
+}
+
 bool graph_op_updates(const struct graph *g, const struct graph_op *o)
 {
     bool state = false;
