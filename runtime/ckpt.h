@@ -657,7 +657,7 @@ CKPT_API int ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *
 /* Writes the plan as a table: memory by purpose, the budget, the cost of recompute. */
 CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
 /* Writes the time of the steps so far by kind of op (options.profile): runs per step, milliseconds,
- * arithmetic and memory rates, and their share of the machine file's rates. */
+ * rates of arithmetic and memory, their share of the machine file's; then seconds of the start. */
 CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 
 /* ---- random values -------------------------------------------------------------------------- */

@@ -229,10 +229,12 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
 {
     NOT_NULL(out);
     *out = NULL;
+    const double begin = clock_seconds();
     ckpt *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(CKPT_ENOMEM, "no memory for a context");
     join_parts(c);
+    c->programs.opened = begin;
     c->params.owner = handle_owner();
     int rc = copy_options(c, opt);
     if (!rc)
@@ -270,6 +272,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
         close_all(c);
         return rc;
     }
+    startup_add(&c->programs, STARTUP_OPEN, begin);
     *out = c;
     return 0;
 }

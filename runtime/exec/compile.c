@@ -278,7 +278,9 @@ static int compile(struct ckpt_program *p, struct choice *k)
     p->norm = program_find_fetch(p, NORM);
     for (int i = 0; i < CKPT_REQUESTS; i++)
         p->request[i] = program_find_fetch(p, requests[i]);
+    const double begin = clock_seconds();
     rc = program_make_io_buffers(p);
+    startup_add(p->programs, STARTUP_BUFFERS, begin);
     if (!rc &&
         (p->programs->options->profile ||
          (p->trains && (p->programs->options->machine_out || p->programs->options->trace_out))) &&

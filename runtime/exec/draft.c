@@ -271,7 +271,9 @@ static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
 static int make_graph(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
+    const double begin = clock_seconds();
     int rc = programs_time_links(ps);
+    startup_add(ps, STARTUP_LINKS, begin);
     if (rc)
         return rc;
     if (graph_from_tape(p->tape, &ps->machine, &p->graph))
@@ -302,8 +304,10 @@ static int make_graph(struct ckpt_program *p)
 
 int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
+    const double begin = clock_seconds();
     int rc = record_tape(p, variant, micro);
 
+    startup_add(p->programs, STARTUP_RECORD, begin);
     return rc ? rc : make_graph(p);
 }
 
@@ -450,6 +454,7 @@ int program_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     struct budgets budgets;
+    const double begin = clock_seconds();
     int rc = program_find_budgets(p, &budgets);
     if (rc)
         return rc;
@@ -458,6 +463,7 @@ int program_plan(struct ckpt_program *p)
     rc = program_broadcast_plan(p, rc);
     if (!rc)
         rc = program_store_algorithms(p);
+    startup_add(ps, STARTUP_PLAN, begin);
     return rc;
 }
 
@@ -479,13 +485,16 @@ int program_bound(struct ckpt_program *p, double *seconds)
 {
     struct programs *ps = p->programs;
     struct budgets budgets;
+    const double begin = clock_seconds();
     int rc = program_find_budgets(p, &budgets);
     struct frontier *pf;
     *seconds = 0;
     if (!rc && !ps->ranks->rank)
         rc = find_frontier(p, &pf, frontiers_get_first);
-    return rc || ps->ranks->rank ? rc
-                                 : frontier_bound(pf, &ps->machine, &budgets, p->reserved, seconds);
+    if (!rc && !ps->ranks->rank)
+        rc = frontier_bound(pf, &ps->machine, &budgets, p->reserved, seconds);
+    startup_add(ps, STARTUP_PLAN, begin);
+    return rc;
 }
 
 int program_write_plan(struct ckpt_program *p)

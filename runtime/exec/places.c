@@ -96,6 +96,7 @@ int programs_open_steps(struct programs *ps)
 int program_map_memory(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
+    double begin = clock_seconds();
     int rc = reserve(ps);
     if (!rc && plan_uses_host(p->plan))
         rc = programs_open_steps(ps);
@@ -105,9 +106,13 @@ int program_map_memory(struct ckpt_program *p)
         return error_set(CKPT_ENOMEM, "%s for the arena of --device %s cannot be allocated now",
                          human_bytes(programs_arena_bytes(ps)), ps->memory->device->ops->name);
     rc = program_move_others(p);
+    begin = startup_add(ps, STARTUP_MEMORY, begin);
     if (!rc)
         rc = values_fill(ps->ranks);
     if (!rc && ps->ranks->sharing.stages > 1)
         rc = values_tell_stages(ps->ranks);
-    return rc ? rc : program_prepare(p);
+    begin = startup_add(ps, STARTUP_VALUES, begin);
+    rc = rc ? rc : program_prepare(p);
+    startup_add(ps, STARTUP_INSTRUCTIONS, begin);
+    return rc;
 }

@@ -57,6 +57,32 @@ static void print_kind(FILE *f, const struct kind *k, double all, const struct m
             1e-9 * k->bytes / k->seconds, 100 * bound / k->seconds);
 }
 
+/* The seconds from opening the context to its first step, and from there to now. */
+static void print_startup(FILE *f, const struct programs *ps)
+{
+    static const char *const names[] = {[STARTUP_OPEN] = "open the device",
+                                        [STARTUP_LOAD] = "read parameters",
+                                        [STARTUP_RECORD] = "record",
+                                        [STARTUP_LINKS] = "time links",
+                                        [STARTUP_SCRATCH] = "fill scratch",
+                                        [STARTUP_COMPILE] = "compile expressions",
+                                        [STARTUP_FIRST_RUNS] = "first runs",
+                                        [STARTUP_TIMES] = "time ops",
+                                        [STARTUP_PLAN] = "plan",
+                                        [STARTUP_BUFFERS] = "I/O buffers",
+                                        [STARTUP_MEMORY] = "map memory",
+                                        [STARTUP_VALUES] = "write parameters",
+                                        [STARTUP_INSTRUCTIONS] = "instructions"};
+    double rest = ps->first_step - ps->opened;
+    fprintf(f, "  %-24s %10s\n", "profile: start", "s");
+    for (int i = 0; i < STARTUP_COUNT; i++) {
+        fprintf(f, "  %-24s %10.3f\n", names[i], ps->startup[i]);
+        rest -= ps->startup[i];
+    }
+    fprintf(f, "  %-24s %10.3f\n", "the program's own", rest);
+    fprintf(f, "  %-24s %10.3f\n", "steps, and after", clock_seconds() - ps->first_step);
+}
+
 void ckpt_profile_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
@@ -78,4 +104,5 @@ void ckpt_profile_print(const ckpt_program *p, FILE *f)
         print_kind(f, &k.data[i], all, &p->programs->machine);
     fprintf(f, "  %-24s %6s %10.3f\n", "all", "", 1e3 * all);
     free(k.data);
+    print_startup(f, p->programs);
 }

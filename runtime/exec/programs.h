@@ -20,6 +20,24 @@ struct frontiers;      /* plan/plan.h */
 /* Files that options ask for and that were written, as bits. */
 enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4, WRITTEN_TRACE = 8 };
 
+/* What takes time before the first step: see ckpt_profile_print. */
+enum startup {
+    STARTUP_OPEN,
+    STARTUP_LOAD,
+    STARTUP_RECORD,
+    STARTUP_LINKS,
+    STARTUP_SCRATCH,
+    STARTUP_COMPILE,
+    STARTUP_FIRST_RUNS,
+    STARTUP_TIMES,
+    STARTUP_PLAN,
+    STARTUP_BUFFERS,
+    STARTUP_MEMORY,
+    STARTUP_VALUES,
+    STARTUP_INSTRUCTIONS,
+    STARTUP_COUNT
+};
+
 struct programs {
     struct ckpt_options *options; /* borrowed from the context, as all up to the error */
     struct params *params;
@@ -55,7 +73,17 @@ struct programs {
     int64_t epilogue_tiles;     /* the same; 0: what the kernels of the device need */
     bool brief;                 /* default for programs compiled next: see ckpt_plan_in_full */
     bool in_turn;               /* several will train: see ckpt_train_in_turn */
+    double opened, first_step;  /* clock_seconds() then; 0: not yet */
+    double startup[STARTUP_COUNT]; /* seconds */
 };
+
+/* Counts the seconds since `begin` under s.  Returns the time now. */
+static inline double startup_add(struct programs *ps, enum startup s, double begin)
+{
+    const double now = clock_seconds();
+    ps->startup[s] += now - begin;
+    return now;
+}
 
 /* ckpt_compile_variants and ckpt_forecast of a context: see ckpt.h.  The pointers are not NULL but
  * for an optimizer and for variant. */

@@ -425,6 +425,8 @@ int ckpt_submit(ckpt_program *p)
     if (rc)
         return rc;
     p->compared = true;
+    if (p->programs->first_step <= 0)
+        p->programs->first_step = clock_seconds();
     for (struct ckpt_program *o = p->programs->first; o && p->programs->mixed; o = o->next)
         o->compared |= p->trains && o->trains;
     if (p->programs->searched)

@@ -625,9 +625,12 @@ static int warm_ops(struct warmer *w)
     const struct programs *ps = w->p->programs;
     bool broadcasts = ps->options->tune && ps->ranks->comm,
          receives = broadcasts && ps->ranks->rank;
+    double begin = clock_seconds();
     int rc = fill_scratch(w);
+    begin = startup_add(w->p->programs, STARTUP_SCRATCH, begin);
     if (!rc)
         rc = compile_programs(w);
+    begin = startup_add(w->p->programs, STARTUP_COMPILE, begin);
     if (!rc && !receives)
         rc = warm_kinds(w, false);
     if (!rc && broadcasts)
@@ -636,8 +639,10 @@ static int warm_ops(struct warmer *w)
         rc = warm_kinds(w, false);
     if (!rc)
         rc = warm_kinds(w, true);
+    begin = startup_add(w->p->programs, STARTUP_FIRST_RUNS, begin);
     if (!rc)
         rc = time_untimed(w);
+    startup_add(w->p->programs, STARTUP_TIMES, begin);
     if (!rc)
         add_costs(w);
     return rc;
@@ -669,9 +674,11 @@ int program_warm(struct ckpt_program *p)
     struct warmer w = {.p = p, .d = ps->memory->device};
     if (ps->memory->device->ops->backend == CKPT_ON_CPU)
         return 0;
+    const double begin = clock_seconds();
     int rc = prepare(&w);
     if (!rc)
         rc = map_scratch(&w);
+    startup_add(ps, STARTUP_SCRATCH, begin);
     if (w.d->ops->measure)
         w.d->ops->measure(w.d, !rc && ps->options->tune && !ps->ranks->rank, w.base + w.bytes,
                           w.flush);

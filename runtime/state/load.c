@@ -324,6 +324,7 @@ int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
     ERRORS_TO(context_error(c));
     NOT_NULL(c);
     NOT_NULL(path);
+    const double begin = clock_seconds();
     struct load l = {
         .c = c, .n_params = ckpt_param_count(c), .other = other, .report = report, .user = user};
     int rc = ckpt_file_open(&l.f, path);
@@ -340,6 +341,7 @@ int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
     free(l.of);
     free(l.used);
     ckpt_file_close(l.f);
+    startup_add(&c->programs, STARTUP_LOAD, begin);
     if (!rc)
         rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));
     return ranks_are_laid_out(&c->ranks)

@@ -19,6 +19,7 @@ says() {
 
 # ---- one step: every op ran once -----------------------------------------------------------------
 
+runs "first runs " "$train" $small --steps 1 --profile
 runs "profile: op" "$train" $small --steps 1 --profile --trace-out "$work/one.json" \
     --graph-out "$work/graph" --plan-out "$work/plan"
 cp "$work/out" "$work/table"
