@@ -126,12 +126,17 @@ int cudnn_plan_run(struct cuda_libs *libs, void *stream, const struct cudnn_plan
                    const int64_t *uids, void *const *pointers, void *workspace);
 
 /*
- * The part of cudnn_plan_get that compiles: for the device of a handle, or for a device that is not
- * present, described by `device`, cuDNN's JSON text of device properties.  Returns NULL if memory
- * is exhausted.
+ * The parts of cudnn_plan_get that compile: for the device of a handle, or for a device that is not
+ * present, described by `device`, cuDNN's JSON text of device properties.  The family of a recipe
+ * with `like` is that of all recipes with the same; it outlives the call alone.  Both return NULL
+ * if memory is exhausted.
  */
+struct cudnn_family;
+struct cudnn_family *cudnn_family_make(const struct cudnn_recipe *recipe, void *handle,
+                                       const char *device);
+void cudnn_family_free(void *call);
 struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *handle,
-                                   const char *device);
+                                   const char *device, const struct cudnn_family *family);
 void cudnn_plan_free(void *call);
 /* Was an engine found that the device then could not load? */
 bool cudnn_plan_broken(const struct cudnn_plan *plan);

@@ -2,7 +2,8 @@
 /*
  * Compiles a described graph to a plan that runs. cuDNN's heuristics offer engine configurations,
  * best first; the first that is within the limits and compiles is used.  A graph that must compute
- * like others (recipe->like) uses the configuration that the others share.
+ * like others (recipe->like) uses the configuration that the others share, which is selected once
+ * for all such graphs: a family.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,12 @@ struct cudnn_plan {
         configs; /* the configurations of the last query, among them the compiled one */
     cudnnBackendDescriptor_t compiled;
     int64_t workspace;
-    bool fixed; /* the configuration is determined by `like`: no other may replace it */
+};
+
+struct cudnn_family {
+    struct cudnn_graph g[CUDNN_LIKE]; /* the others */
+    struct cudnn_plan trial; /* of the last of them that was tried; has the configurations */
+    cudnnBackendDescriptor_t config; /* NULL: they share none, for the reason of the trial */
 };
 
 /* Copies the failure of d, a part from which the plan is made, to the plan. */
@@ -34,8 +40,6 @@ struct request {
     cudnnBackendDescriptor_t device; /* a described device, */
     cudnnHandle_t handle;            /* or the current one */
     const struct cudnn_limits *limits;
-    const struct request *like; /* the graphs that determine the configuration, */
-    int n_like;                 /* if there are any */
 };
 
 /* Later versions of cuDNN deprecate the handle attribute but accept it; earlier ones require it. */
@@ -202,42 +206,35 @@ static void compile(const struct request *r, cudnnBackendDescriptor_t config, bo
 /* May the next configuration be tried? */
 static bool may_try_next(const struct cudnn_plan *plan)
 {
-    return !plan->compiled && !plan->fixed && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
+    return !plan->compiled && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
 }
 
-/* Compiles a configuration for all graphs of r->like; it was offered for the first of them. */
-static void compile_shared(const struct request *r, cudnnBackendDescriptor_t config,
-                           struct cudnn_plan *plan)
-{
-    compile(&r->like[0], config, false, plan);
-    for (int i = 1; i < r->n_like && plan->compiled; i++)
-        compile(&r->like[i], config, true, plan);
-}
-
-/* Compiles the first configuration of a heuristics mode that works.  If r has `like`, the
- * configuration is the first that works for all of them.  Whether it also compiles for r's own
- * graph does not count, since then the choice would depend on sizes. */
-static void select_config(const struct request *r, cudnnBackendHeurMode_t mode,
-                          struct cudnn_plan *plan)
+/* Compiles the first configuration of a heuristics mode that works for all of n graphs; it is
+ * offered for the first of them.  Returns it, or NULL. */
+static cudnnBackendDescriptor_t select_from(const struct request *r, int n,
+                                            cudnnBackendHeurMode_t mode, struct cudnn_plan *plan)
 {
     struct descriptors *d = &plan->configs;
     cudnnBackendDescriptor_t config[CONFIGS];
     descriptors_free(d);
-    int64_t n = query_heuristics(r->n_like ? &r->like[0] : r, d, mode, config), i = 0;
-    for (; i < n && may_try_next(plan); i++)
-        if (r->n_like)
-            compile_shared(r, config[i], plan);
-        else
-            compile(r, config[i], false, plan);
-    if (r->n_like && !may_try_next(plan)) {
-        plan->compiled = NULL;
-        compile(r, config[i - 1], true, plan);
-        plan->fixed = true;
+    int64_t offered = query_heuristics(&r[0], d, mode, config), i = 0;
+    for (; i < offered && may_try_next(plan); i++) {
+        compile(&r[0], config[i], false, plan);
+        for (int k = 1; k < n && plan->compiled; k++)
+            compile(&r[k], config[i], true, plan);
     }
     if (d->rc && !plan->d.rc)
         copy_failure(plan, d);
-    else if (n == 0)
+    else if (offered == 0)
         descriptors_refuse(&plan->d, "no engine is offered");
+    return i && !may_try_next(plan) ? config[i - 1] : NULL;
+}
+
+static cudnnBackendDescriptor_t select_config(const struct request *r, int n,
+                                              struct cudnn_plan *plan)
+{
+    cudnnBackendDescriptor_t config = select_from(r, n, CUDNN_HEUR_MODE_A, plan);
+    return may_try_next(plan) ? select_from(r, n, CUDNN_HEUR_MODE_FALLBACK, plan) : config;
 }
 
 static cudnnBackendDescriptor_t describe_device(struct descriptors *d, const char *json)
@@ -266,34 +263,65 @@ static struct request request_of(struct cudnn_graph *g, const struct cudnn_recip
     return r;
 }
 
-/* g[0]: the recipe's graph; g[1 + i]: the graph of recipe->like[i]. */
-static void make(struct cudnn_graph g[1 + CUDNN_LIKE], const struct cudnn_recipe *recipe,
-                 void *handle, const char *device, struct cudnn_plan *plan)
+struct cudnn_family *cudnn_family_make(const struct cudnn_recipe *recipe, void *handle,
+                                       const char *device)
 {
-    struct request like[CUDNN_LIKE], r = request_of(&g[0], recipe, handle, device);
-    for (int i = 0; i < recipe->n_like; i++)
-        like[i] = request_of(&g[1 + i], &recipe->like[i], handle, device);
-    r.like = like;
-    r.n_like = recipe->n_like;
-    for (int i = 0; i <= recipe->n_like; i++)
-        if (g[i].d.rc) {
-            copy_failure(plan, &g[i].d);
-            return;
-        }
-    select_config(&r, CUDNN_HEUR_MODE_A, plan);
-    if (may_try_next(plan))
-        select_config(&r, CUDNN_HEUR_MODE_FALLBACK, plan);
+    struct cudnn_family *f = calloc(1, sizeof *f);
+    struct request r[CUDNN_LIKE];
+    if (!f)
+        return NULL;
+    for (int i = 0; i < recipe->n_like; i++) {
+        r[i] = request_of(&f->g[i], &recipe->like[i], handle, device);
+        if (f->g[i].d.rc && !f->trial.d.rc)
+            copy_failure(&f->trial, &f->g[i].d);
+    }
+    if (!f->trial.d.rc)
+        f->config = select_config(r, recipe->n_like, &f->trial);
+    if (f->trial.d.rc == CKPT_ENOMEM) {
+        cudnn_family_free(f);
+        return NULL;
+    }
+    if (f->config)
+        descriptors_free(&f->trial.d);
+    return f;
+}
+
+void cudnn_family_free(void *call)
+{
+    struct cudnn_family *f = call;
+    if (!f)
+        return;
+    descriptors_free(&f->trial.d);
+    descriptors_free(&f->trial.configs);
+    for (int i = 0; i < CUDNN_LIKE; i++)
+        descriptors_free(&f->g[i].d);
+    free(f);
+}
+
+/* Whether the configuration of a family compiles for a graph does not count when it is selected,
+ * since then the choice would depend on sizes. */
+static void make(struct cudnn_graph *g, const struct cudnn_recipe *recipe, void *handle,
+                 const char *device, const struct cudnn_family *family, struct cudnn_plan *plan)
+{
+    struct request r = request_of(g, recipe, handle, device);
+    if (g->d.rc)
+        copy_failure(plan, &g->d);
+    else if (!family)
+        select_config(&r, 1, plan);
+    else if (family->config)
+        compile(&r, family->config, true, plan);
+    else
+        copy_failure(plan, &family->trial.d);
 }
 
 struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *handle,
-                                   const char *device)
+                                   const char *device, const struct cudnn_family *family)
 {
     struct cudnn_plan *plan = calloc(1, sizeof *plan);
-    struct cudnn_graph *g = calloc(1 + CUDNN_LIKE, sizeof *g);
+    struct cudnn_graph *g = calloc(1, sizeof *g);
     if (plan && g) {
-        make(g, recipe, handle, device, plan);
-        for (int i = 0; i <= CUDNN_LIKE; i++)
-            descriptors_free(&g[i].d);
+        make(g, recipe, handle, device, family, plan);
+        descriptors_free(&g->d);
     }
     if (!plan || !g || plan->d.rc == CKPT_ENOMEM) {
         cudnn_plan_free(plan);
@@ -347,9 +375,29 @@ static uint64_t key_of(const struct cudnn_recipe *recipe)
     return h;
 }
 
+/* The family of a recipe, made for its first graph; NULL if it has none.  Returns 0 or
+ * CKPT_ENOMEM. */
+static int get_family(struct cuda_libs *libs, void *handle, const struct cudnn_recipe *recipe,
+                      const struct cudnn_family **family)
+{
+    uint64_t key = HASH_START;
+    *family = NULL;
+    if (!recipe->n_like)
+        return CKPT_OK;
+    for (int i = 0; i < recipe->n_like; i++)
+        key = hash_mix(key, (int64_t)key_of(&recipe->like[i]));
+    struct cudnn_family *found = cuda_libs_find(libs, key);
+    *family = found;
+    if (found)
+        return CKPT_OK;
+    *family = found = cudnn_family_make(recipe, handle, NULL);
+    return found ? cuda_libs_keep(libs, key, found, cudnn_family_free) : CKPT_ENOMEM;
+}
+
 int cudnn_plan_get(struct cuda_libs *libs, void *stream, const struct cudnn_recipe *recipe,
                    const struct cudnn_plan **plan)
 {
+    const struct cudnn_family *family;
     const uint64_t key = key_of(recipe);
     struct cudnn_plan *found = cuda_libs_find(libs, key);
     *plan = found;
@@ -358,12 +406,13 @@ int cudnn_plan_get(struct cuda_libs *libs, void *stream, const struct cudnn_reci
     void *handle = cuda_libs_cudnn(libs, stream);
     if (!handle)
         return CKPT_EDEVICE;
-    found = cudnn_plan_make(recipe, handle, NULL);
+    int rc = get_family(libs, handle, recipe, &family);
+    found = rc ? NULL : cudnn_plan_make(recipe, handle, NULL, family);
     cudaGetLastError(); /* engines that failed to compile may leave a CUDA error behind */
     if (!found)
         return CKPT_ENOMEM;
     if (cudnn_plan_broken(found)) {
-        int rc = cuda_libs_fail(libs, "%s", cudnn_plan_reason(found));
+        rc = cuda_libs_fail(libs, "%s", cudnn_plan_reason(found));
         cudnn_plan_free(found);
         return rc;
     }
