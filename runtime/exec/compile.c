@@ -9,6 +9,7 @@
 #include "exec/program.h"
 #include "exec/red_zones.h"
 #include "measure/timing.h"
+#include "measure/warm.h"
 #include "optim/optimizer.h"
 
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */
@@ -101,6 +102,19 @@ static int check_bound(struct ckpt_program *p, double limit, bool *may_win)
     return rc ? rc : program_broadcast_decision(p, may_win);
 }
 
+/* Runs the kernels of a candidate for the first time, if it may be the fastest.  Its bound is
+ * checked before where the first runs do not change times: compiling kernels takes seconds.  Ranks
+ * run all candidates: their times may differ. */
+static int run_candidate(struct ckpt_program *p, const struct choice *k, bool *may_win)
+{
+    const bool before = program_keeps_times(p) && !p->programs->ranks->comm;
+    int rc = before ? check_bound(p, k->seconds, may_win) : 0;
+
+    if (!rc && (*may_win || !before))
+        rc = program_run_first(p);
+    return rc || before ? rc : check_bound(p, k->seconds, may_win);
+}
+
 /* Plans one variant at one size, and keeps it if it is the fastest so far. */
 static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_over over,
                          int variant, int64_t micro)
@@ -112,7 +126,7 @@ static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_ov
     if (!rc)
         rc = check_io(p, k, variant);
     if (!rc)
-        rc = check_bound(p, k->seconds, &may_win);
+        rc = run_candidate(p, k, &may_win);
     bool brief = p->brief;
     p->brief = true; /* only the fastest one reports the smallest budget */
     if (!rc)
@@ -256,6 +270,8 @@ static int draft_and_plan(struct ckpt_program *p, struct choice *k)
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
         rc = program_draft(p, &k->variants[k->variant], k->micro);
+    if (!rc)
+        rc = program_run_first(p);
     bool plans = true;
     if (!rc && k->limit < INFINITY)
         rc = check_bound(p, k->limit, &plans);

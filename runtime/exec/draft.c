@@ -296,8 +296,6 @@ static int make_graph(struct ckpt_program *p)
                          p->tape->cuts ? p->tape->cuts : graph_signature(p->graph), optimizer);
     if (!rc)
         rc = program_load_algorithms(p);
-    if (!rc)
-        rc = program_warm(p);
     p->reserved = ps->memory->overhead + ps->memory->persistent - program_placed_bytes(p);
     return rc;
 }
@@ -309,6 +307,15 @@ int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, in
 
     startup_add(p->programs, STARTUP_RECORD, begin);
     return rc ? rc : make_graph(p);
+}
+
+int program_run_first(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    int rc = program_warm(p);
+
+    p->reserved = ps->memory->overhead + ps->memory->persistent - program_placed_bytes(p);
+    return rc;
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */

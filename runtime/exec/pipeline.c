@@ -168,6 +168,8 @@ static int plan_each(struct ckpt_program *p, const struct ckpt_variant *variant,
         program_drop_plan(p);
         rc = program_draft(p, variant, micro);
         if (!rc)
+            rc = program_run_first(p);
+        if (!rc)
             rc = program_plan(p);
         if (!rc)
             p->stages[sharing->stage] = describe(p);

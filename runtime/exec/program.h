@@ -189,11 +189,13 @@ static inline bool program_name_is_own(const char *name)
 }
 
 /* program_draft records one variant with `micro` samples per micro-step and makes its graph with
- * times; kernels run for the first time here.  program_plan makes a plan that fits: the plan of
+ * times.  program_run_first runs its kernels for the first time, which may give ops other times and
+ * leave less memory.  program_plan makes a plan that fits: the plan of
  * --plan-in if there is one and the program trains (programs beside it are planned anew), else a
  * searched one.  program_drop_plan undoes both.  Return 0 or a code, the sentence in the context.
  */
 int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
+int program_run_first(struct ckpt_program *p);
 int program_plan(struct ckpt_program *p);
 /* The smallest budget of the draft, or INT64_MAX; all ranks get that of rank 0. */
 int program_least_budget(struct ckpt_program *p, int64_t *bytes);

@@ -463,19 +463,15 @@ static double mean_of(const double *values, int n)
     return sum / n;
 }
 
-/* Whether the run that is expected is too short for timing to pay. */
-static bool is_short(const struct warmer *w)
+bool program_keeps_times(const struct ckpt_program *p)
 {
-    double seconds = 0;
-    for (int32_t i = 0; i < w->p->graph->n_ops; i++)
-        seconds += w->p->graph->ops[i].seconds * times_of(w, i);
-    int64_t runs = w->p->programs->options->runs;
-    return runs > 0 && (double)runs * seconds < SHORT_RUN;
+    int64_t runs = p->programs->options->runs;
+    return runs > 0 && (double)runs * graph_seconds(p->graph) < SHORT_RUN;
 }
 
 static int time_untimed(struct warmer *w)
 {
-    if (is_short(w))
+    if (program_keeps_times(w->p))
         return 0;
     bool hot = w->flops > COLD_SECONDS * w->p->programs->machine.flops;
     double until = clock_seconds() + (hot ? HOT_SECONDS : 0);

@@ -11,6 +11,9 @@ struct programs;
  * ops it has none for.  Does nothing on the CPU.  Returns 0, CKPT_ENOMEM or the device's code. */
 int program_warm(struct ckpt_program *p);
 
+/* Whether program_warm times no op, because the expected run is too short for that to pay. */
+bool program_keeps_times(const struct ckpt_program *p);
+
 /* Before the first plan: times the copies between the device and a host tier, unless --machine
  * gives their rates.  Returns 0 or the device's code. */
 int programs_time_links(struct programs *ps);
