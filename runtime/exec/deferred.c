@@ -46,7 +46,7 @@ int programs_run_pending(void *user)
         return 0;
     ps->pending = NULL;
     const bool broken = __atomic_load_n(p->halt, __ATOMIC_RELAXED) >= HALT_UPDATE;
-    p->runs_before[p->run_slot] = p->runs[p->run_slot];
+    p->runs_before[p->run_slot] = p->runs[p->run_slot * p->tape->n_micro];
     for (const struct instr *at; (at = next_update(p, QUEUE_HOST, &i));)
         enqueue_instr(p, at, (struct moment){p->run_slot, 0});
     int rc = sync_device(ps, p);
@@ -55,7 +55,7 @@ int programs_run_pending(void *user)
         rc = sync_device(ps, p);
     }
     if (!rc && !broken && __atomic_load_n(p->halt, __ATOMIC_RELAXED) >= HALT_UPDATE)
-        rc = program_report_update(p, p->before + p->steps);
+        rc = program_report_update(p, p->before + p->submitted); /* those under way are done */
     return rc;
 }
 
