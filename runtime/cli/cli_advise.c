@@ -25,7 +25,9 @@
 
 struct advise_options {
     const char *graph, *machine, *nvme;
-    int64_t host;
+    int64_t host;                  /* bytes */
+    int64_t command_host;          /* what the command line has of these; the lines printed */
+    const char *command_nvme;      /* name only what differs */
     bool list_cards, help;
 };
 
@@ -41,6 +43,15 @@ static const struct ckpt_option advise_table[] = {
     ROW("nvme", STRING, nvme, "DIR:SIZE", "NVMe as a third tier (default: none)"),
     ROW("list-cards", FLAG, list_cards, NULL, "list the machines that --machine knows by name"),
     ROW("help", FLAG, help, NULL, "print this text (-h)"),
+    {0},
+};
+
+/* Options of a command line that count here too, unless they are given before it: a plan without
+ * them is not one of that run. */
+static const struct ckpt_option command_table[] = {
+    ROW("machine", STRING, machine, "FILE", ""),
+    ROW("host", SIZE, host, "SIZE", ""),
+    ROW("nvme", STRING, nvme, "DIR:SIZE", ""),
     {0},
 };
 
@@ -107,9 +118,9 @@ static void put_command(const struct advise_options *o, char **command, int64_t 
         put_word(o->machine);
     }
     printf(" --vram %lld%c", (long long)(round_up(budget, unit) / unit), unit == mib ? 'M' : 'K');
-    if (o->host)
+    if (o->host != o->command_host)
         printf(" --host %lldM", (long long)(o->host / mib));
-    if (o->nvme) {
+    if (o->nvme != o->command_nvme) {
         fputs(" --nvme ", stdout);
         put_word(o->nvme);
     }
@@ -272,6 +283,23 @@ static int check_options(const struct advise_options *o, char **command)
     return 0;
 }
 
+/* Reads the options of the command line that count here. */
+static int read_command_options(struct advise_options *o, char **command)
+{
+    int n = 0;
+    while (command[n])
+        n++;
+    char **words = calloc((size_t)n + 1, sizeof *words); /* parsing takes words out */
+    if (!words)
+        return cli_fail("no memory for a command line");
+    memcpy(words, command, (size_t)n * sizeof *words);
+    int rc = ckpt_option_table_parse(command_table, o, &n, words);
+    free(words);
+    o->command_host = o->host;
+    o->command_nvme = o->nvme;
+    return rc ? cli_usage("%s: %s", command[0], ckpt_error(NULL)) : 0;
+}
+
 int cli_advise(int argc, char **argv)
 {
     struct advise_options o = {0};
@@ -287,7 +315,10 @@ int cli_advise(int argc, char **argv)
         command = own + 1 < argc ? argv + own + 1 : NULL;
         argc = own;
     }
-    int rc = cli_parse(advise_table, &o, &o.help, argc, argv,
+    int rc = command ? read_command_options(&o, command) : 0;
+    if (rc)
+        return rc;
+    rc = cli_parse(advise_table, &o, &o.help, argc, argv,
                        "advise --graph FILE [option]...\n       ckpt advise [option]... -- TRAINER "
                        "[option]...");
     if (rc)

@@ -134,6 +134,17 @@ while read -r line; do
 done <typed
 run 0 "$ckpt" advise --machine rtx4090 --host 1M -- "$mlp" --threads 1
 grep -q "mlp --threads 1 --vram [0-9]*[KM] --host 1M$" out || fail "advise -- mlp: $(cat out)"
+# Options of the command line count as those before it, which win; none is printed twice.
+numbers() { grep "device .*host" out; }
+numbers >own
+run 0 "$ckpt" advise -- "$mlp" --threads 1 --host 1M --machine=rtx4090
+grep -q "mlp --threads 1 --host 1M --machine=rtx4090 --vram [0-9]*[KM]$" out || fail "advise, --host behind --: $(cat out)"
+numbers | cmp -s - own || fail "advise, --host behind -- counts otherwise: $(cat out own)"
+run 0 "$ckpt" advise --machine rtx4090 --host 1M -- "$mlp" --threads 1 --host 2M
+grep -q "mlp --threads 1 --host 2M --vram [0-9]*[KM] --host 1M$" out || fail "advise, --host twice: $(cat out)"
+numbers | cmp -s - own || fail "advise, --host before -- does not win: $(cat out own)"
+refuse 2 "in bytes" "$ckpt" advise -- "$mlp" --host 50%
+refuse 2 "mlp: option --host: " "$ckpt" advise -- "$mlp" --host many
 run 0 "$ckpt" advise --machine rtx4090 -- sh -c 'sleep 3; exec "$0" "$@"' "$mlp"
 grep -q "^running sh for the graph of its step: 2 s$" err || fail "advise, 3 s without a word: $(cat err)"
 run 0 "$ckpt" advise --graph mlp.graph --machine ./card.json
