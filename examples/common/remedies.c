@@ -14,7 +14,8 @@
 
 extern char **environ;
 
-/* Set in the processes that plan; no option, so it has no name of one. */
+/* Set in the processes that plan, to the file of the graph, or to nothing; no option, so it has no
+ * name of one. */
 #define PLANNING "LIBCKPT_REMEDY"
 
 /* No further process is started after this time. */
@@ -23,6 +24,15 @@ static const double most_seconds = 30;
 bool remedies_planning(void)
 {
     return getenv(PLANNING) != NULL;
+}
+
+void remedies_set_options(struct ckpt_options *library)
+{
+    const char *graph = getenv(PLANNING);
+
+    library->plan_only = true;
+    library->plan_out = NULL;
+    library->graph_out = *graph ? graph : NULL;
 }
 
 void remedies_add(struct remedies *r, const struct remedy *remedy)
@@ -64,7 +74,7 @@ static void read_all(int from, char output[REMEDIES_OUTPUT])
 }
 
 /* Starts this program with the words; its output can be read from *from.  Returns -1 on failure. */
-static pid_t start(char *const *words, int *from)
+static pid_t start(char *const *words, const char *graph, int *from)
 {
     posix_spawn_file_actions_t actions;
     int end[2];
@@ -77,7 +87,7 @@ static pid_t start(char *const *words, int *from)
     posix_spawn_file_actions_adddup2(&actions, end[1], STDERR_FILENO);
     posix_spawn_file_actions_addclose(&actions, end[0]);
     posix_spawn_file_actions_addclose(&actions, end[1]);
-    if (setenv(PLANNING, "1", 1) ||
+    if (setenv(PLANNING, graph ? graph : "", 1) ||
         posix_spawn(&child, "/proc/self/exe", &actions, NULL, words, environ))
         child = -1;
     unsetenv(PLANNING);
@@ -89,10 +99,10 @@ static pid_t start(char *const *words, int *from)
     return child;
 }
 
-int remedies_plan(char *const *words, char output[REMEDIES_OUTPUT])
+int remedies_plan(char *const *words, const char *graph, char output[REMEDIES_OUTPUT])
 {
     int from, status = 0;
-    pid_t child = start(words, &from);
+    pid_t child = start(words, graph, &from);
 
     if (child < 0)
         return -1;
@@ -107,7 +117,7 @@ int remedies_plan(char *const *words, char output[REMEDIES_OUTPUT])
 static int64_t plan(char *const *words)
 {
     char *output = malloc(REMEDIES_OUTPUT);
-    const int status = output ? remedies_plan(words, output) : -1;
+    const int status = output ? remedies_plan(words, NULL, output) : -1;
     int64_t needs = status >= 0 ? remedies_needs(output) : -1;
 
     if (!needs && status)

@@ -26,10 +26,15 @@ void remedies_add(struct remedies *r, const struct remedy *remedy);
 /* Whether this process plans for another: it must stop when its programs are compiled. */
 bool remedies_planning(void);
 
-/* Plans this program with these words, up to NULL, in a process of its own.  Returns its exit
- * status, with what fits of what it said in output; -1: it did not start or end. */
+/* Sets the options of such a process: it runs nothing, and leaves no file that the user would take
+ * for one of his own run. */
+void remedies_set_options(struct ckpt_options *library);
+
+/* Plans this program with these words, up to NULL, in a process of its own, which writes its graph
+ * to the file graph; NULL: to none.  Returns its exit status, with what fits of what it said in
+ * output; -1: it did not start or end. */
 enum { REMEDIES_OUTPUT = 1 << 16 };
-int remedies_plan(char *const *words, char output[REMEDIES_OUTPUT]);
+int remedies_plan(char *const *words, const char *graph, char output[REMEDIES_OUTPUT]);
 
 /* Plans the command with each option, and, if none is enough, with all that help; prints those that
  * help to standard error, the best first.  needs: bytes without them. */

@@ -11,7 +11,7 @@
 #include "remedies.h"
 #include "say.h"
 
-enum { WORDS = 7, NUMBER = 24 };
+enum { WORDS = 5, NUMBER = 24 };
 
 #define TOLD "a step of the plan: "
 
@@ -87,12 +87,9 @@ static int plan(const struct trainer *t, char *const *argv, int world, int64_t n
     words[k++] = ranks;
     words[k++] = "--sequence";
     words[k++] = number;
-    if (t->library->graph_out) {
+    if (t->library->graph_out)
         snprintf(graph, sizeof graph, "%s.%lld", t->library->graph_out, (long long)n);
-        words[k++] = "--graph-out";
-        words[k++] = graph;
-    }
-    const int status = remedies_plan(words, output);
+    const int status = remedies_plan(words, t->library->graph_out ? graph : NULL, output);
     free(words);
     return status;
 }

@@ -317,7 +317,7 @@ static bool is_refused(const struct trainer *t, const struct remedies *r)
 static int run(const struct trainer *t, struct remedies *r)
 {
     if (remedies_planning())
-        t->library->plan_only = true;
+        remedies_set_options(t->library);
     int rc = sequence_choose(t, r->command) || elastic_begin(t, r->command) ? -1 : go(t);
     if (rc)
         elastic_end(t, r->command);

@@ -345,6 +345,11 @@ grep -q "^  --dtype bf16 --state bf16: needs" "$work/err" || fail "no remedy: $(
 [ ! -e "$work/none" ] || fail "a remedy wrote weights"
 refuses 1 "needs at least" $help --micro-batch 1 --vram 1K
 least=$(needed)
+refuses 1 "^  --micro-batch 1: fits" $help --vram "$least" --plan-out "$work/none"
+[ ! -e "$work/none" ] || fail "a remedy wrote its plan"
+refuses 1 "needs at least" $help --micro-batch 1 --vram 1K --graph-out "$work/own.graph"
+CKPT_GRAPH_OUT=$work/kept.graph refuses 1 "^  --micro-batch 1: fits" $help --vram "$least"
+! cmp -s "$work/own.graph" "$work/kept.graph" || fail "a remedy wrote its graph over that of the run"
 refuses 1 "^  --micro-batch 1: fits" $help --vram "$least"
 runs "memory: peak .* of a step, as planned; budget" $help --micro-batch 1 --vram "$least"
 refuses 1 "needs at least" $help --micro-batch 1 --vram $((least - 1))
