@@ -208,6 +208,17 @@ struct ckpt_fact {
 CKPT_API int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n);
 
 /*
+ * This rank ends for a reason of the program, such as a file that it cannot read.  The others,
+ * which would wait for it, get CKPT_ECOMM from their next collective call, with the number of this
+ * rank and the reason.  c NULL: the program ends before ckpt_open, as it refuses its options: this
+ * process joins the job that opt names for that, and so waits for the others as ckpt_open does.
+ * With a context only ckpt_close may follow.  An elastic job goes on without this rank.  Returns 0,
+ * also for one rank alone; CKPT_EINVAL: no reason, or neither context nor options; CKPT_ENOMEM;
+ * CKPT_ECOMM: the others did not come.  ckpt_open does the same where it fails.
+ */
+CKPT_API int ckpt_give_up(ckpt *c, const struct ckpt_options *opt, const char *reason);
+
+/*
  * Gathers data of all ranks on all ranks: `own` has `bytes` bytes on every rank, `all` receives the
  * bytes of all ranks in order.  Collective, between steps.  A single rank gets its own bytes.
  * Returns 0; CKPT_EINVAL: a NULL buffer, or a step is in progress; CKPT_ECOMM: a rank is gone or

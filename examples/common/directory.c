@@ -17,7 +17,7 @@ static int count;
 static void remove_empty(void)
 {
     for (int i = count; i-- > 0 && i >= count - KEPT;) {
-        if (say_has_failed())
+        if (*say_failure())
             rmdir(made[i % KEPT]);
         free(made[i % KEPT]);
     }

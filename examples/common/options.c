@@ -185,11 +185,62 @@ int options_reject(const struct option_reading *r, int argc, char **argv)
     return ckpt_options_reject(argc, argv, n, tables) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
+/* ---- ranks that wait for this one ------------------------------------------------------------ */
+
+void options_refuse(const struct ckpt_options *library)
+{
+    fflush(NULL); /* the others may come late */
+    if (library->ranks && *library->ranks)
+        ckpt_give_up(NULL, library, say_failure());
+}
+
+/* Takes what says where the job is, and how long its ranks wait.  Other words may be wrong. */
+static void take_where(struct ckpt_options *o, int argc, char **argv)
+{
+    static const char *const where[] = {"ranks", "comm-deadline", "sequence", "tensor"};
+    struct ckpt_option table[2] = {{0}};
+
+    for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++) {
+        if (!ckpt_option_has_value(row) || !is_in(where, sizeof where / sizeof *where, row->name))
+            continue;
+        table[0] = *row;
+        ckpt_option_table_parse(table, o, &argc, argv);
+    }
+}
+
+/* words: all that were given.  An elastic job goes on without this process. */
+static int refuse_words(const struct option_reading *r, int n, char **words)
+{
+    struct ckpt_options o = *r->library;
+
+    for (int i = 0; i < n && words; i++)
+        if (!strncmp(words[i], "--elastic", 9))
+            return -1;
+    if (words)
+        take_where(&o, n, words);
+    options_refuse(&o);
+    return -1;
+}
+
+/* argv without the words that the parsers take out of it. */
+char **options_copy(int argc, char **argv)
+{
+    char **words = calloc((size_t)argc + 1, sizeof *words);
+
+    if (words)
+        memcpy(words, argv, (size_t)argc * sizeof *words);
+    return words;
+}
+
 int options_read(const struct option_reading *r, int argc, char **argv)
 {
-    if (options_take(r, &argc, argv) || options_reject(r, argc, argv))
-        return -1;
-    return options_print(r);
+    char **words = options_copy(argc, argv);
+    const int n = argc;
+    int rc = options_take(r, &argc, argv) || options_reject(r, argc, argv) ? -1 : 0;
+
+    rc = rc ? refuse_words(r, n, words) : options_print(r);
+    free(words);
+    return rc;
 }
 
 /* ---- how options affect a run's results ------------------------------------------------------ */

@@ -84,6 +84,13 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
  * same files.  Returns 0, or -1 after an error message. */
 int options_alone(const struct ckpt_options *library);
 
+/* A copy of argv, which ends with NULL: parsers take words out of it.  NULL: no memory. */
+char **options_copy(int argc, char **argv);
+
+/* Before this process ends because it refuses its options: tells the other ranks, which wait for
+ * it, what say_fail printed first.  options_read does so itself. */
+void options_refuse(const struct ckpt_options *library);
+
 enum { OPTION_PARTS = 2 };
 
 /* A table of options with the struct that has their values.  title: of its section of --help; NULL:

@@ -53,10 +53,17 @@ static void keep(const char *fmt, va_list ap)
 }
 
 static atomic_bool failed;
+static char first[1024]; /* failure; loaders have threads, the program reads it at its end */
 
-bool say_has_failed(void)
+const char *say_failure(void)
 {
-    return failed;
+    return first;
+}
+
+static void note_failure(const char *fmt, va_list ap)
+{
+    if (!kept && !atomic_exchange(&failed, true))
+        vsnprintf(first, sizeof first, fmt, ap);
 }
 
 static void complain(const char *fmt, va_list ap)
@@ -77,7 +84,9 @@ int say_fail(const char *fmt, ...)
 {
     va_list ap;
 
-    failed = failed || !kept;
+    va_start(ap, fmt);
+    note_failure(fmt, ap);
+    va_end(ap);
     va_start(ap, fmt);
     complain(fmt, ap);
     va_end(ap);

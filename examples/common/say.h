@@ -17,8 +17,8 @@ int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
 #ifdef CKPT_ANALYZE /* an analyzer, which reads one file, learns what it returns */
 #define say_fail(...) (say_fail(__VA_ARGS__), -1)
 #endif
-/* Whether say_fail has printed anything. */
-bool say_has_failed(void);
+/* What say_fail printed first; "": it was not called. */
+const char *say_failure(void);
 /* As say_fail, for a message that is not a failure. */
 void say_note(const char *fmt, ...) CKPT_PRINTF(1, 2);
 /* As printf, with control characters escaped as \\x1b: for text that contains names. */

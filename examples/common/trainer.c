@@ -31,11 +31,9 @@ static bool varies(const struct trainer *t)
 
 /* ---- before the data ------------------------------------------------------------------------ */
 
-/* Only the first rank writes; ranks know their number after the rendezvous. */
-static int open_context(const struct trainer *t)
+/* What is refused before ranks meet.  One rank alone checks the outputs, too. */
+static int check_alone(const struct trainer *t)
 {
-    const bool alone = !t->library->ranks;
-
     if (t->library->sequence > 1 && !t->splits)
         return say_fail("--sequence %lld: this program has no sequences that ranks split; leave it "
                         "out",
@@ -43,9 +41,15 @@ static int open_context(const struct trainer *t)
     if (t->library->tensor > 1 && !t->widths)
         return say_fail("--tensor %lld: this program has no layers that ranks split; leave it out",
                         (long long)t->library->tensor);
-    if (options_alone(t->library) || (alone && t->outputs(t->run)) ||
-        (t->before && t->before(t->run)))
-        return -1;
+    return options_alone(t->library) || (!t->library->ranks && t->outputs(t->run)) ||
+                   (t->before && t->before(t->run))
+               ? -1
+               : 0;
+}
+
+/* Only the first rank writes; ranks know their number after the rendezvous. */
+static int open_context(const struct trainer *t)
+{
     if (say_open(t->context, t->library))
         return -1;
     ckpt *c = *t->context;
@@ -53,7 +57,7 @@ static int open_context(const struct trainer *t)
         t->library->sequence = ckpt_ranks(c) / ckpt_sample_groups(c);
     say_as_rank(ckpt_rank(c), ckpt_ranks(c));
     if (options_agree(c, t->reading.own) || elastic_formed(t) || resume_find(&t->train->state, c) ||
-        (!alone && !ckpt_rank(c) && t->outputs(t->run)))
+        (t->library->ranks && !ckpt_rank(c) && t->outputs(t->run)))
         return -1;
     if (t->train->dump && ckpt_ranks(c) > 1)
         return say_fail("--dump is for one rank alone");
@@ -297,20 +301,18 @@ static void list_remedies(const struct trainer *t, struct remedies *r)
         remedies_add(r, &adapters);
 }
 
-/* argv without the words that the parsers take out of it. */
-static char **copy_words(int argc, char **argv)
-{
-    char **words = calloc((size_t)argc + 1, sizeof *words);
-
-    if (words)
-        memcpy(words, argv, (size_t)argc * sizeof *words);
-    return words;
-}
-
 /* A run that is shared by ranks is refused on all of them, and planned by none alone. */
 static bool is_refused(const struct trainer *t, const struct remedies *r)
 {
     return r->command && *compiled_refusal() && !t->library->ranks && !remedies_planning();
+}
+
+/* Ends before the ranks meet.  An elastic job goes on without this one. */
+static int refuse(const struct trainer *t)
+{
+    if (!t->train->state.elastic)
+        options_refuse(t->library);
+    return -1;
 }
 
 /* Runs, closes all in the reverse order, and proposes options where no plan fitted. */
@@ -318,9 +320,13 @@ static int run(const struct trainer *t, struct remedies *r)
 {
     if (remedies_planning())
         remedies_set_options(t->library);
-    int rc = sequence_choose(t, r->command) || elastic_begin(t, r->command) ? -1 : go(t);
+    int rc = sequence_choose(t, r->command) || elastic_begin(t, r->command) || check_alone(t)
+                 ? refuse(t)
+                 : go(t);
     if (rc)
         elastic_end(t, r->command);
+    if (rc && *t->context)
+        ckpt_give_up(*t->context, NULL, say_failure());
     if (is_refused(t, r))
         list_remedies(t, r);
     if (log_close(t->log))
@@ -334,12 +340,12 @@ static int run(const struct trainer *t, struct remedies *r)
 
 int trainer_main(const struct trainer *t, int argc, char **argv)
 {
-    struct remedies r = {.command = copy_words(argc, argv)};
+    struct remedies r = {.command = options_copy(argc, argv)};
 
     say_begin();
     int rc = options_read(&t->reading, argc, argv);
-    if (!rc)
-        rc = t->check(t->options);
+    if (!rc && t->check(t->options))
+        rc = refuse(t);
     if (rc)
         rc = rc > 0 ? 0 : 2;
     else

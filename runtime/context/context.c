@@ -225,6 +225,15 @@ const char *ckpt_no_gpu(const ckpt *c)
     return c && device_expected() ? c->memory.no_gpu : "";
 }
 
+/* The options were refused on this rank, perhaps on no other. */
+static int refuse_ranks(struct ranks *job, int rc)
+{
+    char reason[CKPT_MESSAGE];
+    snprintf(reason, sizeof reason, "%s", error_get());
+    ranks_refuse(job, reason);
+    return error_set(rc, "%s", reason);
+}
+
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
 {
     NOT_NULL(out);
@@ -246,8 +255,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     c->params.half_state = c->params.byte_state || !strcmp(state, "bf16");
     if (!rc)
         rc = read_options(c);
-    if (!rc)
-        rc = ranks_open(&c->ranks);
+    rc = rc ? refuse_ranks(&c->ranks, rc) : ranks_open(&c->ranks);
     /* Of several ranks only the first writes. */
     if (!rc)
         rc = ckpt_paths_check(&c->options, NULL, 0);
@@ -275,6 +283,26 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     startup_add(&c->programs, STARTUP_OPEN, begin);
     *out = c;
     return 0;
+}
+
+int ckpt_give_up(ckpt *c, const struct ckpt_options *opt, const char *reason)
+{
+    ERRORS_TO(context_error(c));
+    NOT_NULL(reason);
+    if (c && c->ranks.comm)
+        c->ranks.comm->ops->give_up(c->ranks.comm, reason);
+    if (c)
+        return 0;
+    NOT_NULL(opt);
+    ckpt *none = calloc(1, sizeof *none);
+    if (!none)
+        return error_set(CKPT_ENOMEM, "no memory for a context");
+    join_parts(none);
+    int rc = copy_options(none, opt);
+    if (!rc)
+        rc = ranks_refuse(&none->ranks, reason);
+    close_all(none);
+    return rc;
 }
 
 void ckpt_close(ckpt *c)

@@ -38,14 +38,40 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
             job->options->trace_out = job->options->dump_tape = NULL;
 }
 
+/* What the other ranks take from rank 0, and what they must have like it before ranks find their
+ * places. */
+struct leading {
+    int32_t sequence, on_cpu;
+};
+
+static bool is_on_cpu(const struct ckpt_options *o)
+{
+    return o->device && !strcmp(o->device, "cpu");
+}
+
+static int follow(struct ranks *job, struct leading *l)
+{
+    if (job->comm && comm_broadcast(ranks_hosts(job), l, sizeof *l, "--sequence, --device"))
+        return error_set(CKPT_ECOMM, "%s", ranks_hosts(job)->reason);
+    if (l->on_cpu == is_on_cpu(job->options))
+        return 0;
+    return error_set(CKPT_EINVAL,
+                     "--device %s: rank 0 has --device %s, and all ranks compute on GPUs or all on "
+                     "CPUs",
+                     job->options->device ? job->options->device : "auto",
+                     l->on_cpu ? "cpu" : "auto or cuda");
+}
+
 /* The number of --sequence auto is that of rank 0; one rank alone splits nothing. */
 static int find_sequence(struct ranks *job)
 {
-    int32_t n = job->sharing.ranks > 1 ? (int32_t)job->options->sequence : 1;
-    if (job->comm && comm_broadcast(ranks_hosts(job), &n, sizeof n, "--sequence"))
-        return error_set(CKPT_ECOMM, "%s", ranks_hosts(job)->reason);
+    struct leading l = {job->sharing.ranks > 1 ? (int32_t)job->options->sequence : 1,
+                        is_on_cpu(job->options)};
+    const int rc = follow(job, &l);
+    if (rc)
+        return rc;
     if (job->options->sequence == CKPT_AUTO)
-        job->options->sequence = n;
+        job->options->sequence = l.sequence;
     if (job->options->sequence == CKPT_AUTO)
         return error_set(CKPT_EINVAL, "--sequence auto: a program chooses it before rank 0 opens "
                                       "its context; this one does not: give a number");
@@ -236,6 +262,19 @@ int ranks_open(struct ranks *job)
     if (!rc)
         rc = check_tensor(job);
     return rc ? rc : check_stages(job);
+}
+
+/* An elastic job goes on without this process. */
+int ranks_refuse(struct ranks *job, const char *reason)
+{
+    const char *where = job->options->ranks;
+    if (where && !strncmp(where, "elastic:", 8))
+        return 0;
+    int rc = open_ranks(job);
+    if (!rc && job->comm)
+        job->comm->ops->give_up(job->comm, reason);
+    ranks_close(job, 0);
+    return rc;
 }
 
 void ranks_close(struct ranks *job, int code)

@@ -95,6 +95,10 @@ int ranks_open_device(struct ranks *job);
 /* Closes the communicators.  If code is not 0, first sends the error to the other ranks. */
 void ranks_close(struct ranks *job, int code);
 
+/* Joins the job that the options name only to send the others the reason why this rank ends: they
+ * would wait for it.  Call it in place of ranks_open.  Returns 0, or a code: it met no others. */
+int ranks_refuse(struct ranks *job, const char *reason);
+
 /* While rank 0 plans, the deadline of the other ranks is this many times the usual one. */
 enum { PLAN_PATIENCE = 20 };
 

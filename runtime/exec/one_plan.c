@@ -257,6 +257,17 @@ static int broadcast_text(struct programs *ps, char **text, int64_t size)
     return broadcast(ps, *text, (size_t)size);
 }
 
+/* Why rank 0 fails: for lack of memory, perhaps of another rank, or for what only it reads. */
+static void name_reason(const struct programs *ps, int rc, char *dst, size_t size)
+{
+    const bool lacks = rc == CKPT_EBUDGET;
+    if (lacks && *ps->memory->least)
+        snprintf(dst, size, "%s\n  the budgets are the smallest of all ranks: %s", error_get(),
+                 ps->memory->least);
+    else
+        snprintf(dst, size, "%s%s", lacks ? "" : "rank 0: ", error_get());
+}
+
 /*
  * Rank 0 has a text of n bytes, or a code with its sentence.  Broadcasts it to all ranks: the text
  * ends with a zero and is freed by the caller.  Returns the code, or that of a failed broadcast.
@@ -269,14 +280,15 @@ static int broadcast_result(struct programs *ps, int rc, char **text, size_t n)
     if (!rc && !ps->ranks->rank && pad_text(text, n, &o->size))
         rc = error_set(CKPT_ENOMEM, "no memory for the plan");
     o->rc = rc;
-    snprintf(o->message, sizeof o->message, "%s", rc ? error_get() : "");
+    if (rc)
+        name_reason(ps, rc, o->message, sizeof o->message);
     struct comm *hosts = ranks_hosts(ps->ranks);
     double deadline = hosts->deadline;
     hosts->deadline = PLAN_PATIENCE * deadline;
     rc = broadcast(ps, o, sizeof *o);
     hosts->deadline = deadline;
     if (!rc && o->rc)
-        rc = ps->ranks->rank ? error_set((int)o->rc, "%s", o->message) : (int)o->rc;
+        rc = error_set((int)o->rc, "%s", o->message);
     if (!rc)
         rc = broadcast_text(ps, text, o->size);
     free(o);

@@ -263,6 +263,7 @@ static void import_cases(void)
 static void other_cases(void)
 {
     FAILS(ckpt_agree(context, NULL, 1));
+    FAILS(ckpt_give_up(NULL, NULL, "x"));
     FAILS(ckpt_launched(NULL, NULL));
     FAILS(ckpt_gather_ranks(context, NULL, 4, values));
     FAILS(ckpt_job_history(context, NULL, NULL, NULL));

@@ -168,7 +168,9 @@ int encode_options_parse(struct encode_options *o, int argc, char **argv)
     s->vae_model = "v1.2";
     s->train.batch = 1;
     int rc = options_read(&reading, argc, argv);
-    if (rc)
-        return rc;
-    return check(o);
+    if (!rc && check(o)) {
+        options_refuse(&s->library);
+        rc = -1;
+    }
+    return rc;
 }

@@ -213,6 +213,8 @@ static int prepare(struct encode *e)
     int rc = meet(e, &c) || (!e->options.check && lock(e, c)) || e->family->data(e) ||
              describe(e) || agree(e, c, "encoders and data");
 
+    if (rc && c)
+        ckpt_give_up(c, NULL, say_failure());
     ckpt_close(c);
     e->library = e->options.video.library;
     e->library.ranks = NULL;
