@@ -207,7 +207,7 @@ struct ckpt_options {
     bool save_async;  /* ckpt_save_state copies to host memory, and a thread writes; see there */
     int64_t sequence; /* ranks that split tokens (ckpt_sequence); 1: none, CKPT_AUTO: as rank 0 */
     int64_t runs;     /* all expected steps (0: many); no kernels are timed for under a minute */
-    int64_t tensor;   /* ranks that split wide layers (ckpt_param_split); 1: none */
+    int64_t tensor;   /* those that split wide layers (ckpt_param_split); 1: none, CKPT_AUTO */
     int64_t stages;   /* of a pipeline, each a rank: see ckpt_dist.h; 1: none */
 };
 

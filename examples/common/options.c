@@ -253,7 +253,8 @@ static const char *const tunes[] = {
     "features",     "tensors",       "lpips",      "size",      "data",       "tokenizer",
     "latents",      "videos",        "prompts",    "csv",       "text-drop",  "buckets",
     "images",       "text-encoder",  "loss-chunk", "shared",    "lr-factors", "decay-factors",
-    "distill",      "chat-template", "too-long",   "null-text", RESUME_DEALT, "sequence"};
+    "distill",      "chat-template", "too-long",   "null-text", RESUME_DEALT, "sequence",
+    "tensor"};
 static const char *const is_free[] = {"adapter",
                                       "batch",
                                       "dump",

@@ -8,7 +8,7 @@
 #include "elastic.h"
 #include "remedies.h"
 #include "say.h"
-#include "sequence_auto.h"
+#include "split_auto.h"
 #include "trainer.h"
 
 int64_t trainer_count(ckpt *c)
@@ -53,10 +53,9 @@ static int open_context(const struct trainer *t)
     if (say_open(t->context, t->library))
         return -1;
     ckpt *c = *t->context;
-    if (t->library->sequence == CKPT_AUTO) /* the number is of rank 0 */
-        t->library->sequence = ckpt_ranks(c) / ckpt_sample_groups(c);
     say_as_rank(ckpt_rank(c), ckpt_ranks(c));
-    if (options_agree(c, t->reading.own) || elastic_formed(t) || resume_find(&t->train->state, c) ||
+    if (split_take(t) || options_agree(c, t->reading.own) || elastic_formed(t) ||
+        resume_find(&t->train->state, c) ||
         (t->library->ranks && !ckpt_rank(c) && t->outputs(t->run)))
         return -1;
     if (t->train->dump && ckpt_ranks(c) > 1)
@@ -135,6 +134,8 @@ static int note(const struct trainer *t, struct resume_place *place)
     if (resume_note_count(*t->context, t->counted, *t->samples))
         return -1;
     if (t->splits && resume_note_count(*t->context, "sequence", t->library->sequence))
+        return -1;
+    if (t->widths && resume_note_count(*t->context, "tensor", t->library->tensor))
         return -1;
     for (int i = 0; i < OPTION_PARTS && own[i].rows; i++)
         if (resume_note(*t->context, own[i].rows, own[i].values))
@@ -245,7 +246,7 @@ static int go(const struct trainer *t)
     if (open_context(t) || open_data(t) || make_model(t) || compile(t))
         return -1;
     if (remedies_planning())
-        sequence_tell(t);
+        split_tell(t);
     if (t->library->plan_only)
         return unwritten(t);
     if (training_has_steps(t->train) && train(t))
@@ -320,7 +321,7 @@ static int run(const struct trainer *t, struct remedies *r)
 {
     if (remedies_planning())
         remedies_set_options(t->library);
-    int rc = sequence_choose(t, r->command) || elastic_begin(t, r->command) || check_alone(t)
+    int rc = split_choose(t, r->command) || elastic_begin(t, r->command) || check_alone(t)
                  ? refuse(t)
                  : go(t);
     if (rc)

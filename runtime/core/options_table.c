@@ -98,9 +98,10 @@ static const struct ckpt_option library_table[] = {
           "and the batch is that of a group; auto: the number that fits and takes the least time "
           "for each sample (default 1: each rank has its own samples)",
           1, 1 << 20),
-    RANGE("tensor", INT, tensor, "N",
+    RANGE("tensor", COUNT, tensor, "N",
           "ranks that split the wide layers of a model: groups of N ranks have the same samples, "
-          "and each rank a part of the heads and of the MLPs (default 1: none)",
+          "and each rank a part of the heads and of the MLPs; auto: the number that fits and takes "
+          "the least time for each sample (default 1: none)",
           1, 1 << 20),
     RANGE("stages", INT, stages, "N",
           "ranks that each have a part of the layers, with its parameters and their state, and "

@@ -41,7 +41,7 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
 /* What the other ranks take from rank 0, and what they must have like it before ranks find their
  * places. */
 struct leading {
-    int32_t sequence, on_cpu;
+    int32_t sequence, tensor, on_cpu;
 };
 
 static bool is_on_cpu(const struct ckpt_options *o)
@@ -51,7 +51,7 @@ static bool is_on_cpu(const struct ckpt_options *o)
 
 static int follow(struct ranks *job, struct leading *l)
 {
-    if (job->comm && comm_broadcast(ranks_hosts(job), l, sizeof *l, "--sequence, --device"))
+    if (job->comm && comm_broadcast(ranks_hosts(job), l, sizeof *l, "first options"))
         return error_set(CKPT_ECOMM, "%s", ranks_hosts(job)->reason);
     if (l->on_cpu == is_on_cpu(job->options))
         return 0;
@@ -62,20 +62,34 @@ static int follow(struct ranks *job, struct leading *l)
                      l->on_cpu ? "cpu" : "auto or cuda");
 }
 
-/* The number of --sequence auto is that of rank 0; one rank alone splits nothing. */
-static int find_sequence(struct ranks *job)
+static int take_number(const char *option, int64_t *own, int32_t of_first)
 {
-    struct leading l = {job->sharing.ranks > 1 ? (int32_t)job->options->sequence : 1,
-                        is_on_cpu(job->options)};
-    const int rc = follow(job, &l);
+    if (*own == CKPT_AUTO)
+        *own = of_first;
+    return *own != CKPT_AUTO
+               ? 0
+               : error_set(CKPT_EINVAL,
+                           "%s auto: a program chooses it before rank 0 opens its context; this "
+                           "one does not: give a number",
+                           option);
+}
+
+/* Numbers that are auto are those of rank 0; one rank alone splits nothing. */
+static int find_groups(struct ranks *job)
+{
+    struct ckpt_options *o = job->options;
+    const bool alone = job->sharing.ranks == 1;
+    struct leading l = {alone ? 1 : (int32_t)o->sequence, alone ? 1 : (int32_t)o->tensor,
+                        is_on_cpu(o)};
+    int rc = follow(job, &l);
+    if (!rc)
+        rc = take_number("--sequence", &o->sequence, l.sequence);
+    if (!rc)
+        rc = take_number("--tensor", &o->tensor, l.tensor);
     if (rc)
         return rc;
-    if (job->options->sequence == CKPT_AUTO)
-        job->options->sequence = l.sequence;
-    if (job->options->sequence == CKPT_AUTO)
-        return error_set(CKPT_EINVAL, "--sequence auto: a program chooses it before rank 0 opens "
-                                      "its context; this one does not: give a number");
     set_sequence(job);
+    job->sharing.tensor = (int)o->tensor;
     return 0;
 }
 
@@ -165,7 +179,6 @@ static int plan_for_ranks(struct ranks *job, const char *where)
     job->sharing.zero = job->requested_zero =
         job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
-    job->sharing.tensor = (int)job->options->tensor;
     set_stages(job);
     return 0;
 }
@@ -211,7 +224,8 @@ static int open_ranks(struct ranks *job)
     struct comm_rendezvous m = {
         .where = where, .job = getenv("SLURM_JOB_ID"), .token = getenv("CKPT_JOB_TOKEN")};
     struct comm *comm = NULL;
-    m.patience = job->options->sequence == CKPT_AUTO ? PLAN_PATIENCE : 0;
+    if (job->options->sequence == CKPT_AUTO || job->options->tensor == CKPT_AUTO)
+        m.patience = PLAN_PATIENCE;
     double deadline = job->options->comm_deadline > 0 ? job->options->comm_deadline : COMM_DEADLINE;
     int rc = 0;
     job->sharing.ranks = 1;
@@ -254,7 +268,7 @@ int ranks_open(struct ranks *job)
 {
     int rc = open_ranks(job);
     if (!rc)
-        rc = find_sequence(job);
+        rc = find_groups(job);
     if (!rc)
         rc = check_groups(job, "--sequence", job->options->sequence);
     if (!rc)

@@ -81,8 +81,9 @@ each "dtype fp17: give fp32 or bf16" "--dtype fp17" "$PWD/video-encode" --data .
     --vae weights --comm-deadline 60
 
 # --sequence auto: rank 0 plans before it meets the others
-ends 2 0 "no number of ranks that split sequences has a plan" "--vram 1K" $lm --sequence auto
+ends 2 0 "no number of ranks that split sequences or layers has a plan" "--vram 1K" $lm --sequence auto
 ends 2 0 "unknown option '--hiden'" "--hiden 8" $lm --sequence auto
+ends 2 0 "split sequences or layers has a plan" "--vram 1K" $lm --tensor auto
 ends 2 1 "unknown option '--hiden'" "--hiden 8" $lm --sequence auto
 
 # ---- devices, files, plans: after they met -------------------------------------------------------

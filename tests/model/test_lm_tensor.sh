@@ -78,6 +78,35 @@ runs "plan" $lm $plan --ranks 2 --zero 3 --graph-out "$work/graph"
 ./ckpt plan --graph "$work/graph" --machine h200-141 --world 8 2>"$work/world" && fail "one group says how several share"
 grep -q -e "record it with --ranks 4 --tensor 2" "$work/world" || fail "$(cat "$work/world")"
 
+# the number that fits and is the fastest for each sample; steps are those of that number
+auto="--model tiny $prose --batch 2"
+for n in 1 2; do
+    size=$($lm $auto --plan-only --ranks 4 --tensor $n --vram 1K 2>&1 |
+        sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p')
+    eval "least$n=$size"
+done
+between=$(((least1 + least2) / 2))
+rm -f "$work/chosen" "$work/given"
+ranks_run 4 chosen $lm $auto --tensor auto --vram $between --log "$work/chosen" --save-state "$work/chosen.state"
+grep -q "tensor 1: does not fit, needs at least" "$work/chosen.0" || fail "one fits: $(cat "$work/chosen.0")"
+grep -q "^--tensor 2: of what fits.*without, a step does not fit" "$work/chosen.0" || fail "not two: $(cat "$work/chosen.0")"
+grep -q "^--tensor" "$work/chosen.1" && fail "rank 1 chooses, too: $(cat "$work/chosen.1")"
+ranks_run 4 given $lm $auto --tensor 2 --vram $between --log "$work/given"
+same_steps chosen given 0
+ranks_run 4 kept $lm $auto --steps 7 --tensor auto --resume "$work/chosen.state"
+grep -q "^--tensor 2: as in the resumed run" "$work/kept.0" || fail "not kept: $(cat "$work/kept.0")"
+runs "changed: tensor was 2, is 1" $lm $auto --batch 4 --steps 7 --resume "$work/chosen.state"
+ranks_run 2 free $lm $auto --tensor auto --sequence auto
+grep -q "^--sequence 1 --tensor 1: of what fits" "$work/free.0" || fail "not alone: $(cat "$work/free.0")"
+auto="$auto --plan-only --ranks 4 --machine h100-80"
+runs "^--tensor 1: of what fits" $lm $auto --tensor auto
+runs "^--sequence 1 --tensor 1: of what fits" $lm $auto --sequence auto --tensor auto --graph-out "$work/split"
+grep -q "^  sequence 1, tensor 4: .* a step of 2 samples" "$work/out" || fail "$(cat "$work/out")"
+for of in 1 2 4 tensor.2 tensor.4; do
+    [ -s "$work/split.$of" ] || fail "no graph $of"
+done
+runs "tensor 2: .*does not go together with --shard-over host" $lm $auto --tensor auto --shard-over host
+
 ranks_differ --tensor $lm --model tiny $prose
 
 # refused WORDS ARGUMENTS...
@@ -98,6 +127,9 @@ refused "50 columns of an MLP do not divide into 4 equal parts" --mlp 50
 refused "2 heads of keys do not divide" --model tiny-llama
 refused "does not go together with --sequence" --sequence 2
 refused "leave out --sequence or --tensor" --sequence auto
+refused "leave out --tensor or --sequence" --tensor auto --sequence 2
+refused "leave out --tensor or --stages" --tensor auto --stages 4
+refused "no number of ranks that split sequences or layers has a plan" --tensor auto --vram 1K
 refused "a stage has whole layers" --stages 4
 refused "does not go together with --shard-over host" --shard-over host
 refused "does not go together with --state" --dtype bf16 --state bf16

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See split_auto.h.  Each number is planned as it would be trained, so what a model refuses for
+ * one number is refused here with the same sentence. */
+#include "split_auto.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "remedies.h"
+#include "say.h"
+
+enum { WORDS = 7, NUMBER = 24 };
+
+#define TOLD "a step of the plan: "
+
+/* A plan counts as faster if it takes less than this part of the time. */
+static const double faster = 1 - 1e-4;
+
+/* Ranks of a group; 1: they split nothing.  Of the two at most one is more. */
+struct split {
+    int64_t sequence, tensor;
+};
+
+struct choice {
+    struct split split; /* sequence 0: none fits */
+    double seconds;     /* of a step, times the ranks of a group: of as many samples */
+    double alone;       /* the same of ranks that split nothing; 0: it does not fit */
+};
+
+static int64_t ranks_of(const struct split *s)
+{
+    return s->sequence * s->tensor;
+}
+
+/* The options that are chosen, as in "sequence 2, tensor 1". */
+static const char *name(const struct trainer *t, const struct split *s, char dst[64])
+{
+    const bool both = t->library->sequence == CKPT_AUTO && t->library->tensor == CKPT_AUTO;
+
+    if (both)
+        snprintf(dst, 64, "sequence %lld, tensor %lld", (long long)s->sequence,
+                 (long long)s->tensor);
+    else if (t->library->tensor == CKPT_AUTO)
+        snprintf(dst, 64, "tensor %lld", (long long)s->tensor);
+    else
+        snprintf(dst, 64, "sequence %lld", (long long)s->sequence);
+    return dst;
+}
+
+/* The options as they were given. */
+static const char *asked(const struct trainer *t)
+{
+    return t->library->tensor != CKPT_AUTO     ? "--sequence auto"
+           : t->library->sequence != CKPT_AUTO ? "--tensor auto"
+                                               : "--sequence auto --tensor auto";
+}
+
+/* ---- what the run is ------------------------------------------------------------------------- */
+
+/* The ranks of the job and the number of this one.  Returns 0, or -1 after an error message. */
+static int find_world(const struct ckpt_options *o, int *rank, int *world)
+{
+    *rank = 0;
+    *world = 1;
+    if (!o->ranks || !*o->ranks || !strcmp(o->ranks, "none"))
+        return 0;
+    if (*o->ranks >= '0' && *o->ranks <= '9') { /* the library checks it */
+        *world = atoi(o->ranks);
+        return 0;
+    }
+    return ckpt_launched(rank, world) ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+static int64_t note_of(const ckpt_file *f, const char *key)
+{
+    const char *was = ckpt_file_note(f, key);
+
+    return was ? strtoll(was, NULL, 10) : 0;
+}
+
+/* That of the state to resume, with 0 for what it does not say.  The newest of --resume auto is
+ * found when the job has formed: here the last save counts. */
+static struct split of_state(const struct resume_options *o)
+{
+    const char *from =
+        o->automatic || (o->from && !strcmp(o->from, RESUME_AUTO)) ? o->save : o->from;
+    struct split was = {0, 0};
+    ckpt_file *f;
+
+    if (!from || (o->from == NULL && !o->automatic) || ckpt_file_open(&f, from))
+        return was; /* resume reports the error */
+    was.sequence = note_of(f, CKPT_STATE_NOTE "sequence");
+    was.tensor = note_of(f, CKPT_STATE_NOTE "tensor");
+    ckpt_file_close(f);
+    return was;
+}
+
+/* Whether that can be kept.  What is not chosen is 1. */
+static bool divides(const struct trainer *t, struct split *was, int world)
+{
+    if (t->library->sequence != CKPT_AUTO)
+        was->sequence = 1;
+    if (t->library->tensor != CKPT_AUTO)
+        was->tensor = 1;
+    return was->sequence > 0 && was->tensor > 0 && world % ranks_of(was) == 0;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+void split_tell(const struct trainer *t)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+
+    if (!*t->program || ckpt_program_info(*t->program, &info))
+        return;
+    printf(TOLD "%.17g s, %lld bytes\n", info.step_seconds,
+           (long long)(info.planned_peak + info.overhead_bytes));
+}
+
+/* Appends the option and its value, for which there is room in text. */
+static int add_number(char **words, int k, const char *option, int64_t n, char text[NUMBER])
+{
+    snprintf(text, NUMBER, "%lld", (long long)n);
+    words[k++] = (char *)option;
+    words[k++] = text;
+    return k;
+}
+
+/* Where the graph goes: FILE.N, or FILE.tensor.N. */
+static void name_graph(char *path, size_t size, const char *to, const struct split *s)
+{
+    snprintf(path, size, "%s.%s%lld", to, s->tensor > 1 ? "tensor." : "", (long long)ranks_of(s));
+}
+
+/* Plans with a split; output has what that said.  Returns its exit status, or -1. */
+static int plan(const struct trainer *t, char *const *argv, int world, const struct split *s,
+                char *output)
+{
+    char number[3][NUMBER], graph[4096];
+    int k = 0;
+
+    while (argv[k])
+        k++;
+    char **words = calloc((size_t)k + WORDS, sizeof *words);
+    if (!words)
+        return -1;
+    memcpy(words, argv, (size_t)k * sizeof *words);
+    k = add_number(words, k, "--ranks", world, number[0]);
+    k = add_number(words, k, "--sequence", s->sequence, number[1]);
+    k = add_number(words, k, "--tensor", s->tensor, number[2]);
+    if (t->library->graph_out)
+        name_graph(graph, sizeof graph, t->library->graph_out, s);
+    const int status = remedies_plan(words, t->library->graph_out ? graph : NULL, output);
+    free(words);
+    return status;
+}
+
+/* The last line of a text, without what is before the first colon if that is the program. */
+static char *last_line(char *text)
+{
+    size_t n = strlen(text), name = strlen(say_program);
+
+    while (n && text[n - 1] == '\n')
+        text[--n] = 0;
+    char *line = strrchr(text, '\n');
+    line = line ? line + 1 : text;
+    return !strncmp(line, say_program, name) && line[name] == ':' ? line + name + 2 : line;
+}
+
+/* Plans with a split, prints what comes of it, and takes it if it is the fastest so far. */
+static void consider(const struct trainer *t, char *const *argv, int world, struct split s,
+                     char *output, struct choice *best)
+{
+    const int status = plan(t, argv, world, &s, output);
+    const char *told = status ? NULL : strstr(output, TOLD);
+    const int64_t n = ranks_of(&s);
+    char size[32], text[64];
+    long long bytes;
+    double seconds;
+
+    printf("  %s: ", name(t, &s, text));
+    if (told && sscanf(told, TOLD "%lf s, %lld bytes", &seconds, &bytes) == 2) {
+        printf("%.4g s a step of %lld samples, %s of a rank\n", seconds,
+               (long long)(t->train->batch * (world / n)), say_bytes(size, bytes));
+        if (n == 1)
+            best->alone = seconds;
+        if (!best->split.sequence || seconds * (double)n < best->seconds * faster) {
+            best->split = s;
+            best->seconds = seconds * (double)n;
+        }
+    } else if (remedies_needs(output)) {
+        printf("does not fit, needs at least %s\n", say_bytes(size, remedies_needs(output)));
+    } else {
+        say_print("%s\n", status < 0 ? "it cannot be planned" : last_line(output));
+    }
+    fflush(stdout);
+}
+
+static void consider_all(const struct trainer *t, char *const *argv, int world, char *output,
+                         struct choice *best)
+{
+    const struct ckpt_options *o = t->library;
+
+    consider(t, argv, world, (struct split){1, 1}, output, best);
+    for (int64_t n = 2; n <= world && o->sequence == CKPT_AUTO; n++)
+        if (world % n == 0)
+            consider(t, argv, world, (struct split){n, 1}, output, best);
+    for (int64_t n = 2; n <= world && o->tensor == CKPT_AUTO; n++)
+        if (world % n == 0)
+            consider(t, argv, world, (struct split){1, n}, output, best);
+}
+
+/* Sets the options that are auto, and says why. */
+static void take(const struct trainer *t, const struct split *s, const char *why)
+{
+    struct ckpt_options *o = t->library;
+
+    if (o->sequence == CKPT_AUTO)
+        printf("--sequence %lld%s", (long long)s->sequence, o->tensor == CKPT_AUTO ? " " : "");
+    if (o->tensor == CKPT_AUTO)
+        printf("--tensor %lld", (long long)s->tensor);
+    printf(": %s\n", why);
+    fflush(stdout);
+    o->sequence = s->sequence;
+    o->tensor = s->tensor;
+}
+
+static int choose(const struct trainer *t, char *const *argv, int world)
+{
+    char *output = malloc(REMEDIES_OUTPUT), why[128];
+    struct choice best = {.alone = 0};
+
+    if (!output || !argv) {
+        free(output);
+        return say_fail("no memory for %s", asked(t));
+    }
+    printf("%s: %d ranks\n", asked(t), world);
+    fflush(stdout);
+    consider_all(t, argv, world, output, &best);
+    free(output);
+    if (!best.split.sequence)
+        return say_fail("%s: no number of ranks that split sequences or layers has a plan",
+                        asked(t));
+    int n = snprintf(why, sizeof why, "of what fits, the least time for each sample");
+    if (ranks_of(&best.split) > 1 && best.alone > 0)
+        snprintf(why + n, sizeof why - (size_t)n, ", %.3g of the time without",
+                 best.seconds / best.alone);
+    else if (ranks_of(&best.split) > 1)
+        snprintf(why + n, sizeof why - (size_t)n, "; without, a step does not fit");
+    take(t, &best.split, why);
+    return 0;
+}
+
+/* Takes the numbers of the state, unless options that are new are refused with them. */
+static int keep(const struct trainer *t, char *const *argv, int world, const struct split *was)
+{
+    char *output = malloc(REMEDIES_OUTPUT);
+    const int status = output && argv ? plan(t, argv, world, was, output) : -1;
+    int rc = 0;
+
+    if (status < 0)
+        rc = say_fail("%s: it cannot be planned", asked(t));
+    else if (status && !remedies_needs(output))
+        rc = say_fail("%s", last_line(output));
+    free(output);
+    if (!rc)
+        take(t, was, "as in the resumed run");
+    return rc;
+}
+
+/* What an automatic choice of either does not go together with; NULL: nothing. */
+static const char *other_of(const struct ckpt_options *o)
+{
+    return o->stages > 1     ? "--stages"
+           : o->sequence > 1 ? "--sequence"
+           : o->tensor > 1   ? "--tensor"
+                             : NULL;
+}
+
+static int check(const struct trainer *t)
+{
+    const struct ckpt_options *o = t->library;
+    const char *other = other_of(o);
+
+    if (o->sequence == CKPT_AUTO && !t->splits)
+        return say_fail("--sequence auto: this program has no sequences that ranks split; leave it "
+                        "out");
+    if (o->tensor == CKPT_AUTO && !t->widths)
+        return say_fail("--tensor auto: this program has no layers that ranks split; leave it out");
+    if (other)
+        return say_fail("%s does not go together with %s; leave out %s or %s", asked(t), other,
+                        o->tensor == CKPT_AUTO ? "--tensor" : "--sequence", other);
+    if (t->varies && t->varies(t->run))
+        return say_fail("%s: steps of several sizes have a plan each; give a number", asked(t));
+    if (t->train->state.elastic && !o->plan_only)
+        return say_fail("--elastic: groups that split sequences or layers cannot lose a rank; "
+                        "leave out %s",
+                        asked(t));
+    return 0;
+}
+
+int split_choose(const struct trainer *t, char *const *argv)
+{
+    struct ckpt_options *o = t->library;
+    int rank, world;
+
+    if (o->sequence != CKPT_AUTO && o->tensor != CKPT_AUTO)
+        return 0;
+    if (check(t))
+        return -1;
+    if (find_world(o, &rank, &world) || rank)
+        return rank ? 0 : -1;
+    if (world == 1) {
+        o->sequence = o->tensor = 1;
+        return 0;
+    }
+    struct split was = of_state(&t->train->state);
+    return divides(t, &was, world) ? keep(t, argv, world, &was) : choose(t, argv, world);
+}
+
+int split_take(const struct trainer *t)
+{
+    struct ckpt_options *o = t->library;
+    const int ranks = ckpt_ranks(*t->context);
+    const struct split own = {o->sequence, o->tensor};
+    struct split *all = calloc((size_t)ranks, sizeof *all);
+    int rc = all ? 0 : say_fail("no memory for the splits of ranks");
+
+    if (!rc && ckpt_gather_ranks(*t->context, &own, sizeof own, all))
+        rc = say_fail("%s", ckpt_error(*t->context));
+    if (!rc && o->sequence == CKPT_AUTO)
+        o->sequence = all[0].sequence;
+    if (!rc && o->tensor == CKPT_AUTO)
+        o->tensor = all[0].tensor;
+    free(all);
+    return rc;
+}
