@@ -22,6 +22,7 @@
 #include "core/frozen.h"
 #include "core/mean8.h"
 #include "core/params.h"
+#include "core/thread_team.h"
 
 void params_free(struct params *ps)
 {
@@ -114,7 +115,11 @@ void param_slot_decode(const struct param *p, int slot, const void *words, int64
 
 /* ---- initial values, kept on the host -------------------------------------------------------- */
 
-enum { CHUNK = 4096 /* elements that fit in the first-level cache */ };
+enum {
+    CHUNK = 4096,   /* elements that fit in the first-level cache */
+    LINE = 16,      /* floats of a cache line */
+    SHARE = 1 << 20 /* elements that are worth a thread */
+};
 
 void param_narrow(float *x, int64_t n)
 {
@@ -143,6 +148,29 @@ static bool fits_bf16(const float *x, int64_t n)
     return true;
 }
 
+/* Values to keep, by several threads: memory that is touched first takes most of the time. */
+struct keeping {
+    const float *src;
+    void *dst;
+    bool narrow, unfit;
+};
+
+static void keep_share(void *user, int64_t from, int64_t end)
+{
+    struct keeping *k = user;
+    if (!k->narrow)
+        memcpy((float *)k->dst + from, k->src + from, (size_t)(end - from) * sizeof *k->src);
+    else if (fits_bf16(k->src + from, end - from))
+        ckpt_to_bf16(k->src + from, (uint16_t *)k->dst + from, end - from);
+    else
+        __atomic_store_n(&k->unfit, true, __ATOMIC_RELAXED);
+}
+
+static void keep_values(struct keeping *k, int64_t n)
+{
+    thread_team_run(thread_team_size(0, n, SHARE), n, CHUNK, keep_share, k);
+}
+
 void param_drop_initial(struct param *p)
 {
     free(p->place.initial);
@@ -161,31 +189,54 @@ int param_keep_initial(struct param *p, const float *src)
 {
     const int64_t n = desc_numel(&p->desc);
     const bool codes = p->training.codes != FROZEN_PLAIN;
-    const bool bf16 = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, n);
+    const bool bf16 = !codes && p->desc.dtype == CKPT_BF16 && fits_bf16(src, min_i64(n, CHUNK));
     const int64_t bytes = codes ? param_slot_bytes(p, SLOT_VALUE) : n * (bf16 ? 2 : 4);
 
     param_drop_initial(p);
     p->place.initial = malloc((size_t)bytes);
     if (!p->place.initial)
         return CKPT_ENOMEM;
-    p->place.initial_narrow = bf16;
+    struct keeping k = {.src = src, .dst = p->place.initial, .narrow = bf16};
     if (codes)
         param_slot_encode(p, SLOT_VALUE, src, n, p->place.initial);
-    else if (bf16)
-        ckpt_to_bf16(src, p->place.initial, n);
     else
-        memcpy(p->place.initial, src, (size_t)bytes);
+        keep_values(&k, n);
+    if (k.unfit) { /* a later value has more bits */
+        free(p->place.initial);
+        p->place.initial = malloc((size_t)n * sizeof *src);
+        if (!p->place.initial)
+            return CKPT_ENOMEM;
+        k = (struct keeping){.src = src, .dst = p->place.initial};
+        keep_values(&k, n);
+    }
+    p->place.initial_narrow = k.narrow;
     return 0;
+}
+
+struct kept {
+    const struct param *p;
+    float *dst;
+    int64_t first;
+};
+
+static void read_kept(void *user, int64_t from, int64_t end)
+{
+    const struct kept *k = user;
+    const int64_t first = k->first + from, n = end - from;
+    if (k->p->place.initial_narrow)
+        ckpt_from_bf16((const uint16_t *)k->p->place.initial + first, k->dst + from, n);
+    else
+        memcpy(k->dst + from, (const float *)k->p->place.initial + first,
+               (size_t)n * sizeof *k->dst);
 }
 
 void param_read_initial(const struct param *p, int64_t first, int64_t n, float *dst)
 {
     if (p->training.codes)
         param_slot_decode(p, SLOT_VALUE, p->place.initial, n, dst);
-    else if (p->place.initial_narrow)
-        ckpt_from_bf16((const uint16_t *)p->place.initial + first, dst, n);
     else
-        memcpy(dst, (const float *)p->place.initial + first, (size_t)n * sizeof *dst);
+        thread_team_run(thread_team_size(0, n, SHARE), n, CHUNK, read_kept,
+                        &(struct kept){.p = p, .dst = dst, .first = first});
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
@@ -264,26 +315,58 @@ struct ckpt_desc param_part_desc(const struct param *p)
     return d;
 }
 
-/* Copies all values between the order of a file and the order of the parameter. */
+/* Values between the order of a file, and that of a parameter, which has these strides. */
+struct reordering {
+    struct ckpt_desc d;
+    const float *src;
+    float *dst;
+    bool to_file;
+};
+
+/* Copies rows of the last axis, up to a cache line of them together: often they are adjacent in
+ * memory, and elements of one row far apart. */
+static void reorder_rows(void *user, int64_t from, int64_t end)
+{
+    const struct reordering *r = user;
+    const struct ckpt_desc *d = &r->d;
+    const int last = d->ndim - 1;
+    const int64_t n = d->shape[last], step = d->stride[last];
+    const int64_t rows = last ? d->shape[last - 1] : 1, next = last ? d->stride[last - 1] : 0;
+
+    for (int64_t row = from, k; row < end; row += k) {
+        int64_t place = 0, rest = row, at = row * n;
+        k = min_i64(min_i64(LINE, end - row), rows - row % rows);
+        for (int i = last - 1; i >= 0; rest /= d->shape[i--])
+            place += rest % d->shape[i] * d->stride[i];
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < k; j++) {
+                if (r->to_file)
+                    r->dst[at + j * n + i] = r->src[place + i * step + j * next];
+                else
+                    r->dst[place + i * step + j * next] = r->src[at + j * n + i];
+            }
+    }
+}
+
+/* Copies all values, by several threads.  The last axes are one where the strides are those of one,
+ * as the taps of a kernel are: rows of 3 would take twice as long as rows of 27. */
 static void copy_reordered(const struct param *p, const float *src, float *dst, bool to_file)
 {
-    struct ckpt_desc d = file_order(p);
-    int64_t index[CKPT_MAX_DIMS] = {0}, n = desc_numel(&d), row = d.shape[d.ndim - 1];
-    int64_t step = d.stride[d.ndim - 1];
+    struct reordering r = {.d = file_order(p), .src = src, .dst = dst, .to_file = to_file};
+    struct ckpt_desc *d = &r.d;
+    const int64_t n = desc_numel(d);
 
-    for (int64_t at = 0; at < n; at += row) {
-        int64_t place = 0;
-        for (int i = 0; i < d.ndim - 1; i++)
-            place += index[i] * d.stride[i];
-        for (int64_t i = 0; i < row; i++) {
-            if (to_file)
-                dst[at + i] = src[place + i * step];
-            else
-                dst[place + i * step] = src[at + i];
-        }
-        for (int i = d.ndim - 2; i >= 0 && ++index[i] == d.shape[i]; i--)
-            index[i] = 0;
+    for (int k; (k = d->ndim - 1) > 0; d->ndim--) {
+        if (d->shape[k] == 1)
+            continue;
+        if (d->stride[k - 1] != d->shape[k] * d->stride[k])
+            break;
+        d->shape[k - 1] *= d->shape[k];
+        d->stride[k - 1] = d->stride[k];
     }
+    if (n)
+        thread_team_run(thread_team_size(0, n, SHARE), n / d->shape[d->ndim - 1], 1, reorder_rows,
+                        &r);
 }
 
 void param_to_file(const struct param *p, const float *src, float *dst)

@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/checksum.h"
+#include "core/thread_team.h"
 #include "ckpt_files.h"
 #include "state/safetensors.h"
 #include "core/sized.h"
 
 #define CHUNK                                                                                      \
     65536 /* bytes converted at a time; a multiple of every element size and of checksum blocks */
+#define SHARE (1 << 20) /* elements of a tensor that are worth a thread */
 
 /* ---- what is there ------------------------------------------------------------------------- */
 
@@ -153,7 +155,7 @@ static int read_pieces(struct reader *r, const struct file_tensor *e)
     return rc;
 }
 
-static int read_values(const struct file_tensor *e, int64_t first, int64_t n, int as, void *dst)
+static int read_range(const struct file_tensor *e, int64_t first, int64_t n, int as, void *dst)
 {
     struct reader *r = malloc(sizeof *r);
 
@@ -168,6 +170,35 @@ static int read_values(const struct file_tensor *e, int64_t first, int64_t n, in
     int rc = read_pieces(r, e);
     free(r);
     return rc;
+}
+
+/* Elements of one file, read by several threads. */
+struct shared_read {
+    const struct file_tensor *e;
+    int64_t first, size;
+    int as;
+    void *dst;
+    bool failed;
+};
+
+static void read_share(void *user, int64_t from, int64_t end)
+{
+    struct shared_read *s = user;
+
+    if (read_range(s->e, s->first + from, end - from, s->as, (char *)s->dst + from * s->size))
+        __atomic_store_n(&s->failed, true, __ATOMIC_RELAXED);
+}
+
+/* A checksum needs the bytes in order, and other processes send theirs to one thread.  What failed
+ * in a thread is read again, for the sentence. */
+static int read_values(const struct file_tensor *e, int64_t first, int64_t n, int as, void *dst)
+{
+    const bool divisible = !e->n_pieces && !e->part->summed && !e->part->fetch;
+    struct shared_read s = {e, first, as == AS_STORED ? e->dtype->size : 4, as, dst, !divisible};
+
+    if (divisible)
+        thread_team_run(thread_team_size(0, n, SHARE), n, CHUNK, read_share, &s);
+    return s.failed ? read_range(e, first, n, as, dst) : 0;
 }
 
 int file_read_stored(const struct file_tensor *e, void *dst)

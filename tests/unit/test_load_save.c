@@ -582,6 +582,54 @@ static void test_damaged(void **state)
     unlink(path);
 }
 
+/* Several threads read and keep a large parameter.  Only its last value may have more bits than
+ * bf16. */
+static void check_large(bool narrow)
+{
+    enum { N = 3 * (1 << 20) + 1 };
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    char header[128];
+    int unmatched;
+    ckpt *c;
+    float *values = malloc(N * sizeof *values), *got = malloc(N * sizeof *got);
+    FILE *f = fopen(path, "wb");
+
+    assert_true(values && got && f);
+    for (int i = 0; i < N; i++)
+        values[i] = (float)(i % 251 - 100);
+    values[N - 1] = narrow ? 3.f : 1.001f;
+    snprintf(header, sizeof header,
+             "{\"large\":{\"dtype\":\"F32\",\"shape\":[%d],\"data_offsets\":[0,%d]}}", N, 4 * N);
+    uint64_t length = strlen(header);
+    assert_int_equal(fwrite(&length, sizeof length, 1, f), 1);
+    assert_int_equal(fwrite(header, length, 1, f), 1);
+    assert_int_equal(fwrite(values, sizeof *values, N, f), N);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(ckpt_open(&c, &opt), 0);
+    ckpt_tensor large =
+        ckpt_param(c, "large", CKPT_BF16, 1, (int64_t[]){N}, CKPT_NORMAL(1.f), true);
+    assert_int_equal(ckpt_load_params(c, path, NULL, NULL, &unmatched), 0);
+    assert_int_equal(ckpt_param_get(c, large, CKPT_VALUE, got, N), 0);
+    assert_memory_equal(got, values, N * sizeof *values);
+    ckpt_file *file;
+    assert_int_equal(ckpt_file_open(&file, path), 0);
+    assert_int_equal(truncate(path, 2 * N), 0); /* threads read behind the end */
+    assert_int_not_equal(ckpt_file_read_f32(file, 0, got, N), 0);
+    assert_non_null(strstr(ckpt_error(NULL), path));
+    ckpt_file_close(file);
+    ckpt_close(c);
+    free(values);
+    free(got);
+}
+
+static void test_large(void **state)
+{
+    (void)state;
+    check_large(true);
+    check_large(false);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -602,6 +650,7 @@ int main(void)
         cmocka_unit_test(test_no_such_slot),
         cmocka_unit_test(test_slots_after_steps),
         cmocka_unit_test(test_trained_values_return),
+        cmocka_unit_test(test_large),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
