@@ -8,6 +8,7 @@
  * through a later collective.
  */
 #include <stdlib.h>
+#include "core/thread_team.h"
 #include "exec/enqueue.h"
 #include "ops.h"
 
@@ -49,13 +50,31 @@ static bool instr_is_finite(struct probe *x, const struct instr *i)
     return true;
 }
 
+enum { SHARE = 1 << 20 /* values that are worth a thread: a decoded clip has 10^8 */ };
+
+struct values {
+    const char *data;
+    enum ckpt_dtype dtype;
+    bool bad;
+};
+
+static void check_share(void *user, int64_t from, int64_t end)
+{
+    struct values *v = user;
+    if (!values_are_finite(v->data + from * ckpt_dtype_size(v->dtype), v->dtype, end - from))
+        __atomic_store_n(&v->bad, true, __ATOMIC_RELAXED);
+}
+
 /* Whether the values of an input or output that this slot holds are finite. */
 static bool buffer_is_finite(const struct ckpt_program *p, const struct io_buffer *buffer,
                              int32_t tensor, int slot)
 {
-    enum ckpt_dtype dtype = p->tape->tensors.data[tensor].desc.dtype;
-    return !buffer->data[slot] ||
-           values_are_finite(buffer->data[slot], dtype, buffer->bytes / ckpt_dtype_size(dtype));
+    struct values v = {.data = buffer->data[slot],
+                       .dtype = p->tape->tensors.data[tensor].desc.dtype};
+    const int64_t n = buffer->bytes / ckpt_dtype_size(v.dtype);
+    if (v.data)
+        thread_team_run(thread_team_size(0, n, SHARE), n, 1, check_share, &v);
+    return !v.bad;
 }
 
 static void find_input(const struct ckpt_program *p, int slot, struct finding *f)

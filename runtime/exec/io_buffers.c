@@ -7,6 +7,8 @@
 #include "exec/program.h"
 #include "optim/optimizer.h"
 
+/* Of a program that runs once only the first slot has buffers: to pin as many again takes a second
+ * for each 3 GiB. */
 static int make_io_buffer(struct ckpt_program *p, struct io_buffer *buffer, int32_t tensor,
                           int64_t times, int sets)
 {
@@ -14,11 +16,34 @@ static int make_io_buffer(struct ckpt_program *p, struct io_buffer *buffer, int3
     buffer->slice = desc_bytes(&p->tape->tensors.data[tensor].desc);
     buffer->bytes = buffer->slice * times;
     for (int i = 0; i < DEVICE_IN_FLIGHT; i++) {
+        if (i && sets > 1 && program_runs_once(p))
+            continue;
         buffer->data[i] = i < sets ? d->ops->host_alloc(d, buffer->bytes) : buffer->data[0];
         if (!buffer->data[i])
             return CKPT_ENOMEM;
     }
     return 0;
+}
+
+static int open_slot(struct device *d, struct io_buffer *buffers, int32_t n, int slot)
+{
+    for (int32_t i = 0; i < n; i++) {
+        if (!buffers[i].data[0] || buffers[i].data[slot])
+            continue;
+        buffers[i].data[slot] = d->ops->host_alloc(d, buffers[i].bytes);
+        if (!buffers[i].data[slot])
+            return error_set(CKPT_ENOMEM, "no host memory to stage inputs and outputs");
+    }
+    return 0;
+}
+
+int program_open_slot(struct ckpt_program *p, int slot)
+{
+    struct device *d = p->programs->memory->device;
+    int rc = 0;
+    if (program_runs_once(p))
+        rc = open_slot(d, p->feeds, p->tape->n_feeds, slot);
+    return rc || !program_runs_once(p) ? rc : open_slot(d, p->fetches, p->tape->n_fetches, slot);
 }
 
 /* All programs of an optimizer share one halt word: a failed step stops those after it. */

@@ -216,6 +216,8 @@ void program_drop_plan(struct ckpt_program *p);
 /* Allocates host buffers for inputs and outputs.  Returns 0 or a code, the sentence in the
  * context; free them in either case. */
 int program_make_io_buffers(struct ckpt_program *p);
+/* Before an in-flight slot is used: allocates its buffers if the program was to run once. */
+int program_open_slot(struct ckpt_program *p, int slot);
 void program_free_io_buffers(struct ckpt_program *p);
 
 /* Bytes of the program's persistent storages that have an address in the arena. */
@@ -348,6 +350,13 @@ static inline bool program_has_threads(const struct ckpt_program *p)
 }
 
 /* Whether all ranks run its step together. */
+/* Whether one step is expected (runs): only the first in-flight slot is prepared, and no step is
+ * recorded.  More steps run all the same. */
+static inline bool program_runs_once(const struct ckpt_program *p)
+{
+    return p->programs->options->runs == 1;
+}
+
 static inline bool program_is_shared(const struct ckpt_program *p)
 {
     return p->trains && p->programs->ranks->sharing.ranks > 1;

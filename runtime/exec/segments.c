@@ -139,7 +139,7 @@ int program_record(struct ckpt_program *p)
 {
     int rc = 0;
     program_forget(p);
-    if (!p->programs->memory->device->ops->begin || p->timing)
+    if (!p->programs->memory->device->ops->begin || p->timing || program_runs_once(p))
         return 0;
     if (program_is_offloaded(p))
         return record_offloaded(p);

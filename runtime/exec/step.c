@@ -87,8 +87,10 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
         if (rc)
             return program_abandon(p, programs_fail_device(p->programs, p, rc));
     }
-    feed_buffer(&p->feeds[i], slot_of(p->submitted), data);
-    return 0;
+    int rc = program_open_slot(p, slot_of(p->submitted));
+    if (!rc)
+        feed_buffer(&p->feeds[i], slot_of(p->submitted), data);
+    return rc;
 }
 
 /* Whether an output is computed in each micro-step, and not once in the update. */
@@ -418,6 +420,9 @@ int ckpt_submit(ckpt_program *p)
         rc = ranks_give_up(p->programs->ranks, params_check_late(p->programs->params));
     if (!rc)
         rc = ensure_prepared(p);
+    int slot = slot_of(p->submitted);
+    if (!rc)
+        rc = program_open_slot(p, slot);
     if (!rc && program_is_shared(p))
         rc = compare_ranks(p);
     if (!rc)
@@ -431,7 +436,6 @@ int ckpt_submit(ckpt_program *p)
         o->compared |= p->trains && o->trains;
     if (p->programs->searched)
         programs_forget_searches(p->programs);
-    int slot = slot_of(p->submitted);
     p->begun[slot] = clock_seconds();
     refresh_feeds(p, slot);
     program_set_runs(p, slot);
