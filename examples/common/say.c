@@ -31,6 +31,16 @@ static void put(FILE *f, const char *fmt, va_list ap)
     fputs(ckpt_escape(shown, sizeof shown, text), f);
 }
 
+/* The same on one line: a name may have line ends. */
+static void put_sentence(FILE *f, const char *fmt, va_list ap)
+{
+    char text[2048], shown[2048], *rest = text;
+
+    vsnprintf(text, sizeof text, fmt, ap);
+    for (const char *line; (line = strsep(&rest, "\n"));)
+        fprintf(f, "%s%s", ckpt_escape(shown, sizeof shown, line), rest ? "\\x0a" : "\n");
+}
+
 static _Thread_local char *kept; /* NULL: messages are printed */
 static _Thread_local size_t kept_room;
 
@@ -75,8 +85,7 @@ static void complain(const char *fmt, va_list ap)
     fprintf(stderr, "%s: ", say_program);
     if (rank >= 0)
         fprintf(stderr, "rank %d: ", rank);
-    put(stderr, fmt, ap);
-    fputc('\n', stderr);
+    put_sentence(stderr, fmt, ap);
 }
 
 #undef say_fail

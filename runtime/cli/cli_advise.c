@@ -278,6 +278,8 @@ static int check_options(const struct advise_options *o, char **command)
     if (!command && !o->graph)
         return cli_usage("nothing to plan: give --graph FILE, or -- and the command line of a "
                          "trainer");
+    if (command && !**command)
+        return cli_usage("the name of the trainer behind -- is empty");
     if (o->host < 0)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
     return 0;

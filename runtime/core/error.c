@@ -50,14 +50,15 @@ const char *ckpt_escape(char *dst, size_t size, const char *text)
 }
 
 /* The sentence is formatted in a buffer first, because an argument may be the text in dst.  Control
- * characters are escaped: names come from files, and a terminal must not obey them. */
+ * characters are escaped, line ends too: names come from files, a terminal must not obey them, and
+ * a sentence is one line of a log. */
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
 {
     char text[CKPT_MESSAGE];
 
     if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
         text[0] = 0;
-    text_escape(dst, size, text, false);
+    text_escape(dst, size, text, true);
     return code;
 }
 

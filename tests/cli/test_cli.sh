@@ -149,6 +149,9 @@ run 0 "$ckpt" advise --machine rtx4090 -- sh -c 'sleep 3; exec "$0" "$@"' "$mlp"
 grep -q "^running sh for the graph of its step: 2 s$" err || fail "advise, 3 s without a word: $(cat err)"
 run 0 "$ckpt" advise --graph mlp.graph --machine ./card.json
 grep -q "^too large" out && grep -q "^all of it" out || fail "advise beyond the card: $(cat out)"
+refuse 1 'graph file no\\x0ape cannot be opened' "$ckpt" advise --graph "no
+pe"
+refuse 2 "behind -- is empty" "$ckpt" advise -- ""
 refuse 2 "give --graph FILE" "$ckpt" advise
 refuse 2 "give --graph FILE" "$ckpt" advise --
 refuse 2 "give one of them" "$ckpt" advise --graph mlp.graph -- "$mlp"
