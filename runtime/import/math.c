@@ -509,8 +509,8 @@ static int category(int dtype)
     return dtype == PT2_BOOL ? 0 : pt2_is_float(dtype) ? 2 : 1;
 }
 
-/* The dtype in which operands of a comparison meet: of the higher category; in one category that of
- * the operand with axes, or a dtype that holds both. */
+/* The dtype that operands of a comparison are promoted to: of the higher category; in one category
+ * that of the operand with axes, or a dtype that holds both. */
 static int common_dtype(const struct tensor *a, const struct tensor *b)
 {
     if (category(a->dtype) != category(b->dtype))
@@ -522,8 +522,8 @@ static int common_dtype(const struct tensor *a, const struct tensor *b)
                                                         : PT2_F32;
 }
 
-/* The dtype in which operands meet. */
-static int meeting_dtype(enum binary f, const struct tensor *a, const struct tensor *b, int dtype)
+/* The dtype that both operands are promoted to. */
+static int promoted_dtype(enum binary f, const struct tensor *a, const struct tensor *b, int dtype)
 {
     return f >= BINARY_EQ && f < BINARY_AND ? common_dtype(a, b) : dtype;
 }
@@ -548,15 +548,16 @@ struct tensor math_binary(struct recording *r, enum binary f, struct tensor a, s
         return affine(r, f, math_cast(r, a, dtype), tensor_f(&b, 0), false);
     if (f != BINARY_DIV && is_affine(f, &b, &a, dtype))
         return affine(r, f, math_cast(r, b, dtype), tensor_f(&a, 0), true);
-    const int meet = meeting_dtype(f, &a, &b, dtype);
-    if (!pt2_is_float(meet)) {
+    const int promoted = promoted_dtype(f, &a, &b, dtype);
+    if (!pt2_is_float(promoted)) {
         const int64_t most = f == BINARY_MUL ? MOST_FACTOR : MOST_WHOLE;
         math_check_whole(r, &a, most);
         math_check_whole(r, &b, most);
     }
-    const bool grows = f == BINARY_MUL && !pt2_is_float(meet) && !keeps_size(&a) && !keeps_size(&b);
-    a = math_cast(r, a, meet);
-    b = math_cast(r, b, meet);
+    const bool grows =
+        f == BINARY_MUL && !pt2_is_float(promoted) && !keeps_size(&a) && !keeps_size(&b);
+    a = math_cast(r, a, promoted);
+    b = math_cast(r, b, promoted);
     struct operands o = operands_begin(r, 2, (struct tensor *const[]){&a, &b});
     ckpt_tensor y = r->failed ? CKPT_NONE : record_binary(r, f, o.x[0], o.x[1], dtype);
     return operands_end(r, &o, grows && !r->failed ? check_product(r, y) : y, dtype);

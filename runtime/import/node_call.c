@@ -187,7 +187,7 @@ void variable_defer(struct call *c)
     }
 }
 
-void variable_settle(const struct call *c)
+void variable_flush(const struct call *c)
 {
     struct call d = c->r->deferred ? *c->r->deferred : *c;
     struct variable *self = c->r->deferred ? call_variable(&d, "self") : NULL;

@@ -88,7 +88,7 @@ void variable_change(struct call *c, struct variable *self);
 /* The same later: before its storage is read, or anything else is written. */
 void variable_defer(struct call *c);
 /* Records a deferred change that a node would read. */
-void variable_settle(const struct call *c);
+void variable_flush(const struct call *c);
 /* A variable that owns its storage; NULL and a failure without memory. */
 struct variable *variable_new(struct recording *r, const struct pt2_tensor *facts,
                               struct tensor now);

@@ -177,7 +177,7 @@ static struct tensor places(struct call *c, struct tensor mask)
 }
 
 /* Axes with an index come first, or stay where they are if they are neighbours. */
-static void bring_together(struct call *c, struct variable **v, int n, struct selection *s)
+static void order_indexed_axes(struct call *c, struct variable **v, int n, struct selection *s)
 {
     int axes[TENSOR_AXES], at = -1, last = -1;
 
@@ -249,7 +249,7 @@ struct selection selection_of(struct call *c)
     int64_t shape[TENSOR_AXES];
 
     if (n <= s.a.ndim)
-        bring_together(c, v, n, &s);
+        order_indexed_axes(c, v, n, &s);
     if (!s.count || c->r->failed) {
         recording_fail(c->r, CKPT_EFORMAT, "there is no index, or one of more axes than there are");
         return s;

@@ -124,7 +124,7 @@ static struct variable *make_result(struct call *c, int part, int32_t value)
     if (parent && c->op->is_copy && c->op->is_copy(c->node, parent->facts, c->facts))
         parent = NULL;
     if (!parent)
-        variable_settle(c);
+        variable_flush(c);
     struct variable *v = variable_new(c->r, c->facts, (struct tensor){.ndim = 0});
     struct call *kept = heap_zeros(&c->r->heap, 1, sizeof *kept);
     if (!v || !kept)

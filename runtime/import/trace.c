@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of a recorder, noted to be written as C: see trace.h. */
 #include "import/trace.h"
 #include <math.h>
 #include <stdlib.h>
