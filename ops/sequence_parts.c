@@ -11,7 +11,8 @@
 #include "rope.h"
 #include "sequence.h"
 
-/* An op, with what its results become. */
+/* An op, with what its results become.  A rule sets part, axis and first, or refuses; the first
+ * reason stays. */
 struct flow {
     ckpt_tape *t;
     const struct op *o;

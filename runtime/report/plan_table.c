@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan table: memory by purpose, the budget, and the time that recompute and copies cost. */
+/*
+ * The plan table: memory by purpose, the budget, and the time that recompute and copies cost.
+ *
+ * A row is a name, one number or word, and a note.  Rows of bytes are left out where they are 0.
+ * Indented rows are parts of the row above them, so they are not added to the peak again.  All
+ * numbers are those of the plan: nothing here is measured, and nothing is decided.
+ */
 #include <string.h>
 #include "dist/comm/comm.h"
 #include "dist/peers.h"
@@ -77,6 +83,7 @@ static int digits(double percents)
     return percents >= 1 ? 1 : percents >= .1 ? 2 : 3;
 }
 
+/* The share is of the time without recompute and waits, so it may exceed 100 %. */
 static void share_row(FILE *f, const char *what, double seconds, double compute, const char *note)
 {
     double p = percent(seconds, compute);
@@ -173,7 +180,9 @@ static const char *optimizer_note(const struct params *ps, char text[NOTE])
 /* percent of a step; a smaller gain of a larger budget is not printed */
 #define MIN_GAIN 0.5
 
-/* The gain of the next larger budget that is faster, as an option to type. */
+/* The gain of the next larger budget that is faster, as an option to type.  The bytes are counted
+ * like --vram, which includes what is outside the arena, and rounded up to a unit: less would not
+ * hold the plan. */
 static void print_gain(const ckpt_program *p, const struct ckpt_program_info *i, FILE *f)
 {
     const struct plan *plan = p->plan;

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bookkeeping of the tape: storages, tensors, labels, the sticky error. */
+/*
+ * Bookkeeping of the tape: storages, tensors, labels, the sticky error.
+ *
+ * What always holds: tensor 0 is no tensor, so a handle whose id is 0 stands for none; a handle
+ * below 0 is the parameter -id - 1 of the context, before a tensor reads it.  After the first error
+ * nothing is appended any more, every call returns CKPT_NONE, and the first sentence stays.  So a
+ * recorder checks for errors once, at its end.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "dist/shard/layout.h"
@@ -19,7 +26,7 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     t->slots = calloc(n, sizeof *t->slots);
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
     t->param_next = calloc(n, sizeof *t->param_next);
-    t->param_stage = malloc(n * sizeof *t->param_stage);
+    t->param_stage = malloc(n * sizeof *t->param_stage); /* -1 below: no stage */
     t->rounded = calloc(n, sizeof *t->rounded);
     size_t buckets = (size_t)max_i64(1, env->params->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
@@ -34,7 +41,7 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
         return CKPT_ENOMEM;
     }
     memset(t->param_stage, 0xff, n * sizeof *t->param_stage);
-    memset(&t->tensors.data[0], 0, sizeof *t->tensors.data);
+    memset(&t->tensors.data[0], 0, sizeof *t->tensors.data); /* no tensor */
     t->tensors.data[0].desc.ndim = -1;
     uses_clear(&t->uses, 1);
     t->n_tensors = 1;
@@ -106,6 +113,7 @@ static void name_call(char *sentence, size_t size, const char *name)
     sentence[n + 2 + kept] = 0;
 }
 
+/* The sentence begins with the line of the recorder and the call, "model.c:12: linear: ...". */
 int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
 {
     if (t->error.code)
@@ -123,6 +131,7 @@ int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
     return code;
 }
 
+/* Keeps the first reason only: one is enough to refuse micro-steps of another size. */
 void tape_couple(ckpt_tape *t, const char *fmt, ...)
 {
     va_list ap;
@@ -199,6 +208,8 @@ static int32_t add_tensor(ckpt_tape *t, int32_t storage, const struct ckpt_desc 
     return t->n_tensors++;
 }
 
+/* Appends a storage whose first tensor is added next; returns its id, or -1 with the tape's error
+ * set. */
 static int32_t add_storage(ckpt_tape *t, int64_t bytes, enum storage_kind kind, int32_t param)
 {
     if (ARRAY_RESERVE(&t->storages, t->n_storages) || uses_reserve(&t->uses, 0, 0, t->n_storages)) {
@@ -226,6 +237,8 @@ bool tape_is_sharded(const ckpt_tape *t, int32_t param)
     return l && param < l->n_params && l->places[param].bucket >= 0;
 }
 
+/* A shared parameter is read through a view of its gathered copy, which is made once: the slot has
+ * that view. */
 int32_t tape_param_of(const ckpt_tape *t, int32_t x)
 {
     const struct tensor *v = &t->tensors.data[x];
@@ -303,7 +316,8 @@ void ckpt_read_ema(ckpt_tape *t)
     t->reads_ema = true;
 }
 
-/* What the model reads of a parameter: its value, or what ops make of its slots. */
+/* What the model reads of a parameter: its value, or what ops make of its slots.  Those are
+ * recorded at the first read and found in the slot afterwards, so every reader shares them. */
 static ckpt_tensor value_of(ckpt_tape *t, int32_t param)
 {
     if (t->slots[param][SLOT_VALUE])
@@ -369,6 +383,7 @@ void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, s
                                .workspace = o->workspace};
 }
 
+/* "linear in layers.0 (model.c:41)"; of fused ops with the first and the last line. */
 void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size)
 {
     const struct op *o = &t->ops.data[op];

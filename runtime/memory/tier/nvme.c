@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NVMe tier: cuts blocks into requests, keeps checksums, reports failures, selects a back end.
+/*
+ * The NVMe tier: checks calls, keeps checksums, reports failures, selects a back end.
+ *
+ * What always holds: a call lies in blocks of TIER_BLOCK bytes, as O_DIRECT demands, within the
+ * bytes that are reserved.  A read returns the bytes of the last write of the same block, or fails:
+ * their checksum is compared.  Of several failures the first sentence stays.  After a request that
+ * missed the deadline the tier is stuck: nothing is submitted any more, and what the kernel may
+ * still write to is never freed.  The lock guards the sentence and the two flags, which threads of
+ * a back end set.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,6 +25,7 @@ static struct nvme *nvme(struct tier *t)
 /* ---- failures ---------------------------------------------------------------------------------
  */
 
+/* The later failures are mostly consequences of the first. */
 static int keep_reason(struct nvme *n, const char *sentence)
 {
     pthread_mutex_lock(&n->lock);
@@ -83,7 +92,7 @@ int nvme_result(struct nvme *n, bool write, const struct nvme_piece *p, int64_t 
     char what[128];
     if (result == p->bytes)
         return 0;
-    if (result == -EINVAL) {
+    if (result == -EINVAL) { /* O_DIRECT was accepted and is rejected now: see open_files */
         pthread_mutex_lock(&n->lock);
         n->invalid = true;
         pthread_mutex_unlock(&n->lock);
@@ -134,6 +143,7 @@ static int nvme_read(struct tier *t, int64_t offset, void *dst, int64_t bytes)
     return move(nvme(t), &call);
 }
 
+/* Reports nothing: the call that waits for these bytes checks again, and has a code to return. */
 static void nvme_begin(struct tier *t, bool write, int64_t offset, void *memory, int64_t bytes)
 {
     struct nvme *n = nvme(t);
@@ -145,7 +155,8 @@ static void nvme_begin(struct tier *t, bool write, int64_t offset, void *memory,
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-/* Writes and reads a block at the start of every file. */
+/* Writes and reads a block at the start of every file: before anything is reserved, the size that
+ * calls are checked against is set for it. */
 static int probe_blocks(struct nvme *n, char *block)
 {
     int rc = 0;
@@ -236,6 +247,8 @@ static void describe(struct nvme *n)
              n->files.n > 1 ? "ies" : "y", reserved ? "" : ", not preallocated");
 }
 
+/* Grows the files; never shrinks them.  Staging memory is taken with the first
+ * bytes, so a tier that no plan uses takes none. */
 static int nvme_reserve(struct tier *t, int64_t bytes)
 {
     struct nvme *n = nvme(t);
@@ -260,6 +273,7 @@ static int nvme_reserve(struct tier *t, int64_t bytes)
     return 0;
 }
 
+/* No address: bytes of this tier are copied, never mapped. */
 static char *nvme_base(struct tier *t)
 {
     (void)t;
@@ -274,6 +288,7 @@ void nvme_free(struct nvme *n)
     free(n);
 }
 
+/* If a request is still in flight its thread frees the tier. */
 static void nvme_close(struct tier *t)
 {
     if (t && (!nvme(t)->io || nvme(t)->io->close(nvme(t))))

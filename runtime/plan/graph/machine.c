@@ -3,6 +3,10 @@
  * Machine files: one JSON object.  Every member is required but "devices", "algorithms" and rows
  * marked as optional; unknown members are an error.  Most members are rows of one table that the
  * reader and the writer iterate over, so that files have one order.
+ *
+ * Units: bytes, seconds, bytes or operations a second.  The built-in machines are round figures for
+ * plans without a file; they are marked as estimates, which every plan made with them says.  Costs
+ * are sorted by key and, of one key, by time: the same file gives the same plan.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -67,12 +71,12 @@ const struct machine machine_cuda = {.name = "a GPU",
 
 enum member_type {
     MEMBER_BYTES,
-    MEMBER_OPTIONAL_BYTES,
-    MEMBER_RATE,
+    MEMBER_OPTIONAL_BYTES, /* 0 stands for none, as of the rate below */
+    MEMBER_RATE,           /* a second, of bytes or operations */
     MEMBER_OPTIONAL_RATE,
-    MEMBER_TIME,
-    MEMBER_SHARE,
-    MEMBER_PART,
+    MEMBER_TIME,  /* seconds */
+    MEMBER_SHARE, /* seconds lost for each second of something else */
+    MEMBER_PART,  /* of the rate of matrix products */
     MEMBER_COUNT
 };
 
