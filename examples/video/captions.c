@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../common/names.h"
 #include "../common/say.h"
 #include "../common/text_file.h"
 #include "videos.h"
@@ -17,6 +18,43 @@ enum { LONGEST = 1 << 20 /* maximum bytes of a caption file */ };
 
 static const char *const endings[] = {".txt", ".json"};
 enum { ENDINGS = sizeof endings / sizeof *endings };
+
+/* ---- clips ---------------------------------------------------------------------------------- */
+
+/* The clips without a caption, or with an empty one if those count.  Names their files. */
+static int64_t count_without(const struct videos *v, int64_t rows, bool empty, struct names *files)
+{
+    const char *last = NULL;
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < rows; i++) {
+        const char *caption = videos_caption(v, i), *name = videos_name(v, i);
+        if (caption && (*caption || !empty))
+            continue;
+        n++;
+        if (name != last)
+            names_add(files, last = name);
+    }
+    return n;
+}
+
+int videos_check_captions(const struct videos *v, int64_t rows, bool empty, const char *path)
+{
+    struct names missing = {.n = 0}, without = {.n = 0};
+    char text[NAMES_TEXT];
+    int64_t n = count_without(v, rows, false, &missing);
+
+    if (n && !empty)
+        return say_fail("%s: %lld of %lld clips have no caption: %s; write that of NAME.mp4 into "
+                        "NAME.txt beside it, an empty file for an empty one, or give "
+                        "--empty-captions",
+                        path, (long long)n, (long long)rows, names_text(&missing, text));
+    n = count_without(v, rows, true, &without);
+    if (n)
+        say_note("%s: %lld of %lld clips have no caption and get an empty one: %s", path,
+                 (long long)n, (long long)rows, names_text(&without, text));
+    return 0;
+}
 
 /* ---- names --------------------------------------------------------------------------------- */
 

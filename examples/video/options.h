@@ -31,6 +31,7 @@ struct video_options {
     const char *video, *video_dir, *latent, *buckets;
     bool check_cache;
     const char *video_column, *caption_column;
+    bool empty_captions; /* clips without a caption have an empty one; else they are refused */
     const char *size; /* becomes height and width */
     int64_t frames, height, width, stride, clips;
     int64_t latent_frames, latent_height, latent_width; /* from latent */
@@ -107,6 +108,10 @@ struct video_options {
     LORA_ALPHA_ROW, ROW("lora-targets", STRING, adapters.targets, "LIST",                          \
                         "layers of each block with adapters (default: from the file of adapters, " \
                         "else " VIDEO_TARGETS ", and ffn.net.0.proj,ffn.net.2 of Wan)")
+
+#define EMPTY_CAPTIONS_ROW(field)                                                                  \
+    ROW("empty-captions", FLAG, field, NULL,                                                       \
+        "give clips without a caption an empty one (default: they are refused)")
 
 /* Clips of several shapes; clips: which of them are in which bucket. */
 #define VIDEO_BUCKETS_ROW(clips)                                                                   \

@@ -7,7 +7,6 @@
 #include "cache/caption_pass.h"
 #include "../common/lock.h"
 #include "../common/memory.h"
-#include "../common/names.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "dataset.h"
@@ -39,40 +38,36 @@ static uint64_t sum_captions(const struct prompts *p)
     return sum[0];
 }
 
-/* Clips without a caption have an empty one. */
-static void take_captions(const struct video_data *d, const char **text, struct names *without)
+static bool has_caption(const struct video_data *d)
 {
+    int64_t i = 0;
 
-    for (int64_t i = 0; i < d->shapes.rows; i++) {
-        const char *caption = videos_caption(&d->videos, i);
-        text[i] = caption ? caption : "";
-        if (!*text[i])
-            names_add(without, videos_name(&d->videos, i));
-    }
+    while (i < d->shapes.rows && !videos_caption(&d->videos, i))
+        i++;
+    return i < d->shapes.rows;
 }
 
 static int list_captions(struct video_texts *t, const struct video_data *d,
                          const struct video_options *o)
 {
-    const char **text = MEMORY_FOR(sizeof *text, d->shapes.rows);
-    struct names without = {.n = 0};
-    char named[NAMES_TEXT];
+    const int64_t rows = d->shapes.rows;
 
-    t->of = MEMORY_FOR(sizeof *t->of, d->shapes.rows);
-    if (!text || !t->of) {
-        free(text);
-        return say_fail("no memory for the captions of %lld clips", (long long)d->shapes.rows);
+    if (!has_caption(d))
+        return say_fail("%s: no clip has a caption; leave out --text-encoder and --text to train "
+                        "with the null caption",
+                        o->video_dir);
+    if (videos_check_captions(&d->videos, rows, o->empty_captions, o->video_dir))
+        return -1;
+    const char **text = MEMORY_FOR(sizeof *text, rows);
+    t->of = MEMORY_FOR(sizeof *t->of, rows);
+    int rc = text && t->of ? 0 : say_fail("no memory for the captions of %lld clips",
+                                          (long long)rows);
+    for (int64_t i = 0; i < rows && !rc; i++) {
+        const char *caption = videos_caption(&d->videos, i);
+        text[i] = caption ? caption : "";
     }
-    take_captions(d, text, &without);
-    int rc = without.n == d->shapes.rows
-                 ? say_fail("%s: no clip has a caption; leave out --text-encoder "
-                            "and --text to train with the null caption",
-                            o->video_dir)
-                 : prompts_distinct(&t->caption, text, d->shapes.rows, t->of);
+    rc = rc ? rc : prompts_distinct(&t->caption, text, rows, t->of);
     free(text);
-    if (!rc && without.n)
-        say_note("%s: %lld of %lld clips have no caption and get an empty one: %s", o->video_dir,
-                 (long long)without.n, (long long)d->shapes.rows, names_text(&without, named));
     t->rows = t->caption.n;
     t->sum = sum_captions(&t->caption);
     return rc;

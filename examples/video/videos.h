@@ -66,6 +66,10 @@ const char *videos_name(const void *of, int64_t row);       /* file name */
 const struct video_file *videos_largest(const struct videos *v);
 int64_t videos_pixels(const struct videos *v);
 
+/* Refuses clips without a caption unless `empty` gives them an empty one, and names those that have
+ * one, as by an empty file.  path: the data, for the sentence.  Returns 0, or -1 after it. */
+int videos_check_captions(const struct videos *v, int64_t rows, bool empty, const char *path);
+
 /* ---- captions, internal --------------------------------------------------------------------- */
 
 /* The caption in the file beside a video; NULL: none.  The caller frees it. */

@@ -123,14 +123,17 @@ mkdir "$work/videos"
 clip "$work/videos/1.rgb" 16 16 5
 clip "$work/videos/2.rgb" 16 16 5
 echo "a hare" >"$work/videos/1.txt"
-runs "2 captions, 2 of them different" $train --video-dir "$work/videos" --frames 5 --size 16x16 $coder
+silent="--video-dir $work/videos --frames 5 --size 16x16"
+refuses 1 "1 of 2 clips have no caption: 2.rgb; .*--empty-captions" $train $silent $coder
+runs "2 captions, 2 of them different" $train $silent $coder --empty-captions
 
 # ---- wrong input ---------------------------------------------------------------------------------
 
-refuses 1 "other captions" $train --video-dir "$work/videos" --frames 5 --size 16x16 --text "$work/text"
+refuses 1 "other captions" $train $silent --text "$work/text" --empty-captions
+refuses 2 "empty-captions is for" $train $silent --empty-captions
 refuses 1 "other settings" $train $data $coder --dtype bf16 --text "$work/text"
 rm "$work/videos/1.txt"
-refuses 1 "no clip has a caption" $train --video-dir "$work/videos" --frames 5 --size 16x16 $coder
+refuses 1 "no clip has a caption" $train $silent $coder
 refuses 1 "no-such" $train $data --text-encoder "$work/no-such" --tokenizer "$here/tokenizer"
 refuses 1 "directory" $train $data $coder --text "$work/y"
 rm "$work/text/text-00000.safetensors"

@@ -70,6 +70,7 @@ diff -r "$work/one" "$work/two" >/dev/null || fail "two ranks: other files: $(ca
 rm "$work/two/latents-00001.safetensors" "$work/two/latents-00004.safetensors" "$work/two/manifest.json"
 touch -d 2001-01-01 "$work/two/latents-00000.safetensors"
 runs "2 shards of latents" "$encode" $one --output "$work/two"
+grep -q "^encode: 100% " "$work/err" || fail "progress of a resumed run: $(cat "$work/err")"
 diff -r "$work/one" "$work/two" >/dev/null || fail "resumed by one rank: other files"
 [ "$work/two/latents-00000.safetensors" -ot "$work/videos" ] || fail "a shard was made again"
 rm "$work/two/latents-0000"[1-5]* "$work/two/manifest.json"
@@ -271,12 +272,16 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
     else
         grep -qE "without (FFmpeg|libarchive)" "$work/err" || fail "tar: $(cat "$work/err")"
     fi
-    runs "no caption, so an empty one, for: 3.rgb" "$encode" $one $captions --clips 1 --output "$work/without"
+    refuses 1 "1 of 3 clips have no caption: 3.rgb; .*--empty-captions" "$encode" $one $captions --clips 1 --output "$work/without"
+    [ ! -e "$work/without/manifest.json" ] || fail "a refused run wrote a cache"
+    runs "1 of 3 clips have no caption and get an empty one: 3.rgb" "$encode" $one $captions --clips 1 --empty-captions \
+        --output "$work/without"
+    refuses 2 "empty-captions is for --text-encoder" "$encode" $one --empty-captions --output "$work/none"
     mkdir "$work/silent" && cp "$root/examples/data/bunny.rgb" "$work/silent/a.rgb"
-    refuses 1 "no clip has a caption: write that of NAME.mp4 into NAME.txt" "$encode" $one $captions --data "$work/silent" \
+    refuses 1 "3 of 3 clips have no caption: a.rgb; write that of NAME.mp4 into NAME.txt" "$encode" $one $captions --data "$work/silent" \
         --output "$work/none"
     : >"$work/silent/a.txt"
-    runs "no caption, so an empty one, for: a.rgb" "$encode" $one $captions --data "$work/silent" --output "$work/none"
+    runs "3 of 3 clips have no caption and get an empty one: a.rgb" "$encode" $one $captions --data "$work/silent" --output "$work/none"
 
     # CogVideoX: the same weights as with the files of cogvideo-encode and text-encode.
     mkdir "$work/cog" "$work/cog/vae" "$work/dit" "$work/lines"

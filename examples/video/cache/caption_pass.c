@@ -28,7 +28,6 @@ int caption_pass_open(struct caption_pass *p)
 void caption_pass_report(const struct caption_pass *p)
 {
     text_reader_report(&p->reader, p->from, p->length);
-    names_report(&p->without, p->from, "no caption, so an empty one, for");
 }
 
 void caption_pass_close(struct caption_pass *p)
@@ -43,12 +42,9 @@ void caption_pass_close(struct caption_pass *p)
 static int read_captions(struct caption_pass *p, int64_t first)
 {
     struct text_features *f = &p->features;
-    char name[CACHE_PATH];
 
     for (int64_t i = 0; i < f->n; i++) {
         const char *caption = p->caption(p->user, first + i);
-        if (!caption || !*caption)
-            names_add(&p->without, p->name(p->user, first + i, name));
         if (text_reader_read(&p->reader, caption ? caption : "", first + i + 1,
                              f->ids + i * f->length, f->length, &f->lengths[i]))
             return -1;

@@ -27,13 +27,12 @@ struct caption_pass {
     struct text_encoder model;
     struct text_features features; /* of the current rows */
     bool masked;                   /* attention skips padding, so it is not stored */
-    struct names without;          /* rows without a caption */
 };
 
 /* Opens tokenizer and encoder; close p also after a failure.  All return 0, or -1 after an error
  * message. */
 int caption_pass_open(struct caption_pass *p);
-/* Prints which captions were cut, cleaned only in part or missing. */
+/* Prints which captions were cut or cleaned only in part. */
 void caption_pass_report(const struct caption_pass *p);
 void caption_pass_close(struct caption_pass *p);
 

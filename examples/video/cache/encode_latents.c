@@ -137,6 +137,7 @@ static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
         note.source[1] = d->shapes.size[row].height;
         note.source[2] = d->shapes.size[row].width;
     }
+    p->done++;
     if (!s)
         return cache_writer_add(w, &note, CKPT_F32, 0, NULL, NULL);
     if (loader_take(p->loader, &c))
@@ -146,7 +147,7 @@ static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
                                      (long long)row);
     loader_release(p->loader);
     ckpt_program_info(p->e->family->program(p->e), &info);
-    ckpt_progress_step(p->progress, ++p->done, NAN, info.arena_bytes);
+    ckpt_progress_step(p->progress, p->done, NAN, info.arena_bytes);
     return rc;
 }
 
@@ -185,12 +186,26 @@ static int open_pass(struct pass *p)
     return p->z && (p->half || !half) ? 0 : say_fail("no memory for the latents of a clip");
 }
 
+/* A resumed run counts on from the clips of the shards that are there. */
+static void open_progress(struct pass *p)
+{
+    const struct encode *e = p->e;
+    int64_t first, all = 0, todo = 0;
+
+    for (int64_t shard = e->rank; shard < encode_shards(e); shard += e->ranks)
+        all += encode_shard_rows(e, shard, &first);
+    for (int64_t i = 0; i < e->n_todo; i++)
+        todo += encode_shard_rows(e, e->todo[i], &first);
+    p->done = all - todo;
+    p->progress = ckpt_progress_open(stderr, "encode", all);
+}
+
 static int make_shards(struct pass *p)
 {
     struct encode *e = p->e;
     int rc = open_loader(p);
 
-    p->progress = ckpt_progress_open(stderr, "encode", e->data.shapes.rows / e->ranks);
+    open_progress(p);
     for (int64_t i = 0; i < e->n_todo && !rc; i++)
         rc = make_shard(p, e->todo[i]);
     ckpt_progress_close(p->progress);

@@ -37,6 +37,7 @@ static const struct ckpt_option table[] = {
         "directory of T5 in the format of Hugging Face, or of a model with text_encoder/ and "
         "tokenizer/ (default: that of --model, if it has one; else no text features)"),
     SPIECE_ROW(video.tokenizer, "--text-encoder"),
+    EMPTY_CAPTIONS_ROW(video.empty_captions),
     RANGE("text-tokens", INT, video.text_tokens, "N",
           "tokens of a caption (default 300; with --model those of the model)", 1, 65536),
     CKPT_OPTION_GROUP("Clips"),
@@ -139,6 +140,8 @@ static int check(struct encode_options *o)
         return say_fail("--first-frame is for --model DIR");
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
+    if (s->empty_captions && !s->text_encoder)
+        return say_fail("--empty-captions is for --text-encoder");
     if (s->buckets && (s->size || s->frames || s->clips))
         return say_fail(
             "--size, --frames and --clips: leave them out, the table of --buckets has them");

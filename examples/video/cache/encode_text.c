@@ -22,19 +22,15 @@ static const char *name_of(void *user, int64_t row, char dst[CACHE_PATH])
     return encode_name(user, row, dst);
 }
 
-/* Empty captions are given by files that are empty. */
+/* A plan needs no captions. */
 static int check_captions(const struct encode *e)
 {
-    const int64_t rows = e->data.shapes.rows;
-    int64_t i = 0;
+    const struct video_options *o = &e->options.video;
 
-    while (i < rows && !videos_caption(&e->data.videos, i))
-        i++;
-    return i < rows || !rows || e->library.plan_only
+    return e->library.plan_only
                ? 0
-               : say_fail("%s: no clip has a caption: write that of NAME.mp4 into NAME.txt beside "
-                          "it, an empty file for an empty one",
-                          e->options.video.video_dir);
+               : videos_check_captions(&e->data.videos, e->data.shapes.rows, o->empty_captions,
+                                       o->video_dir);
 }
 
 static int make_shards(struct encode *e, struct caption_pass *p)

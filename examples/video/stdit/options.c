@@ -45,6 +45,7 @@ static const struct ckpt_option table[] = {
         "directory of T5 in the format of Hugging Face; encodes the captions of --video-dir before "
         "the first step (default: text features from --text)"),
     SPIECE_ROW(tokenizer, "--text-encoder"),
+    EMPTY_CAPTIONS_ROW(empty_captions),
     ROW("size", STRING, size, "WxH",
         "size to which clips are resized (default 32x20; with --video-dir 64x40)"),
     RANGE("frames", INT, frames, "N",
@@ -167,6 +168,8 @@ static int check_data(struct video_options *o)
         return say_fail("--text-encoder encodes the captions of --video-dir, which is not given");
     if (o->tokenizer && !o->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
+    if (o->empty_captions && !o->text_encoder && !o->text)
+        return say_fail("--empty-captions is for --text-encoder and for its --text DIR");
     if (o->check_cache && !o->cache)
         return say_fail("--check-cache is for --cache DIR");
     if (o->cache && (clip_options || o->stride))
