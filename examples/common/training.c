@@ -73,7 +73,7 @@ int training_show(struct training *t, ckpt_program *p, int64_t step, double show
 
     ckpt_program_info(p, &info);
     if (t->progress)
-        ckpt_progress_step(t->progress, t->ended - t->first, shown, info.arena_bytes);
+        ckpt_progress_step(t->progress, t->ended, shown, info.arena_bytes);
     return step == t->first && t->options->dump ? dump_step(t->context, p, t->options->dump, loss)
                                                 : 0;
 }
@@ -497,7 +497,7 @@ int training_run(struct training *t)
     if (ckpt_rank(t->context) == 0 && stragglers_open(&t->stragglers, ckpt_ranks(t->context)))
         return -1;
     if (ckpt_rank(t->context) == 0)
-        t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
+        t->progress = ckpt_progress_open(stderr, "train", t->options->steps);
     signals_watch(t->context);
     start_clock(t);
     if (t->options->state.elastic)

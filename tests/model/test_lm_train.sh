@@ -206,6 +206,7 @@ grep -q '^{"validation_step": 8, "validation_loss": [0-9.]*, "time": [0-9.]*}$' 
 on_text --steps 5 --save-state "$work/state" || fail "--save-state: $(cat "$work/err")"
 on_text --steps 8 --resume "$work/state" --val "$root/doc/tour.md" --log "$work/rest.log" --save "$work/rest" \
     --save-state "$work/rest.state" || fail "--resume: $(cat "$work/err")"
+grep -q "^train: .* 8/8 \[" "$work/err" || fail "progress of a resumed run: $(cat "$work/err")"
 losses "$work/whole.log" | sed -n 6,8p >"$work/a"
 losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
@@ -332,6 +333,8 @@ for mode in "state bf16" "state 8bit" "matmul fp8" "activations 8bit"; do
 done
 refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
+refuses 1 'two\\x0alines: ' "$train" --data "$work/two
+lines"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
 refuses 1 "has 48 tokens, the model's has 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
 head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
