@@ -82,7 +82,9 @@ if [ -e "$work/probe" ]; then
     umt5 short 32 --prompts "$work/wan" # padding is not read
     values "$work/long" 0 $((32 * 24)) >"$work/a"
     values "$work/short" 0 $((32 * 24)) >"$work/b"
-    cmp -s "$work/a" "$work/b" || fail "wan: padding changes features"
+    # Products of half the rows have the same bits on some processors only.
+    paste "$work/a" "$work/b" | awk '{ d = $1 - $2; if (!(d < 1e-4 && d > -1e-4)) bad = 1 } END { exit bad || NR < 100 }' ||
+        fail "wan: padding changes features"
     values "$work/long" $((65 * 24)) $((63 * 24)) | grep -qv '^ *0$' && fail "wan: padding is not zero"
     values "$work/long" $((64 * 24)) 24 | grep -q '^ *0$' && fail "wan: an empty prompt has no </s>"
     umt5 same 64 --prompts "$work/escaped"
