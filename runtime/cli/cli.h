@@ -54,7 +54,7 @@ struct plan_options {
     int64_t points;
     /* Options of --world. */
     int64_t world, hosts; /* 0: not given; then from the machine file */
-    const char *link_file, *sequence; /* "auto", or NULL */
+    const char *link_file, *sequence, *tensor; /* the last two "auto", or NULL */
     /* Options of --place. */
     const char *place; /* a CSV file */
     int64_t capacity;  /* target bytes; 0: minimize */

@@ -55,6 +55,9 @@ static const struct ckpt_option plan_table[] = {
         "with --world: compare all ways to split sequences and to shard, of the graphs FILE.1, "
         "FILE.2, ... that a program with --sequence auto --plan-only --graph-out FILE writes "
         "(default: none)"),
+    ROW("tensor", STRING, tensor, "auto",
+        "the same of ways to split layers, of FILE.1 and FILE.tensor.2, ... that --tensor auto "
+        "writes; beside --sequence auto it compares both (default: none)"),
     ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the scaling curves"),
     ROW("place", STRING, place, "FILE",
         "only assign addresses to the buffers of a CSV file (id,lower,upper,size)"),
@@ -100,15 +103,18 @@ static int check_options(const struct plan_options *o)
 
 static int check_world(const struct plan_options *o)
 {
-    if (o->world == NO_WORLD && (o->hosts || o->link_file || o->sequence))
-        return cli_usage("--hosts, --link-file and --sequence are for --world N");
+    const bool splits = o->sequence || o->tensor;
+    if (o->world == NO_WORLD && (o->hosts || o->link_file || splits))
+        return cli_usage("--hosts, --link-file, --sequence and --tensor are for --world N");
     if (o->world == NO_WORLD)
         return 0;
     if (o->sequence && strcmp(o->sequence, "auto"))
         return cli_usage("--sequence %s: give auto; a graph is of one number", o->sequence);
-    if (o->sequence && (o->pt2 || o->svg))
-        return cli_usage("--sequence auto reads graphs FILE.1, FILE.2, ...: leave out --pt2 and "
-                         "--svg");
+    if (o->tensor && strcmp(o->tensor, "auto"))
+        return cli_usage("--tensor %s: give auto; a graph is of one number", o->tensor);
+    if (splits && (o->pt2 || o->svg))
+        return cli_usage("--sequence auto and --tensor auto read graphs FILE.1, FILE.2, ...: leave "
+                         "out --pt2 and --svg");
     if (o->hosts > o->world)
         return cli_usage("--hosts %lld: %lld ranks fill 1 to %lld", (long long)o->hosts,
                          (long long)o->world, (long long)o->world);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ckpt plan --world: a scaling study of a rank's step for numbers of ranks up to a limit; with
- * --sequence auto, for one number of ranks, all ways to split sequences and to shard.
+ * --sequence auto or --tensor auto, for one number of ranks, all ways to split sequences or layers
+ * and to shard.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ enum {
     MAX_RANK_COUNTS = 24,
     VARIANTS = 7,
     LEAST_MEMORY = 3, /* the variant with the smallest memory */
-    MAX_SPLITS = 24
+    MAX_SPLITS = 48
 };
 
 static const char *const names[VARIANTS] = {"zero 0",
@@ -215,39 +216,54 @@ static int read_links(struct plan_job *job)
     return 0;
 }
 
-/* ---- ways to split sequences ------------------------------------------------------------------
- */
+/* ---- ways to split sequences and layers ------------------------------------------------------ */
 
-/* The graph whose sequences groups of n ranks split.  *graph stays NULL where there is no file. */
-static int read_split(const struct plan_job *job, int32_t n, struct graph **graph)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s.%d", job->o->graph, (int)n);
-    if (access(path, F_OK))
-        return 0;
-    if (graph_read(path, graph))
-        return cli_fail("%s", error_get());
-    if (scaling_sequence(*graph) != n)
-        return cli_fail("%s: its ranks split sequences in groups of %d, not of %d", path,
-                        (int)scaling_sequence(*graph), (int)n);
-    return 0;
-}
-
-/* Of one number of ranks that split a sequence: its best variant, and seconds for as many samples
- * as groups of one rank have in a step; without one that fits, the memory it would take. */
+/* Of one way to split: its best variant, and seconds for as many samples as groups of one rank have
+ * in a step; without one that fits, the memory it would take. */
 struct split {
-    int32_t n;
+    int32_t sequence, tensor; /* ranks of a group; 1: they split nothing */
     int best;
     double seconds;
     int64_t bytes;
 };
 
-static int study_split(struct plan_job *job, int32_t n, struct split *s)
+static const char *name_of(const struct split *s, char dst[32])
 {
-    struct curve c = {.job = job, .sequence = n, .n = 1};
+    if (s->sequence * s->tensor == 1)
+        snprintf(dst, 32, "no split");
+    else
+        snprintf(dst, 32, "%s %d", s->tensor > 1 ? "tensor" : "sequence",
+                 (int)(s->tensor > 1 ? s->tensor : s->sequence));
+    return dst;
+}
+
+/* The graph that a program has written for this way.  *graph stays NULL where there is no file. */
+static int read_split(const struct plan_job *job, const struct split *s, struct graph **graph)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%s%d", job->o->graph, s->tensor > 1 ? "tensor." : "",
+             (int)(s->sequence * s->tensor));
+    if (access(path, F_OK))
+        return 0;
+    if (graph_read(path, graph))
+        return cli_fail("%s", error_get());
+    if (scaling_sequence(*graph) != s->sequence || scaling_tensor(*graph) != s->tensor)
+        return cli_fail("%s: its ranks split sequences in groups of %d and layers in groups of %d, "
+                        "not of %d and %d",
+                        path, (int)scaling_sequence(*graph), (int)scaling_tensor(*graph),
+                        (int)s->sequence, (int)s->tensor);
+    return scaling_has_groups(*graph, (int32_t)job->o->world)
+               ? 0
+               : cli_fail("%s: %s", path, error_get());
+}
+
+static int study_split(struct plan_job *job, struct split *s)
+{
+    struct curve c = {.job = job, .sequence = s->sequence, .tensor = s->tensor, .n = 1};
     struct row *r = c.rows;
     const struct scaling_layout one = {1, 1, 0};
     struct scaling_step alone;
+    char name[32];
     if (scaling_study_open(job->graph, &job->machine, &c.study))
         return cli_fail("%s", error_get());
     r->ranks = (int32_t)job->o->world;
@@ -259,32 +275,36 @@ static int study_split(struct plan_job *job, int32_t n, struct split *s)
         return rc;
     for (int variant = 0; variant < VARIANTS; variant++)
         if (r->tried[variant]) {
-            printf("%8d ", (int)n);
+            printf("%-12s ", name_of(s, name));
             print_step(&c, r, variant);
         }
-    const int best = best_of(r);
-    const struct scaling_step *step = &r->steps[best >= 0                ? best
+    s->best = best_of(r);
+    const struct scaling_step *step = &r->steps[s->best >= 0             ? s->best
                                                 : r->tried[LEAST_MEMORY] ? LEAST_MEMORY
                                                                          : 0];
-    *s = (struct split){n, best, n * step->seconds, step->bytes + job->machine.process};
+    s->seconds = s->sequence * s->tensor * step->seconds;
+    s->bytes = step->bytes + job->machine.process;
     return 0;
 }
 
-/* Why no other number of ranks is taken. */
+/* Why no other way is taken. */
 static void explain_split(const struct split *s, const struct split *best)
 {
+    char name[32];
     if (s == best)
         return;
+    name_of(s, name);
     if (s->best < 0)
-        printf("  sequence %d: does not fit; it takes %s\n", (int)s->n, human_bytes(s->bytes));
+        printf("  %s: does not fit; it takes %s\n", name, human_bytes(s->bytes));
     else
-        printf("  sequence %d, %s: %.1f %% more time for each sample\n", (int)s->n, names[s->best],
+        printf("  %s, %s: %.1f %% more time for each sample\n", name, names[s->best],
                100 * (s->seconds / best->seconds - 1));
 }
 
 static void print_best(const struct split *splits, int n)
 {
     const struct split *best = NULL;
+    char name[32];
     for (int i = 0; i < n; i++)
         if (splits[i].best >= 0 && (!best || splits[i].seconds < best->seconds * (1 - 1e-4)))
             best = &splits[i];
@@ -292,33 +312,45 @@ static void print_best(const struct split *splits, int n)
         puts("\nno way fits");
         return;
     }
-    printf("\nbest: sequence %d, %s: of what fits, the least time for each sample\n", (int)best->n,
+    printf("\nbest: %s, %s: of what fits, the least time for each sample\n", name_of(best, name),
            names[best->best]);
     for (int i = 0; i < n; i++)
         explain_split(&splits[i], best);
 }
 
+/* Adds a way whose graph is there. */
+static int add_split(struct plan_job *job, struct split s, struct split *splits, int *n)
+{
+    struct graph *whole = job->graph;
+    job->graph = NULL;
+    int rc = read_split(job, &s, &job->graph);
+    if (job->graph && !rc)
+        rc = study_split(job, &s);
+    if (job->graph && !rc)
+        splits[(*n)++] = s;
+    graph_free(job->graph);
+    job->graph = whole;
+    return rc;
+}
+
 static int compare_splits(struct plan_job *job)
 {
+    const struct plan_options *o = job->o;
     struct split splits[MAX_SPLITS];
     int n = 0, rc = 0;
     print_links(job);
-    printf("%8s ", "sequence");
+    printf("%-12s ", "");
     print_header();
-    for (int32_t k = 1; k <= job->o->world && n < MAX_SPLITS && !rc; k++) {
-        struct graph *whole = job->graph;
-        job->graph = NULL;
-        if (job->o->world % k == 0)
-            rc = read_split(job, k, &job->graph);
-        if (job->graph && !rc)
-            rc = study_split(job, k, &splits[n++]);
-        graph_free(job->graph);
-        job->graph = whole;
-    }
+    for (int32_t k = 1; k <= o->world && n < MAX_SPLITS && !rc; k++)
+        if (o->world % k == 0 && (k == 1 || o->sequence))
+            rc = add_split(job, (struct split){.sequence = k, .tensor = 1}, splits, &n);
+    for (int32_t k = 2; k <= o->world && n < MAX_SPLITS && !rc; k++)
+        if (o->world % k == 0 && o->tensor)
+            rc = add_split(job, (struct split){.sequence = 1, .tensor = k}, splits, &n);
     if (!rc && !n)
-        rc = cli_fail("%s.1, %s.2, ...: there is no such graph; a program writes them with "
-                      "--sequence auto --plan-only --graph-out %s",
-                      job->o->graph, job->o->graph, job->o->graph);
+        rc = cli_fail("%s.1, ...: there is no such graph; a program writes them with %s "
+                      "--plan-only --graph-out %s",
+                      o->graph, o->tensor ? "--tensor auto" : "--sequence auto", o->graph);
     if (!rc)
         print_best(splits, n);
     return rc;
@@ -329,8 +361,10 @@ int cli_scaling(struct plan_job *job)
     struct curve c = {
         .job = job, .sequence = scaling_sequence(job->graph), .tensor = scaling_tensor(job->graph)};
     int rc = read_links(job);
-    if (rc || job->o->sequence)
+    if (rc || job->o->sequence || job->o->tensor)
         return rc ? rc : compare_splits(job);
+    if (!scaling_has_groups(job->graph, (int32_t)job->o->world))
+        return cli_fail("%s", error_get());
     if (scaling_study_open(job->graph, &job->machine, &c.study))
         return cli_fail("%s", error_get());
     rc = fill_curve(&c);

@@ -105,6 +105,16 @@ grep -q "^  sequence 1, tensor 4: .* a step of 2 samples" "$work/out" || fail "$
 for of in 1 2 4 tensor.2 tensor.4; do
     [ -s "$work/split.$of" ] || fail "no graph $of"
 done
+both="--sequence auto --tensor auto --machine h100-80"
+for hosts in 1 2; do # over NVLink; over the network
+    runs "^best: no split, zero . *in hosts: of what fits\|^best: no split, zero .: of what fits" \
+        ./ckpt plan --graph "$work/split" --world 4 --hosts $hosts $both
+    [ "$(grep -c "^[a-z]* [st124][a-z]*  *4  *$hosts  zero" "$work/out")" -ge 20 ] || fail "not 5 x 4 ways: $(cat "$work/out")"
+    grep -q "^  tensor 4, .*more time for each sample" "$work/out" || fail "$(cat "$work/out")"
+done
+runs "no way fits" ./ckpt plan --graph "$work/split" --world 4 --vram 1M $both
+refuses 1 "split.tensor.4: the graph is of one group" ./ckpt plan --graph "$work/split" --world 8 $both
+refuses 2 "a graph is of one number" ./ckpt plan --graph "$work/split" --world 4 --tensor 2 --machine h100-80
 runs "tensor 2: .*does not go together with --shard-over host" $lm $auto --tensor auto --shard-over host
 
 ranks_differ --tensor $lm --model tiny $prose

@@ -159,6 +159,18 @@ static bool has_strides(const struct graph *g)
     return found;
 }
 
+bool scaling_has_groups(const struct graph *g, int32_t ranks)
+{
+    const int32_t n = scaling_tensor(g);
+    if (n < 2 || ranks == n || has_strides(g))
+        return true;
+    error_set(CKPT_EINVAL,
+              "the graph is of one group that splits layers, which does not say how several share "
+              "them; record it with --ranks %d --tensor %d",
+              2 * (int)n, (int)n);
+    return false;
+}
+
 /* ---- work ------------------------------------------------------------------------------------ */
 
 /* Bytes of an op's operands; an op of the update uses its shard of SIZE_VALUES storages. */
@@ -306,11 +318,6 @@ int scaling_graph_new(const struct graph *g, enum scaling_kind kind, struct scal
         return error_set(CKPT_EINVAL,
                          "the graph is of a step whose ranks share no parameters; record it with "
                          "--ranks 2 --plan-only --graph-out FILE");
-    if (scaling_tensor(g) > 1 && !has_strides(g))
-        return error_set(CKPT_EINVAL,
-                         "the graph is of one group that splits layers, which does not say how "
-                         "several share them; record it with --ranks %d --tensor %d",
-                         2 * (int)scaling_tensor(g), (int)scaling_tensor(g));
     size_states(w);
     return keep_work(w) || (kind != SCALING_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
 }
