@@ -227,7 +227,7 @@ static void lower_repeated(struct lowering *w)
 {
     const struct plan *p = w->plan;
     for (int32_t step = p->n_body; step < p->n_steps; step++)
-        if (p->steps[step].repeated && !p->steps[step].before)
+        if (p->steps[step].by == BY_BOTH && !p->steps[step].before)
             lower_kernel(w, QUEUE_HOST, step);
 }
 
@@ -237,7 +237,7 @@ static void lower_step(struct lowering *w, int32_t step)
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
     if (w->plan->steps[step].before)
         return;
-    if (w->plan->steps[step].on_host)
+    if (w->plan->steps[step].by == BY_HOST)
         lower_kernel(w, QUEUE_HOST, step);
     else if (o->feed >= 0 || o->fetch >= 0)
         lower_io(w, step, o, o->feed >= 0);

@@ -54,7 +54,7 @@ static int add(struct slices *s, const struct trace_slice *slice)
 
 static enum queue step_queue(const struct graph *g, const struct plan_step *s)
 {
-    if (s->on_host)
+    if (s->by == BY_HOST)
         return QUEUE_HOST;
     return g->ops[s->op].collective ? QUEUE_COMM : QUEUE_COMPUTE;
 }
@@ -85,7 +85,7 @@ static int add_part(struct trace *t, const struct plan_clock *k, int32_t micro, 
                  &(struct trace_slice){step_queue(t->g, &p->steps[i]), i, -1, micro, 0, NULL,
                                        k->steps[i].start + shift, k->steps[i].end + shift});
     for (int32_t i = p->n_body; i < p->n_steps && !body && !rc; i++)
-        if (p->steps[i].repeated)
+        if (p->steps[i].by == BY_BOTH)
             rc = add(&t->planned,
                      &(struct trace_slice){QUEUE_HOST, i, -1, micro, 0, NULL,
                                            k->repeats[i].start + shift, k->repeats[i].end + shift});

@@ -144,7 +144,7 @@ double *timing_slot(struct ckpt_program *p, const struct instr *i, int32_t micro
         return NULL;
     struct samples *s = &p->timing->ops[i->op];
     /* What the host repeats is measured on the device. */
-    bool again = i->queue == QUEUE_HOST && p->plan->steps[i->step].repeated;
+    bool again = i->queue == QUEUE_HOST && p->plan->steps[i->step].by == BY_BOTH;
     double *slot = s->n < SAMPLES && !again ? &s->seconds[s->n++] : NULL;
     if (!is_traced(p))
         return slot;

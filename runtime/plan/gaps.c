@@ -138,7 +138,7 @@ static int scan_steps(struct scan *w, const struct graph *g, const struct plan *
         for (; k < p->n_body && deferred < p->n_steps && p->steps[deferred].before == k && !rc;
              deferred = plan_find_deferred(p, deferred + 1))
             rc = scan_step(w, g, p, deferred, k);
-        bool here = !p->steps[k].on_host; /* a step on the host uses bytes in the host tier */
+        bool here = p->steps[k].by != BY_HOST; /* a step on the host uses bytes in the host tier */
         if (here && !p->steps[k].before && !rc)
             rc = scan_step(w, g, p, k, k);
         for (; n < p->n_residences && p->residences[n].tier == TIER_DEVICE &&
@@ -257,8 +257,8 @@ static void count_optimizer(const struct graph *g, const struct plan *p, struct 
             const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
             state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
         }
-        s->hosted += p->steps[k].on_host ? state : 0;
-        s->repeated += p->steps[k].repeated ? state : 0;
+        s->hosted += p->steps[k].by == BY_HOST ? state : 0;
+        s->repeated += p->steps[k].by == BY_BOTH ? state : 0;
         s->deferred += p->steps[k].before ? state : 0;
     }
 }

@@ -110,15 +110,18 @@ static void get_list(struct reader *r, void **data, int32_t count, size_t size,
 
 static void get_step(struct reader *r, void *element)
 {
+    static const char *const kinds[] = {"run", "again", "host", "both", "next"};
+    enum { RUN, AGAIN, HOST, BOTH, NEXT, KINDS };
     struct plan_step *s = element;
-    s->again = lines_take(r->l, "again");
-    s->on_host = !s->again && lines_take(r->l, "host");
-    bool other = s->again || s->on_host, next = !other && lines_take(r->l, "next");
-    s->repeated = next || (!other && lines_take(r->l, "both"));
-    if (!other && !s->repeated && !lines_take(r->l, "run"))
+    int kind = RUN;
+    while (kind < KINDS && !lines_take(r->l, kinds[kind]))
+        kind++;
+    if (kind == KINDS)
         lines_fail(r->l, CKPT_EFORMAT, "expected run, again, host, both or next");
+    s->again = kind == AGAIN;
+    s->by = kind == HOST ? BY_HOST : kind == BOTH || kind == NEXT ? BY_BOTH : BY_DEVICE;
     s->op = (int32_t)lines_number(r->l, "an op", 0, r->g->n_ops - 1);
-    if (next)
+    if (kind == NEXT)
         s->before = (int32_t)lines_number(r->l, "a step of the body", 1,
                                           max_i64(1, (int64_t)r->p->n_body - 1));
     lines_name(r->l);

@@ -148,15 +148,17 @@ struct gap {
     enum fate fate;
 };
 
+/* Where a step runs: all but updates on the device.  The host uses bytes in the host tier.  Where
+ * both run an update, the host repeats it: of the device's results only the value is used, of the
+ * host's only the state. */
+enum plan_by { BY_DEVICE, BY_HOST, BY_BOTH };
+
 struct plan_step {
     int32_t op;
-    bool again;   /* a recomputation */
-    bool on_host; /* an update that runs on the host, on bytes in the host tier */
-    /* An update of the device that the host repeats, on bytes in the host tier: of the device's
-     * results only the value is used, of the host's only the state. */
-    bool repeated;
-    int32_t before; /* a repeated update of the tail is deferred: it runs before this step of the
-                       next body; 0: in its place */
+    bool again;     /* a recomputation */
+    int8_t by;      /* enum plan_by */
+    int32_t before; /* an update by both is deferred: it runs before this step of the next body; 0:
+                       in its place in the tail */
 };
 
 #define PLAN_NVME_ALIGN 4096 /* of addresses and sizes in the NVMe tier */

@@ -89,9 +89,9 @@ struct plan_text {
 
 static const char *kind_of(const struct plan_step *s)
 {
-    if (s->repeated)
-        return s->before ? "next" : "both";
-    return s->on_host ? "host" : s->again ? "again" : "run";
+    static const char *const kinds[] = {
+        [BY_DEVICE] = "run", [BY_HOST] = "host", [BY_BOTH] = "both"};
+    return s->again ? "again" : s->before ? "next" : kinds[s->by];
 }
 
 static void put_plan(FILE *f, const void *user)

@@ -313,7 +313,7 @@ int64_t plan_host_for(int64_t bytes)
 bool plan_uses_host(const struct plan *p)
 {
     for (int32_t k = p->n_body; k < p->n_steps; k++)
-        if (p->steps[k].on_host || p->steps[k].repeated)
+        if (p->steps[k].by != BY_DEVICE)
             return true;
     return false;
 }

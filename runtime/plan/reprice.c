@@ -34,8 +34,8 @@ struct player {
     double queue[QUEUES];  /* per queue: when its last copy so far ends */
     double host;           /* when the last update on the host so far ends */
     int32_t deferred;      /* the next deferred update */
-    double *began;         /* per step: when a repeated update began on the device */
-    bool *repeats;         /* per storage: the host reads it to repeat an update; or NULL */
+    double *began;         /* per step: when it began on the device */
+    bool *repeats;         /* per storage: the host reads it to repeat an update */
     double now, body;
     double comm_waits;
     struct plan_span *spans; /* per step: when it ran, on its own queue; or NULL */
@@ -80,7 +80,7 @@ static void set_wait(struct player *y, const struct copy *c, double end, bool ne
 static double read_on_host(const struct player *y, const struct copy *c)
 {
     const struct residence *to = &y->p->residences[c->to];
-    if (!y->repeats || !y->repeats[to->storage] || plan_is_backing(y->g, y->p, to))
+    if (!y->repeats[to->storage] || plan_is_backing(y->g, y->p, to))
         return -INFINITY;
     return y->g->storages[to->storage].persistent ? y->there[c->to] : y->host;
 }
@@ -140,7 +140,7 @@ static void update_on_host(struct player *y, int32_t k, int32_t at, double from)
             later(&start, y->there[n]);
     }
     y->host = start + hosted_seconds(y->g, y->m, o);
-    if (y->p->steps[k].on_host)
+    if (y->p->steps[k].by == BY_HOST)
         ran(y, k, start, y->host);
     else if (y->again)
         y->again[k] = (struct plan_span){start, y->host};
@@ -184,13 +184,12 @@ static void run_on_device(struct player *y, int32_t k)
     const struct graph_op *o = op_at(y, k);
     double seconds = compute_seconds(o);
     later(&y->now, y->back[k]);
-    if (y->p->steps[k].repeated)
+    if (y->p->steps[k].by == BY_BOTH)
         wait_gradient(y, k, k);
     double ready = comm_queue_wait(y->comm, k, y->now);
     y->comm_waits +=
         (k < y->p->n_body ? y->g->n_micro : 1) * (ready - y->now + (o->collective ? seconds : 0));
-    if (y->repeats)
-        y->began[k] = ready;
+    y->began[k] = ready;
     y->now = ready + seconds;
     comm_queue_pass(y->comm, k, y->now, y->back[k]);
     double end = o->collective ? comm_queue_end_of(y->comm, k) : y->now;
@@ -203,7 +202,7 @@ static void run_step(struct player *y, int32_t k)
     submit_after(y, k - 1, true);
     if (y->deferred < y->p->n_steps && y->p->steps[y->deferred].before == k && k < y->p->n_body)
         run_deferred(y, k);
-    if (y->p->steps[k].on_host)
+    if (y->p->steps[k].by == BY_HOST)
         update_on_host(y, k, k, -INFINITY);
     else if (!y->p->steps[k].before)
         run_on_device(y, k);
@@ -239,8 +238,8 @@ static void simulate_step(struct player *y, double period)
             y->body = y->now;
         }
     }
-    for (int32_t k = y->p->n_body; k < y->p->n_steps && y->repeats; k++)
-        if (y->p->steps[k].repeated && !y->p->steps[k].before)
+    for (int32_t k = y->p->n_body; k < y->p->n_steps; k++)
+        if (y->p->steps[k].by == BY_BOTH && !y->p->steps[k].before)
             update_on_host(y, k, k, y->began[k]);
     submit_after(y, y->p->n_steps - 1, true);
     comm_queue_finish(y->comm, 1, &y->now, &y->comm_waits);
@@ -272,7 +271,7 @@ static void set_totals(const struct player *y, double period)
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct graph_op *o = op_at(y, k);
         double seconds = (o->collective ? 0 : o->seconds) * (k < p->n_body ? y->g->n_micro : 1);
-        whole += p->steps[k].on_host ? 0 : seconds;
+        whole += p->steps[k].by == BY_HOST ? 0 : seconds;
         p->recompute_seconds += p->steps[k].again ? seconds : 0;
     }
     period += y->body * (y->g->n_micro - 1);
@@ -295,24 +294,18 @@ static int allocate(struct player *y)
     y->first = pool_filled(&y->memory, y->g->n_storages, -1);
     POOL_ARRAY(&y->memory, y->next, p->n_residences);
     POOL_ARRAY(&y->memory, y->by_step, p->n_copies);
+    POOL_ARRAY(&y->memory, y->repeats, y->g->n_storages);
+    POOL_ARRAY(&y->memory, y->began, p->n_steps);
     return pool_status(&y->memory);
 }
 
 /* Notes the storages that the host reads to repeat updates. */
-static int find_repeats(struct player *y)
+static void find_repeats(struct player *y)
 {
     const struct plan *p = y->p;
-    bool any = false;
-    for (int32_t k = p->n_body; k < p->n_steps && !any; k++)
-        any = p->steps[k].repeated;
-    if (!any)
-        return 0;
-    POOL_ARRAY(&y->memory, y->repeats, y->g->n_storages);
-    POOL_ARRAY(&y->memory, y->began, p->n_steps);
-    for (int32_t k = p->n_body; k < p->n_steps && !y->memory.failed; k++)
-        for (int32_t j = 0; j < op_at(y, k)->n_reads && p->steps[k].repeated; j++)
+    for (int32_t k = p->n_body; k < p->n_steps; k++)
+        for (int32_t j = 0; j < op_at(y, k)->n_reads && p->steps[k].by == BY_BOTH; j++)
             y->repeats[y->g->refs[op_at(y, k)->reads + j]] = true;
-    return pool_status(&y->memory);
 }
 
 static int prepare(struct player *y)
@@ -320,8 +313,9 @@ static int prepare(struct player *y)
     const struct plan *p = y->p;
     struct place_key *keys = pool_array(&y->memory, p->n_copies, sizeof(*keys));
     bool out[TIER_COUNT] = {false}, in[TIER_COUNT] = {false};
-    if (!keys || allocate(y) || find_repeats(y))
+    if (!keys || allocate(y))
         return CKPT_ENOMEM;
+    find_repeats(y);
     for (int32_t i = 0; i < p->n_copies; i++) {
         struct copy *c = &p->copies[i];
         keys[i] = (struct place_key){c->after, 0, i};

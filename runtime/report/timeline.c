@@ -116,7 +116,7 @@ enum { ON_DEVICE, COLLECTIVE, ON_HOST, DEFERRED }; /* queue numbers of the page 
 static void put_step(FILE *f, const struct timeline *t, int32_t k)
 {
     const struct plan_step *s = &t->p->steps[k];
-    int queue = s->on_host ? ON_HOST : t->g->ops[s->op].collective ? COLLECTIVE : ON_DEVICE;
+    int queue = s->by == BY_HOST ? ON_HOST : t->g->ops[s->op].collective ? COLLECTIVE : ON_DEVICE;
     queue = s->before ? DEFERRED : queue;
     fprintf(f, "%s[%" PRId32 ",%d,%d,", k ? "," : "", s->op, s->again, queue);
     put_real(f, t->clock.steps[k].start);
@@ -130,7 +130,7 @@ static void put_repeats(FILE *f, const struct timeline *t)
 {
     const char *before = "";
     for (int32_t k = 0; k < t->p->n_steps; k++) {
-        if (!t->p->steps[k].repeated)
+        if (t->p->steps[k].by != BY_BOTH)
             continue;
         fprintf(f, "%s[%" PRId32 ",", before, k);
         put_real(f, t->clock.repeats[k].start);

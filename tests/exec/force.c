@@ -45,7 +45,7 @@ static void find_uses(const struct forcing *x, int32_t s, int32_t first, int32_t
     for (int32_t k = first; k <= last; k++) {
         const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
         bool written = graph_op_writes(x->g, o, s);
-        if (x->p->steps[k].on_host)
+        if (x->p->steps[k].by == BY_HOST)
             continue;
         if ((written || graph_op_reads(x->g, o, s)) && u->n < 4096) {
             u->step[u->n] = k;
@@ -167,7 +167,7 @@ static int32_t find_host_step(const struct forcing *x, int32_t s, bool last)
 {
     int32_t found = -1;
     for (int32_t k = x->p->n_body; k < x->p->n_steps && (last || found < 0); k++)
-        if (x->p->steps[k].on_host && touches(x, k, s))
+        if (x->p->steps[k].by == BY_HOST && touches(x, k, s))
             found = k;
     return found;
 }
@@ -248,8 +248,10 @@ static void put_on_host(struct forcing *x, int32_t s, int32_t step)
 static void step_on_host(struct forcing *x)
 {
     for (int32_t k = x->p->n_body; k < x->p->n_steps && x->f->stepped; k++)
-        x->p->steps[k].on_host =
-            graph_op_updates(x->g, &x->g->ops[x->p->steps[k].op]) && (x->f->all || draw(x, 2));
+        x->p->steps[k].by =
+            graph_op_updates(x->g, &x->g->ops[x->p->steps[k].op]) && (x->f->all || draw(x, 2))
+                ? BY_HOST
+                : BY_DEVICE;
     for (int32_t s = 0; s < x->g->n_storages; s++) {
         int32_t step = find_host_step(x, s, false);
         if (step >= 0)
@@ -322,7 +324,7 @@ static void repeat_update(struct forcing *x, const struct repeat *r, int32_t bef
     struct plan *p = x->p;
     const struct graph_op *o = &x->g->ops[p->steps[r->k].op];
     int32_t n = p->n_steps;
-    p->steps[r->k].repeated = true;
+    p->steps[r->k].by = BY_BOTH;
     p->steps[r->k].before = before;
     for (int32_t j = 0; j < o->n_writes; j++)
         if (x->g->refs[o->writes + j] != r->value)
@@ -546,10 +548,10 @@ void force_count(const struct graph *g, const struct plan *p, struct force_count
     free(list);
     for (int32_t k = p->n_body; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
-        n->stepped += p->steps[k].on_host;
-        n->repeated += p->steps[k].repeated;
+        n->stepped += p->steps[k].by == BY_HOST;
+        n->repeated += p->steps[k].by == BY_BOTH;
         n->deferred += p->steps[k].before > 0;
-        n->on_device += !p->steps[k].on_host && graph_op_updates(g, o);
+        n->on_device += p->steps[k].by != BY_HOST && graph_op_updates(g, o);
     }
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *c = &p->copies[i];
@@ -563,7 +565,7 @@ void force_count(const struct graph *g, const struct plan *p, struct force_count
             g->storages[r->storage].kind == KIND_OPTIMIZER)
             continue;
         for (int32_t k = p->n_body; k < p->n_steps; k++)
-            n->written +=
-                p->steps[k].on_host && graph_op_writes(g, &g->ops[p->steps[k].op], r->storage);
+            n->written += p->steps[k].by == BY_HOST &&
+                          graph_op_writes(g, &g->ops[p->steps[k].op], r->storage);
     }
 }

@@ -501,7 +501,7 @@ static bool comes_meanwhile(const struct graph *g, const struct machine *m, cons
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *k = &p->copies[i];
         found |= !copy_is_out(p->residences, k) && k->after >= p->n_body &&
-                 p->steps[k->after].on_host && k->start < end;
+                 p->steps[k->after].by == BY_HOST && k->start < end;
     }
     plan_clock_free(&c);
     return found;

@@ -85,7 +85,7 @@ static void test_taken(void **state)
     int32_t steps = 0;
     char path[] = "/tmp/ckpt-hosted-XXXXXX";
     for (int32_t k = 0; k < p->n_steps; k++)
-        steps += p->steps[k].on_host;
+        steps += p->steps[k].by == BY_HOST;
     plan_summarize(graph, p, &s);
     assert_true(steps > 0 && s.hosted > 0 && s.hosted + s.streamed <= s.optimizer);
     assert_true(p->seconds < without->seconds);
@@ -214,7 +214,7 @@ static int32_t count_hosted(const struct plan *p)
 {
     int32_t n = 0;
     for (int32_t k = 0; k < p->n_steps; k++)
-        n += p->steps[k].on_host;
+        n += p->steps[k].by == BY_HOST;
     return n;
 }
 
@@ -263,7 +263,7 @@ static void test_order(void **state)
     for (int32_t k = p->n_body; k < p->n_steps; k++) {
         const struct graph_op *o = &graph->ops[p->steps[k].op];
         moved += k + graph->n_ops != p->n_steps + p->steps[k].op;
-        for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++) {
+        for (int32_t j = 0; j < o->n_writes && p->steps[k].by == BY_HOST; j++) {
             int32_t s = graph->refs[o->writes + j];
             if (graph->storages[s].kind != KIND_PARAMETER)
                 continue;

@@ -62,9 +62,9 @@ static struct count count(const struct plan *p)
 {
     struct count n = {0, 0, 0};
     for (int32_t k = 0; k < p->n_steps; k++) {
-        n.hosted += p->steps[k].on_host;
+        n.hosted += p->steps[k].by == BY_HOST;
         n.deferred += p->steps[k].before > 0;
-        n.repeated += p->steps[k].repeated && !p->steps[k].before;
+        n.repeated += p->steps[k].by == BY_BOTH && !p->steps[k].before;
     }
     return n;
 }
@@ -121,9 +121,9 @@ static void test_clock(void **state)
     assert_int_equal(plan_clock(graph, &machine, plan, &c), 0);
     for (int32_t k = 0; k < plan->n_steps; k++) {
         const struct plan_step *s = &plan->steps[k];
-        host += s->on_host ? c.steps[k].end - c.steps[k].start : 0;
-        host += s->repeated ? c.repeats[k].end - c.repeats[k].start : 0;
-        assert_true(!s->repeated || s->before || c.repeats[k].start >= c.steps[k].start);
+        host += s->by == BY_HOST ? c.steps[k].end - c.steps[k].start : 0;
+        host += s->by == BY_BOTH ? c.repeats[k].end - c.repeats[k].start : 0;
+        assert_true(s->by != BY_BOTH || s->before || c.repeats[k].start >= c.steps[k].start);
         assert_true(!s->before || c.steps[k].end <= c.steps[s->before].start);
     }
     assert_true(host > 0.3 * plan->seconds && host <= plan->seconds * (1 + 1e-9));
@@ -162,7 +162,7 @@ static void test_faults_of_steps(void **state)
     (void)state;
     int32_t k = first_deferred(), next = plan_find_deferred(plan, k + 1);
     struct plan_step was = plan->steps[k];
-    plan->steps[k].repeated = false;
+    plan->steps[k].by = BY_DEVICE;
     expect_fault("cannot run before step");
     plan->steps[k] = was;
     plan->steps[k].before = plan->n_body;
@@ -174,14 +174,14 @@ static void test_faults_of_steps(void **state)
     plan->steps[k].before = 1; /* and comes later than that */
     expect_fault("");
     plan->steps[k] = was;
-    plan->steps[0].repeated = true;
+    plan->steps[0].by = BY_BOTH;
     expect_fault("the host cannot repeat");
-    plan->steps[0].repeated = false;
-    for (k = plan->n_body; !plan->steps[k].repeated || plan->steps[k].before; k++)
+    plan->steps[0].by = BY_DEVICE;
+    for (k = plan->n_body; plan->steps[k].by != BY_BOTH || plan->steps[k].before; k++)
         ;
-    plan->steps[k].repeated = false;
+    plan->steps[k].by = BY_DEVICE;
     expect_fault("in version");
-    plan->steps[k].repeated = true;
+    plan->steps[k].by = BY_BOTH;
     assert_int_equal(plan_check_again(graph, plan), 0);
 }
 

@@ -24,7 +24,7 @@ static void check_clock(const struct graph *g, const struct machine *m, const st
     assert_int_equal(plan_clock(g, m, p, &c), 0);
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct plan_step *s = &p->steps[k];
-        double *queue = &queues[s->on_host ? 2 : g->ops[s->op].collective != GRAPH_LOCAL];
+        double *queue = &queues[s->by == BY_HOST ? 2 : g->ops[s->op].collective != GRAPH_LOCAL];
         assert_true(c.steps[k].start >= *queue - 1e-12 && c.steps[k].end >= c.steps[k].start);
         *queue = c.steps[k].end;
         body = k < p->n_body ? fmax(body, c.steps[k].end) : body;

@@ -28,12 +28,12 @@ static int check_kind(struct checker *c, int32_t k)
 {
     const struct plan_step *s = &c->p->steps[k];
     const struct graph_op *o = &c->g->ops[s->op];
-    if (s->on_host && (k < c->p->n_body || s->again || !graph_op_updates(c->g, o)))
-        return violation(c, "step %d: %.200s cannot run on the host", (int)k, check_op(c, k));
-    if (s->repeated &&
-        (k < c->p->n_body || s->on_host || c->g->n_micro > 1 || !graph_op_updates(c->g, o)))
-        return violation(c, "step %d: the host cannot repeat %.200s", (int)k, check_op(c, k));
-    if (s->before && (!s->repeated || s->before < 0 || s->before >= c->p->n_body))
+    bool both = s->by == BY_BOTH;
+    if (s->by != BY_DEVICE &&
+        (k < c->p->n_body || s->again || (both && c->g->n_micro > 1) || !graph_op_updates(c->g, o)))
+        return violation(c, "step %d: the host cannot %s %.200s", (int)k, both ? "repeat" : "run",
+                         check_op(c, k));
+    if (s->before && (!both || s->before < 0 || s->before >= c->p->n_body))
         return violation(c, "step %d: %.200s cannot run before step %d", (int)k, check_op(c, k),
                          (int)s->before);
     if (s->again && k >= c->p->n_body)

@@ -82,7 +82,7 @@ static void rank_ops(struct replay *r)
 static void note_uses(struct replay *r, int32_t k)
 {
     const struct graph_op *o = op_at(r, k);
-    if (r->p->steps[k].again || r->p->steps[k].on_host || r->p->steps[k].before)
+    if (r->p->steps[k].again || r->p->steps[k].by == BY_HOST || r->p->steps[k].before)
         return;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
         r->last_use[graph_ref(r->g, o, j)] = k;
@@ -120,7 +120,7 @@ static int replay_read(struct replay *r, int32_t k, int32_t ref, bool on_host)
         return rc;
     const struct contents *at = &r->contents[n];
     /* An update computes a value from the master; the old value does not matter. */
-    if (at->written < 0 && rank == 0 && r->p->steps[k].on_host &&
+    if (at->written < 0 && rank == 0 && r->p->steps[k].by == BY_HOST &&
         graph_op_writes(r->g, op_at(r, k), s))
         return 0;
     bool empty = !t->persistent && !t->carried && !r->p->steps[k].before;
@@ -172,8 +172,8 @@ static int replay_op(struct replay *r, int32_t k, bool on_host)
 static int replay_step(struct replay *r, int32_t k)
 {
     const struct plan_step *s = &r->p->steps[k];
-    int rc = replay_op(r, k, s->on_host);
-    return !rc && s->repeated ? replay_op(r, k, true) : rc;
+    int rc = replay_op(r, k, s->by == BY_HOST);
+    return !rc && s->by == BY_BOTH ? replay_op(r, k, true) : rc;
 }
 
 /* The deferred updates before step k of the body, then the step, unless it is deferred. */

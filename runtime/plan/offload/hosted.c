@@ -175,13 +175,14 @@ static int add_copies(struct transfer *x)
     return 0;
 }
 
-/* The last step of the residence of the clip values. */
-static int32_t clip_end(const struct transfer *x)
+/* The index of the residence of the clip values. */
+static int32_t find_clip(const struct transfer *x, const struct plan *p)
 {
-    const struct residence *r = x->p->residences;
-    while (r->storage != x->clip || r->first > x->clip_step || r->last < x->clip_step)
-        r++;
-    return r->last;
+    int32_t i = 0;
+    while (p->residences[i].storage != x->clip || p->residences[i].first > x->clip_step ||
+           p->residences[i].last < x->clip_step)
+        i++;
+    return i;
 }
 
 /* Whether the update of group b may be repeated: its value stays on the device, and all of its
@@ -260,8 +261,7 @@ int hosted_find(struct transfer *x)
     x->group_at = pool_filled(&x->memory, p->n_steps, -1);
     POOL_ARRAY(&x->memory, x->groups, tail);
     POOL_ARRAY(&x->memory, x->group_order, tail);
-    POOL_ARRAY(&x->memory, x->host_resident, n);
-    POOL_ARRAY(&x->memory, x->repeats, n);
+    POOL_ARRAY(&x->memory, x->by, n);
     x->wrap_of = pool_filled(&x->memory, n, -1);
     if (scratch.failed || x->memory.failed) {
         pool_free(&scratch);
@@ -277,7 +277,7 @@ int hosted_find(struct transfer *x)
     }
     find_deferrable(x, at);
     pool_free(&scratch);
-    x->clip_last = x->n_groups ? clip_end(x) : -1;
+    x->clip_last = x->n_groups ? p->residences[find_clip(x, p)].last : -1;
     /* First groups that another program has put in the host tier, which would otherwise be copied
      * in and out; then groups whose value the forward pass uses last: they have most time. */
     for (int32_t i = 0; i < x->n_groups; i++) {
@@ -289,92 +289,81 @@ int hosted_find(struct transfer *x)
     return add_copies(x);
 }
 
-/* Takes group b or not: its value leaves as the gradient, or after the update. */
-static void set_resident(struct transfer *x, struct update_group *b, bool taken)
+/* Sets how a gap of group `group` leaves; -1: as without a group. */
+static void set_gap(struct idle_gap *a, int32_t group, int32_t out_step, bool clean)
 {
-    const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];
-    if (b->value < 0)
-        return;
-    struct idle_gap *wrap = &x->list[b->value];
-    b->taken = taken;
-    b->start = b->end = 0;
-    for (int32_t j = 0; j < o->n_writes; j++)
-        x->host_resident[x->g->refs[o->writes + j]] = taken;
-    wrap->out_step = taken ? b->sent : b->step;
-    wrap->clean = taken && b->gradient >= 0;
-    wrap->taken |= taken;
-    if (b->gradient >= 0)
-        x->list[b->gradient].taken = taken;
-    wrap->group = taken ? (int32_t)(b - x->groups) : -1;
+    a->taken |= group >= 0;
+    a->group = group;
+    a->out_step = out_step;
+    a->clean = clean;
 }
 
-/* The host repeats group b or does not; before: as in the group. */
-static void set_repeated(struct transfer *x, struct update_group *b, bool repeated, int32_t before)
+/* Sets who runs the update of group b, and before which step of the next body; 0: in its place.  By
+ * the host: its value leaves as the gradient.  By both: its state is not copied out. */
+static void set_by(struct transfer *x, struct update_group *b, enum plan_by by, int32_t before)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];
-    int32_t item = (int32_t)(b - x->groups);
+    const int32_t number = (int32_t)(b - x->groups), group = by == BY_DEVICE ? -1 : number;
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t s = x->g->refs[o->writes + j];
-        x->repeats[s] = repeated;
-        if (x->g->storages[s].kind != KIND_OPTIMIZER)
+        x->by[s] = (int8_t)by;
+        if (x->g->storages[s].kind != KIND_OPTIMIZER || (by != BY_BOTH && b->by != BY_BOTH))
             continue;
         struct idle_gap *wrap = &x->list[x->wrap_of[s]];
-        wrap->taken |= repeated;
-        wrap->clean = repeated;
-        wrap->group = repeated ? item : -1;
-        wrap->out_step = wrap->use_step = before ? before : b->step;
+        set_gap(wrap, group, before ? before : b->step, by == BY_BOTH);
+        wrap->use_step = wrap->out_step;
     }
-    b->repeated = x->list[x->n + item].taken = repeated;
+    x->list[x->n + number].taken = by == BY_BOTH;
+    if (b->value >= 0 && by != BY_BOTH)
+        set_gap(&x->list[b->value], group, by == BY_HOST ? b->sent : b->step,
+                by == BY_HOST && b->gradient >= 0);
+    if (b->gradient >= 0)
+        x->list[b->gradient].taken = by == BY_HOST;
+    b->by = by;
     b->before = before;
-    b->start = b->end = 0;
+    b->end = 0;
 }
 
 static void clear_choice(struct transfer *x)
 {
-    for (int32_t i = 0; i < x->n_groups; i++) {
-        set_resident(x, &x->groups[i], false);
-        if (x->groups[i].repeated)
-            set_repeated(x, &x->groups[i], false, 0);
-    }
+    for (int32_t i = 0; i < x->n_groups; i++)
+        set_by(x, &x->groups[i], BY_DEVICE, 0);
     x->hosted = x->repeated = x->deferred = x->last_deferred = 0;
     x->hosted_bytes = x->copied_bytes = 0;
     x->hosted_seconds = 0;
 }
 
-enum choice { CHOOSE_HOST, CHOOSE_DEFERRED, CHOOSE_REPEATED };
-
-static void choose_group(struct transfer *x, struct update_group *b, enum choice how)
+static void choose_group(struct transfer *x, struct update_group *b, enum amount how)
 {
-    if (how == CHOOSE_HOST) {
-        set_resident(x, b, true);
+    if (how == AMOUNT_HOSTED) {
+        set_by(x, b, BY_HOST, 0);
         x->hosted++;
         x->hosted_bytes += b->state;
         x->hosted_seconds += x->g->ops[x->p->steps[b->step].op].seconds;
         return;
     }
-    int32_t before = how == CHOOSE_DEFERRED ? b->use : 0;
-    set_repeated(x, b, true, before);
+    set_by(x, b, BY_BOTH, how == AMOUNT_DEFERRED ? b->use : 0);
     x->repeated++;
-    x->deferred += before > 0;
-    x->last_deferred = (int32_t)max_i64(x->last_deferred, before);
+    x->deferred += b->before > 0;
+    x->last_deferred = (int32_t)max_i64(x->last_deferred, b->before);
     x->copied_bytes += x->g->storages[b->storage].bytes;
 }
 
-static bool may_choose(const struct update_group *b, enum choice how)
+static bool may_choose(const struct update_group *b, enum amount how)
 {
-    if (how == CHOOSE_HOST)
+    if (how == AMOUNT_HOSTED)
         return b->value >= 0;
-    return !b->repeated && (how == CHOOSE_DEFERRED ? b->deferrable : b->repeatable);
+    return b->by == BY_DEVICE && (how == AMOUNT_DEFERRED ? b->deferrable : b->repeatable);
 }
 
-/* Takes groups from number `from` on in their order, with `bytes` bytes of state; *end is the
- * number after the last one. */
-static int64_t choose_groups(struct transfer *x, int32_t from, enum choice how, double bytes,
-                             int64_t room, int32_t *end)
+/* Takes groups from number `from` on in their order, with this amount of state; *end is the number
+ * after the last one. */
+static int64_t choose_groups(struct transfer *x, int32_t from, enum amount how,
+                             const double amounts[AMOUNTS], int64_t room, int32_t *end)
 {
     double some = 0;
     *end = from;
-    for (int32_t i = from; i < x->n_groups && some < bytes; i++) {
+    for (int32_t i = from; i < x->n_groups && some < amounts[how]; i++) {
         struct update_group *b = &x->groups[x->group_order[i].item];
         int64_t takes = b->takes + (hosted_any(x) ? 0 : x->g->storages[x->clip].bytes);
         if (!may_choose(b, how))
@@ -389,15 +378,15 @@ static int64_t choose_groups(struct transfer *x, int32_t from, enum choice how, 
     return room;
 }
 
-int64_t hosted_choose(struct transfer *x, const struct hosted_amounts *amounts, int64_t room)
+int64_t hosted_choose(struct transfer *x, const double amounts[AMOUNTS], int64_t room)
 {
     int32_t next, end;
     clear_choice(x);
     if (x->b->host <= 0)
         return room;
-    room = choose_groups(x, 0, CHOOSE_HOST, amounts->run, room, &next);
-    room = choose_groups(x, next, CHOOSE_DEFERRED, amounts->deferred, room, &end);
-    return choose_groups(x, next, CHOOSE_REPEATED, amounts->repeated, room, &end);
+    room = choose_groups(x, 0, AMOUNT_HOSTED, amounts, room, &next);
+    room = choose_groups(x, next, AMOUNT_DEFERRED, amounts, room, &end);
+    return choose_groups(x, next, AMOUNT_REPEATED, amounts, room, &end);
 }
 
 /* ---- the record ------------------------------------------------------------------------------ */
@@ -419,10 +408,7 @@ static void add_gradient(const struct transfer *x, struct plan *p, int32_t i)
 /* Adds the copy of the clip values, which updates on the host from step `first` on wait for. */
 static void add_clip(const struct transfer *x, struct plan *p, int32_t first, int32_t last)
 {
-    int32_t here = 0;
-    while (p->residences[here].storage != x->clip || p->residences[here].first > x->clip_step ||
-           p->residences[here].last < x->clip_step)
-        here++;
+    int32_t here = find_clip(x, p);
     if (x->deferred)
         p->residences[here].last = last = x->last_deferred + p->n_steps;
     int32_t until = (int32_t)min_i64(first, p->residences[here].last + 1);
@@ -437,16 +423,14 @@ void hosted_rewrite(const struct transfer *x, struct plan *p)
     int32_t first = INT32_MAX, last = -1;
     for (int32_t i = 0; i < x->n_groups; i++) {
         const struct update_group *b = &x->groups[i];
-        struct plan_step *s = &p->steps[b->step];
-        s->on_host = b->taken;
-        s->repeated = b->repeated;
-        s->before = b->before;
-        if (b->repeated)
+        p->steps[b->step].by = (int8_t)b->by;
+        p->steps[b->step].before = b->before;
+        if (b->by == BY_BOTH)
             add_gradient(x, p, i);
-        if (b->taken || (b->repeated && !b->before))
+        if (b->by != BY_DEVICE && !b->before)
             first = (int32_t)min_i64(first, b->step);
-        if (b->taken || b->repeated)
-            last = b->repeated ? p->n_steps - 1 : (int32_t)max_i64(last, b->step);
+        if (b->by != BY_DEVICE)
+            last = b->by == BY_BOTH ? p->n_steps - 1 : (int32_t)max_i64(last, b->step);
     }
     if (last >= 0)
         add_clip(x, p, first, last);

@@ -103,12 +103,12 @@ static bool take(struct transfer *x, int32_t i, int64_t *room)
 /* State that the host updates never comes to the device. */
 static bool never_comes(const struct transfer *x, const struct idle_gap *a)
 {
-    return a->state && x->host_resident[a->storage];
+    return a->state && x->by[a->storage] == BY_HOST;
 }
 
 static bool may_take(const struct transfer *x, const struct idle_gap *a)
 {
-    return !a->taken && !a->gradient && !never_comes(x, a) && !x->repeats[a->storage];
+    return !a->taken && !a->gradient && !never_comes(x, a) && x->by[a->storage] != BY_BOTH;
 }
 
 /* Takes gaps of `bytes` bytes in total, in the order of a ranking or in reverse. */
@@ -161,9 +161,7 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
     x->states.start = x->weights.start = x->activations.start = 0;
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
-    const struct hosted_amounts hosted = {amounts[AMOUNT_HOSTED], amounts[AMOUNT_DEFERRED],
-                                          amounts[AMOUNT_REPEATED]};
-    room = hosted_choose(x, &hosted, room);
+    room = hosted_choose(x, amounts, room);
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken &= !never_comes(x, &x->list[i]);
     take_amount(x, &x->states, false, amounts[AMOUNT_FIRST], &room);

@@ -97,10 +97,10 @@ struct backings {
     int64_t kept; /* host bytes reserved for storages that must be there */
 };
 
-/* Whether the host reads a storage: its updates run there or are repeated there. */
+/* Whether the host reads a storage: its update runs there, too. */
 static bool must_be_on_host(const struct transfer *x, int32_t s)
 {
-    return x->host_resident[s] || x->repeats[s];
+    return x->by[s] != BY_DEVICE;
 }
 
 /* Whether gap i, the first one of its storage, is of an offloaded persistent one of this pass. */
@@ -109,7 +109,7 @@ static bool finds_backing(const struct transfer *x, const struct backings *h, in
     const struct idle_gap *a = &x->list[i];
     if (a->residence >= 0 || a->state != h->states)
         return false;
-    bool offloaded = x->host_resident[a->storage];
+    bool offloaded = x->by[a->storage] == BY_HOST;
     for (int32_t end = gaps_end(x, i); i < end && !offloaded; i++)
         offloaded = x->list[i].taken;
     return offloaded;
@@ -210,7 +210,7 @@ static void assign_copies(struct transfer *x, int64_t base, bool *fits)
     for (int32_t i = 0; i < x->n_groups && x->repeated; i++) {
         struct update_group *b = &x->groups[i];
         b->host_offset = base + x->tier[TIER_HOST];
-        x->tier[TIER_HOST] += b->repeated ? x->g->storages[b->storage].bytes : 0;
+        x->tier[TIER_HOST] += b->by == BY_BOTH ? x->g->storages[b->storage].bytes : 0;
     }
 }
 

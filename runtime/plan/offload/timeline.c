@@ -285,27 +285,18 @@ static double bring_own(struct timeline *f, struct line *l, int32_t k)
 
 /* The host runs one update after the other, each once its gradient and the clip values are there.
  * It does not wait for steps of the device. */
-static void step_on_host(struct timeline *f, int32_t k)
+static void update_on_host(struct timeline *f, struct update_group *b, double ready)
 {
-    struct transfer *x = f->x;
-    struct update_group *b = &x->groups[x->group_at[k]];
-    int32_t sent = b->gradient >= 0 ? b->gradient : b->value;
-    b->start = fmax(f->host, fmax(x->clip_end, x->list[sent].offload.out_end));
-    b->end = f->host = b->start + b->seconds;
-    x->free[k] = x->start[k] = f->now;
+    b->end = f->host = later(f->host, ready) + b->seconds;
 }
 
-/* The host repeats the update of group b, whose step on the device begins at `from`; sent: when its
- * copies of gradient and clip values are there. */
-static void repeat_on_host(struct timeline *f, struct update_group *b, double from, double sent)
-{
-    b->start = later(f->host, later(from, sent));
-    b->end = f->host = b->start + b->seconds;
-}
-
+/* When the gradient of a group is in the host tier. */
 static double gradient_sent(const struct transfer *x, const struct update_group *b)
 {
-    return x->list[x->n + (b - x->groups)].offload.out_end;
+    int32_t copy = b->gradient >= 0 ? b->gradient : b->value;
+    if (b->by == BY_BOTH)
+        copy = x->n + (int32_t)(b - x->groups);
+    return x->list[copy].offload.out_end;
 }
 
 /* The groups from *i on that are deferred to before step k: returns the next one, or NULL. */
@@ -328,7 +319,7 @@ static double run_deferred(struct timeline *f, int32_t k, double ready)
     while ((b = next_deferred(x, &f->deferred, k))) {
         end += x->length[b->step];
         f->spared += x->length[b->step];
-        repeat_on_host(f, b, ready, later(x->clip_end, gradient_sent(x, b)) - f->shift);
+        update_on_host(f, b, later(ready, later(x->clip_end, gradient_sent(x, b)) - f->shift));
     }
     return end;
 }
@@ -339,8 +330,8 @@ static void repeat_tail(struct timeline *f)
     struct transfer *x = f->x;
     for (int32_t i = 0; i < x->n_groups && x->repeated > x->deferred; i++) {
         struct update_group *b = &x->groups[i];
-        if (b->repeated && !b->before)
-            repeat_on_host(f, b, x->start[b->step], later(x->clip_end, gradient_sent(x, b)));
+        if (b->by == BY_BOTH && !b->before)
+            update_on_host(f, b, later(x->start[b->step], later(x->clip_end, gradient_sent(x, b))));
     }
 }
 
@@ -372,12 +363,10 @@ static void simulate_step(struct timeline *f, int32_t k)
 {
     struct transfer *x = f->x;
     double seconds = x->length[k], brought = 0;
-    const struct update_group *b = x->group_at[k] >= 0 ? &x->groups[x->group_at[k]] : NULL;
-    if (b && b->taken) {
-        step_on_host(f, k);
-        return;
-    }
-    if (b && b->before) {
+    struct update_group *b = x->group_at[k] >= 0 ? &x->groups[x->group_at[k]] : NULL;
+    if (b && (b->by == BY_HOST || b->before)) {
+        if (b->by == BY_HOST)
+            update_on_host(f, b, later(x->clip_end, gradient_sent(x, b)));
         x->free[k] = x->start[k] = f->now;
         return;
     }
@@ -395,7 +384,7 @@ static void simulate_step(struct timeline *f, int32_t k)
             brought = later(brought, bring_own(f, l, k));
     double start = later(f->now, brought);
     x->free[k] = f->now;
-    if (b && b->repeated)
+    if (b && b->by == BY_BOTH)
         start = later(start, gradient_sent(x, b));
     double ready = x->comm ? wait_comm(f, k, start) : start, begins = ready;
     if (x->deferred && k <= x->last_deferred)

@@ -235,8 +235,9 @@ uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option)
         if (x->list[i].taken)
             key = hash_mix(key, i);
     for (int32_t i = 0; i < x->n_groups; i++)
-        if (x->groups[i].taken || x->groups[i].repeated)
-            key = hash_mix(key, hash_mix(x->n + i, x->groups[i].before - x->groups[i].repeated));
+        if (x->groups[i].by != BY_DEVICE)
+            key = hash_mix(key,
+                           hash_mix(x->n + i, x->groups[i].before - (x->groups[i].by == BY_BOTH)));
     return key;
 }
 
@@ -333,7 +334,7 @@ int transfer_rewrite(struct transfer *x, struct plan *p)
     for (int32_t i = 0; i < x->n; i++) {
         const struct idle_gap *a = &x->list[i];
         bool state =
-            x->host_resident[a->storage] && x->g->storages[a->storage].kind == KIND_OPTIMIZER;
+            x->by[a->storage] == BY_HOST && x->g->storages[a->storage].kind == KIND_OPTIMIZER;
         if ((a->taken || state) && a->storage != of) {
             below = add_below(p, a);
             of = a->storage;

@@ -35,8 +35,7 @@ struct idle_gap {
     bool gradient; /* of a value updated on the host: the gradient is copied out when made */
     bool stays;    /* the gradient of a repeated update: its bytes stay on the device, too */
     bool taken;
-    int32_t group; /* the update group for which the value leaves as its gradient, or whose state
-                      the host repeats; or -1 */
+    int32_t group; /* the update group by the host or both that it belongs to, or -1 */
     struct offload_times offload; /* valid if taken */
 };
 
@@ -59,15 +58,10 @@ struct update_group {
     double seconds;   /* of the update on the host */
     bool repeatable;  /* it may be repeated, ... */
     bool deferrable;  /* and deferred */
-    bool taken, repeated;
-    int32_t before;      /* the step of the next body before which it runs; 0: not deferred */
+    enum plan_by by;  /* who runs it, and, as in struct plan_step, ... */
+    int32_t before;   /* when */
     int64_t host_offset; /* of the copy of the gradient, if repeated */
-    double start, end;   /* of the update on the host */
-};
-
-/* The amounts of updates on the host, in bytes of state: run there, deferred, repeated in place. */
-struct hosted_amounts {
-    double run, deferred, repeated;
+    double end;          /* of the update on the host */
 };
 
 /* Lists the idle gaps of a plan without offloads, sorted by storage, then by out_step.  The list is
@@ -121,7 +115,7 @@ struct transfer {
     struct place_key *group_order; /* the order in which groups are taken */
     struct place_key *by_made;     /* groups by the step that makes the gradient */
     int32_t *wrap_of;              /* per storage: the idle gap around the end of the step, or -1 */
-    bool *repeats;                 /* per storage: state or value of a group repeated */
+    int8_t *by;                    /* per storage that a group writes: who runs its update */
     int64_t copied_bytes;          /* of the copies of their gradients */
     int32_t repeated, deferred;    /* number of groups; deferred ones are repeated, too */
     int32_t last_deferred;         /* the last step with a deferred update before it */
@@ -129,10 +123,9 @@ struct transfer {
     int32_t clip, clip_step;       /* storage of the clip values, and the step that makes them */
     int64_t clip_offset;           /* address of the clip values in the host tier */
     double clip_start, clip_end;   /* seconds of their copy out */
-    int32_t hosted;                /* number of groups taken */
+    int32_t hosted;                /* number of groups by the host */
     int64_t hosted_bytes;          /* of their state */
     double hosted_seconds;         /* of their updates if they ran on the device */
-    bool *host_resident;           /* per storage: state or value of a group taken */
     struct pool memory;
 };
 
@@ -147,9 +140,9 @@ int updates_sort(const struct graph *g, struct plan *p);
 int hosted_find(struct transfer *x);
 /* Seconds of an update on the host: it reads and writes its state and the value. */
 double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o);
-/* Takes groups with these amounts of state, limited by the free bytes `room` of the tiers.
- * Returns the free bytes that remain. */
-int64_t hosted_choose(struct transfer *x, const struct hosted_amounts *amounts, int64_t room);
+/* Takes groups with the amounts of state that the host runs and repeats, limited by the free bytes
+ * `room` of the tiers.  Returns the free bytes that remain. */
+int64_t hosted_choose(struct transfer *x, const double amounts[AMOUNTS], int64_t room);
 /* Whether the host runs or repeats any update. */
 static inline bool hosted_any(const struct transfer *x)
 {
