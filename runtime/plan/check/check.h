@@ -20,11 +20,6 @@ struct checker {
 
 const char *check_storage(const struct checker *c, int32_t s);
 const char *check_op(const struct checker *c, int32_t step);
-/* Whether the plan sets the address of a residence: all but backing residences on the device. */
-static inline bool check_is_placed(const struct residence *r)
-{
-    return r->tier != TIER_DEVICE || r->offset != -1;
-}
 int64_t check_bytes(const struct checker *c, const struct residence *r);
 
 /* Residences of each tier are within bounds and disjoint; peaks and budgets are as the plan says.

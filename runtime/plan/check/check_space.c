@@ -3,71 +3,39 @@
  * No two residences of a tier share bytes at the same step, and sizes are what the plan says.
  *
  * A sweep over addresses: the residences that cover the current address must be disjoint in steps.
- * They are kept by first step in a bit set with summary levels, so a neighbour in time is found
- * with a few look-ups.  A residence that runs into the next step enters as two pieces.
+ * They are kept in the order of steps, so a new one is compared with its two neighbours.  A
+ * residence that runs into the next step enters as two pieces.
  */
 #include <stdlib.h>
+#include <string.h>
 #include "plan/check/check.h"
 
-/* A set of numbers as a bit set; a bit of the next level summarizes a word of 64 bits. */
-enum { LEVELS = 4 };
-struct bits {
-    uint64_t *level[LEVELS];
-    int32_t words[LEVELS];
-};
-
-static int bits_new(struct bits *b, int32_t n, struct pool *m)
+/* Whether the plan sets the address of a residence: all but backing residences on the device. */
+static bool is_placed(const struct residence *r)
 {
-    for (int i = 0; i < LEVELS; i++) {
-        n = b->words[i] = n / 64 + 1;
-        POOL_ARRAY(m, b->level[i], n);
-    }
-    return pool_status(m);
-}
-
-static void bits_set(struct bits *b, int32_t at, bool on)
-{
-    for (int i = 0; i < LEVELS; i++, at /= 64) {
-        uint64_t *word = &b->level[i][at / 64];
-        *word = on ? *word | UINT64_C(1) << at % 64 : *word & ~(UINT64_C(1) << at % 64);
-        on = *word != 0;
-    }
-}
-
-/* The highest member below `at`, or with up the lowest member >= at; -1: none. */
-static int32_t bits_near(const struct bits *b, int32_t at, bool up)
-{
-    for (int i = 0; i < LEVELS && at / 64 < b->words[i]; i++) {
-        uint64_t below = (UINT64_C(1) << at % 64) - 1;
-        uint64_t word = b->level[i][at / 64] & (up ? ~below : below);
-        if (word) {
-            at = at / 64 * 64 + (up ? __builtin_ctzll(word) : 63 - __builtin_clzll(word));
-            for (; i > 0; i--) {
-                word = b->level[i - 1][at];
-                at = at * 64 + (up ? __builtin_ctzll(word) : 63 - __builtin_clzll(word));
-            }
-            return at;
-        }
-        at = at / 64 + up;
-    }
-    return -1;
+    return r->tier != TIER_DEVICE || r->offset != -1;
 }
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
-/* A piece of a residence begins or ends at an address. */
+/* Steps of a residence. */
+struct piece {
+    int32_t residence, first, last;
+};
+
+/* A piece begins or ends at an address. */
 struct edge {
     int64_t at;
-    int32_t residence;
-    bool begins, second; /* second: the piece in the next step */
+    bool begins;
+    struct piece piece;
 };
 
 struct sweep {
     struct checker *c;
     struct edge *edges;
     int32_t n;
-    int32_t *owner; /* per step in the set: the residence whose piece begins there */
-    struct bits starts;
+    struct piece *here; /* at the current address; disjoint and in the order of their steps */
+    int32_t n_here;
 };
 
 static int by_address(const void *a, const void *b)
@@ -77,68 +45,78 @@ static int by_address(const void *a, const void *b)
         return x->at < y->at ? -1 : 1;
     if (x->begins != y->begins)
         return x->begins ? 1 : -1; /* ends come first */
-    return (x->residence > y->residence) - (x->residence < y->residence);
+    return (x->piece.residence > y->piece.residence) - (x->piece.residence < y->piece.residence);
 }
 
-static int32_t first_of(const struct sweep *s, const struct edge *e)
+/* The place of a piece that begins at this step. */
+static int32_t find(const struct sweep *s, int32_t first)
 {
-    return e->second ? 0 : s->c->p->residences[e->residence].first;
+    int32_t low = 0, high = s->n_here;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (s->here[middle].first < first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-/* The last step of the piece of a residence that begins at a step. */
-static int32_t last_of(const struct sweep *s, int32_t residence, int32_t first)
-{
-    const struct residence *r = &s->c->p->residences[residence];
-    int32_t steps = s->c->p->n_steps;
-    if (r->last < steps)
-        return r->last;
-    return first == r->first ? steps - 1 : r->last - steps;
-}
-
-static int enter(struct sweep *s, const struct edge *e)
+static int enter(struct sweep *s, const struct piece *piece)
 {
     const struct residence *r = s->c->p->residences;
-    int32_t first = first_of(s, e), last = last_of(s, e->residence, first);
-    int32_t before = bits_near(&s->starts, first, false),
-            after = bits_near(&s->starts, first, true);
-    int32_t other = after >= 0 && after <= last ? s->owner[after] : -1;
-    if (before >= 0 && last_of(s, s->owner[before], before) >= first)
-        other = s->owner[before];
-    if (other >= 0)
+    int32_t i = find(s, piece->first);
+    struct piece *at = &s->here[i], *other = NULL;
+    if (i < s->n_here && at->first <= piece->last)
+        other = at;
+    if (i > 0 && at[-1].last >= piece->first)
+        other = at - 1;
+    if (other)
         return violation(s->c, "residences %d (%.100s) and %d (%.100s) overlap at step %d",
-                         (int)other, check_storage(s->c, r[other].storage), (int)e->residence,
-                         check_storage(s->c, r[e->residence].storage), (int)first);
-    s->owner[first] = e->residence;
-    bits_set(&s->starts, first, true);
+                         (int)other->residence, check_storage(s->c, r[other->residence].storage),
+                         (int)piece->residence, check_storage(s->c, r[piece->residence].storage),
+                         (int)piece->first);
+    memmove(at + 1, at, (size_t)(s->n_here++ - i) * sizeof(*at));
+    *at = *piece;
     return 0;
 }
 
-static void add_edges(struct sweep *s, int32_t n, bool second, int64_t unit)
+static void leave(struct sweep *s, const struct piece *piece)
 {
-    const struct residence *r = &s->c->p->residences[n];
+    int32_t i = find(s, piece->first);
+    struct piece *at = &s->here[i];
+    memmove(at, at + 1, (size_t)(--s->n_here - i) * sizeof(*at));
+}
+
+static void add_piece(struct sweep *s, struct piece piece, int64_t unit)
+{
+    const struct residence *r = &s->c->p->residences[piece.residence];
     int64_t end = r->offset + round_up(check_bytes(s->c, r), unit);
-    s->edges[s->n++] = (struct edge){r->offset, n, true, second};
-    s->edges[s->n++] = (struct edge){end, n, false, second};
+    s->edges[s->n++] = (struct edge){r->offset, true, piece};
+    s->edges[s->n++] = (struct edge){end, false, piece};
 }
 
 static int sweep_tier(struct sweep *s, int tier, int64_t unit)
 {
     const struct plan *p = s->c->p;
+    int32_t steps = p->n_steps;
     int rc = 0;
-    s->n = 0;
+    s->n = s->n_here = 0;
     for (int32_t n = 0; n < p->n_residences; n++) {
-        if (p->residences[n].tier != tier || !check_is_placed(&p->residences[n]))
+        const struct residence *r = &p->residences[n];
+        bool next = r->last >= steps;
+        if (r->tier != tier || !is_placed(r))
             continue;
-        add_edges(s, n, false, unit);
-        if (p->residences[n].last >= p->n_steps)
-            add_edges(s, n, true, unit);
+        add_piece(s, (struct piece){n, r->first, next ? steps - 1 : r->last}, unit);
+        if (next)
+            add_piece(s, (struct piece){n, 0, r->last - steps}, unit);
     }
     qsort(s->edges, (size_t)s->n, sizeof(*s->edges), by_address);
     for (int32_t i = 0; i < s->n && !rc; i++)
         if (s->edges[i].begins)
-            rc = enter(s, &s->edges[i]);
+            rc = enter(s, &s->edges[i].piece);
         else
-            bits_set(&s->starts, first_of(s, &s->edges[i]), false);
+            leave(s, &s->edges[i].piece);
     return rc;
 }
 
@@ -168,7 +146,7 @@ static int check_place(struct checker *c, int32_t n)
                      graph_backing(&c->g->storages[r->storage]) == r->tier;
     int64_t from = elsewhere ? 0 : b.base, to = elsewhere ? b.base : b.base + b.bytes;
     int64_t bytes = round_up(check_bytes(c, r), b.unit);
-    if (!check_is_placed(r) && c->backing[r->storage] == n)
+    if (!is_placed(r) && c->backing[r->storage] == n)
         return 0;
     if (r->offset < from || r->offset > to - bytes)
         return violation(c,
@@ -221,7 +199,7 @@ static int check_load(struct checker *c)
     for (int32_t n = 0; n < p->n_residences; n++) {
         const struct residence *r = &p->residences[n];
         int64_t bytes = check_bytes(c, r);
-        if (r->tier != TIER_DEVICE || !check_is_placed(r))
+        if (r->tier != TIER_DEVICE || !is_placed(r))
             continue;
         change[r->first] += bytes;
         if (r->last >= p->n_steps) { /* it is alive at step 0, too */
@@ -247,7 +225,7 @@ static int check_sums(struct checker *c)
     const struct plan *p = c->p;
     int64_t persistent = 0;
     for (int32_t n = 0; n < p->n_residences; n++)
-        if (!check_is_placed(&p->residences[n]))
+        if (!is_placed(&p->residences[n]))
             persistent += check_bytes(c, &p->residences[n]);
     if (p->persistent != persistent)
         return violation(c, "persistent storages take %lld bytes, the plan says %lld",
@@ -276,8 +254,8 @@ static int check_overlap(struct checker *c)
 {
     struct sweep s = {.c = c};
     POOL_ARRAY(&c->memory, s.edges, 4 * (int64_t)c->p->n_residences);
-    s.owner = pool_filled(&c->memory, c->p->n_steps, 0);
-    int rc = bits_new(&s.starts, c->p->n_steps, &c->memory);
+    POOL_ARRAY(&c->memory, s.here, c->p->n_steps);
+    int rc = pool_status(&c->memory);
     for (int tier = TIER_DEVICE; tier < TIER_COUNT && !rc; tier++)
         rc = sweep_tier(&s, tier, tier == TIER_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN);
     return rc;
