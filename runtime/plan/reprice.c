@@ -38,8 +38,7 @@ struct player {
     bool *repeats;         /* per storage: the host reads it to repeat an update */
     double now, body;
     double comm_waits;
-    struct plan_span *spans; /* per step: when it ran, on its own queue; or NULL */
-    struct plan_span *again; /* per step: when the host repeated it; or NULL */
+    struct plan_clock *clock; /* the times of steps */
     struct pool memory;
 };
 
@@ -50,8 +49,7 @@ static void later(double *a, double b)
 
 static void ran(struct player *y, int32_t k, double start, double end)
 {
-    if (y->spans)
-        y->spans[k] = (struct plan_span){start, end};
+    y->clock->steps[k] = (struct plan_span){start, end};
 }
 
 static const struct graph_op *op_at(const struct player *y, int32_t k)
@@ -142,8 +140,8 @@ static void update_on_host(struct player *y, int32_t k, int32_t at, double from)
     y->host = start + hosted_seconds(y->g, y->m, o);
     if (y->p->steps[k].by == BY_HOST)
         ran(y, k, start, y->host);
-    else if (y->again)
-        y->again[k] = (struct plan_span){start, y->host};
+    else
+        y->clock->repeats[k] = (struct plan_span){start, y->host};
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t n = on_host(y, y->g->refs[o->writes + j], at);
         if (n >= 0)
@@ -334,27 +332,18 @@ static int prepare(struct player *y)
     return comm_queue_new(y->g, p, &y->comm);
 }
 
-/* Stores the times of steps in spans, of those that the host repeats in again, and the end of the
- * body in *body, unless these are NULL.  The
- * links are those that a rank of the graph has of the machine's. */
-static int replay(const struct graph *g, const struct machine *m, struct plan *p,
-                  struct plan_span *spans, struct plan_span *again, double *body)
+/* Sets all times of a clock.  The links are those that a rank of the graph has of the machine's. */
+static int replay(const struct graph *g, const struct machine *m, struct plan_clock *c)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(g));
-    struct player y = {.g = g, .m = &own, .p = p, .spans = spans, .again = again};
+    struct player y = {.g = g, .m = &own, .p = &c->plan, .clock = c};
     int rc = prepare(&y);
     if (!rc)
         set_totals(&y, find_period(&y));
-    if (body)
-        *body = y.body;
+    c->body = y.body;
     comm_queue_free(y.comm);
     pool_free(&y.memory);
     return rc;
-}
-
-int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
-{
-    return replay(g, m, p, NULL, NULL, NULL);
 }
 
 int plan_clock(const struct graph *g, const struct machine *m, const struct plan *p,
@@ -367,9 +356,7 @@ int plan_clock(const struct graph *g, const struct machine *m, const struct plan
     c->plan.copies = malloc((n + 1) * sizeof(*c->plan.copies));
     if (c->steps && c->plan.copies && n)
         memcpy(c->plan.copies, p->copies, n * sizeof(*p->copies));
-    int rc = c->steps && c->repeats && c->plan.copies
-                 ? replay(g, m, &c->plan, c->steps, c->repeats, &c->body)
-                 : CKPT_ENOMEM;
+    int rc = c->steps && c->repeats && c->plan.copies ? replay(g, m, c) : CKPT_ENOMEM;
     if (rc)
         plan_clock_free(c);
     return rc;
@@ -381,6 +368,19 @@ void plan_clock_free(struct plan_clock *c)
     free(c->repeats);
     free(c->plan.copies);
     *c = (struct plan_clock){0};
+}
+
+int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
+{
+    struct plan_clock c;
+    struct copy *before = p->copies;
+    int rc = plan_clock(g, m, p, &c);
+    if (rc)
+        return rc;
+    *p = c.plan;
+    c.plan.copies = before;
+    plan_clock_free(&c);
+    return 0;
 }
 
 int plan_check_times(const struct graph *g, const struct machine *m, const struct plan *p)
