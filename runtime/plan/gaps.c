@@ -81,10 +81,7 @@ struct scan {
     int32_t *next; /* per offload: another one of its storage, or -1 */
     struct offload *offloads;
     int32_t n_offloads;
-    struct {
-        struct gap *data;
-        int64_t capacity;
-    } gaps;
+    LIST(struct gap) gaps;
     int32_t n;
     struct pool memory;
 };

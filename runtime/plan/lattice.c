@@ -63,10 +63,7 @@ struct lattice {
     struct offloader *x;
     struct lowest *lowest;
     int64_t most; /* device bytes above which all grid points are equal */
-    struct {
-        struct grid_point *data;
-        int64_t capacity;
-    } grid_points;
+    LIST(struct grid_point) grid_points;
     int32_t n;
     double floor; /* seconds of the fastest plan with unlimited budgets; 0: not searched yet */
     double apart; /* factor on the seconds of a plan whose addresses are apart */

@@ -49,10 +49,7 @@ struct lowest {
     struct offloader *x;
     int64_t base[TIER_COUNT];
     int64_t alive; /* the fewest live bytes without tiers; 0: not known yet */
-    struct {
-        struct selection *data;
-        int64_t capacity;
-    } list;
+    LIST(struct selection) list;
     int32_t n;
     bool complete; /* no further selection uses fewer bytes of the tiers */
 };

@@ -21,6 +21,12 @@ void *pool_array(struct pool *m, int64_t n, size_t element);
 #define POOL_ARRAY(m, array, n) ((array) = pool_array((m), (n), sizeof(*(array))))
 /* An array of n + 1 elements of this value; NULL without memory. */
 int32_t *pool_filled(struct pool *m, int64_t n, int32_t value);
+/* An array that POOL_RESERVE or ARRAY_RESERVE makes larger. */
+#define LIST(type)                                                                                 \
+    struct {                                                                                       \
+        type *data;                                                                                \
+        int64_t capacity;                                                                          \
+    }
 /* As array_reserve, for an array that the pool frees. */
 int pool_reserve(struct pool *m, void **data, int64_t *capacity, int64_t n, size_t element);
 #define POOL_RESERVE(m, a, n)                                                                      \

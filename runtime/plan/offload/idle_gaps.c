@@ -39,10 +39,7 @@ struct scan {
     double *start;
     double rate; /* of copies in */
     struct scanned *at;
-    struct {
-        struct idle_gap *data;
-        int64_t capacity;
-    } list;
+    LIST(struct idle_gap) list;
     int32_t n;
     struct pool *memory; /* of the list */
 };

@@ -140,29 +140,20 @@ static int list_reruns(const struct program *p, const struct schedule *s, struct
     return rc;
 }
 
-/* Uses and writes of a persistent storage. */
-struct place {
-    int32_t first, written; /* its first use, its last writer, or -1 */
-    bool in_tail, needed;   /* the tail uses it; the first use there is a read */
-};
-
-static struct place *find_places(const struct graph *g, struct pool *m)
+/* Per storage: whether the tail reads it before it writes it. */
+static bool *find_needed(const struct graph *g, struct pool *m)
 {
-    struct place *at = pool_array(m, g->n_storages, sizeof(*at));
-    for (int32_t s = 0; s < g->n_storages && at; s++)
-        at[s] = (struct place){-1, -1, false, false};
-    for (int32_t i = 0; i < g->n_ops && at; i++) {
+    bool *needed = pool_array(m, g->n_storages, sizeof(*needed));
+    bool *used = pool_array(m, g->n_storages, sizeof(*used));
+    for (int32_t i = g->n_body; i < g->n_ops && !m->failed; i++) {
         const struct graph_op *o = &g->ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-            bool writes = j >= o->n_reads;
-            struct place *t = &at[graph_ref(g, o, j)];
-            t->first = t->first < 0 ? i : t->first;
-            t->written = writes ? i : t->written;
-            t->needed |= i >= g->n_body && !t->in_tail && !writes;
-            t->in_tail |= i >= g->n_body;
+            int32_t s = graph_ref(g, o, j);
+            needed[s] |= !used[s] && j < o->n_reads;
+            used[s] = true;
         }
     }
-    return at;
+    return needed;
 }
 
 static double seconds_between(const struct graph *g, int32_t from, int32_t to)
@@ -174,8 +165,9 @@ static double seconds_between(const struct graph *g, int32_t from, int32_t to)
 }
 
 /* Lists the updates that may run on the host. */
-static int list_updates(const struct graph *g, const struct place *at, struct bound *b)
+static int list_updates(const struct program *p, struct bound *b)
 {
+    const struct graph *g = p->g;
     int32_t use = 0;
     b->state_share = 1;
     const bool *may = hosted_ops(g, b->m, &b->memory);
@@ -190,7 +182,7 @@ static int list_updates(const struct graph *g, const struct place *at, struct bo
             int32_t s = g->refs[o->writes + j];
             all.cost += (double)g->storages[s].bytes;
             state += g->storages[s].kind == KIND_OPTIMIZER ? (double)g->storages[s].bytes : 0;
-            use = at[s].first < g->n_body && at[s].first > use ? at[s].first : use;
+            use = p->first_use[s] < g->n_body && p->first_use[s] > use ? p->first_use[s] : use;
         }
         b->state_share = fmin(b->state_share, state / all.cost);
         b->updates.list[b->updates.n++] = all;
@@ -217,7 +209,7 @@ static int find_facts(struct frontier *f, const struct schedule *s, struct bound
 {
     const struct graph *g = f->p->g;
     int32_t peak = s->n_steps ? s->steps.data[s->peak_step].op : 0;
-    struct place *at = find_places(g, &b->memory);
+    const bool *needed = find_needed(g, &b->memory);
     int rc = list_reruns(f->p, s, b);
     b->base = f->p->seconds - f->p->queued; /* collectives may all hide */
     b->alive = (double)s->load + (double)f->p->persistent;
@@ -225,16 +217,17 @@ static int find_facts(struct frontier *f, const struct schedule *s, struct bound
     b->window = b->tail + seconds_between(g, 0, peak < g->n_body ? peak : g->n_body);
     for (int32_t i = 0; i < g->n_storages && !rc; i++) {
         double bytes = (double)g->storages[i].bytes;
-        bool here = at[i].written >= g->n_body || (at[i].written >= 0 && at[i].written <= peak);
+        int32_t written = program_last_writer(f->p, i);
+        bool here = written >= g->n_body || (written >= 0 && written <= peak);
         b->unwritten += g->storages[i].persistent && !here ? bytes : 0;
-        b->updated += g->storages[i].persistent && at[i].needed ? bytes : 0;
+        b->updated += g->storages[i].persistent && needed[i] ? bytes : 0;
         if (graph_backing(&g->storages[i]) != TIER_DEVICE)
             b->held[graph_backing(&g->storages[i])] += bytes;
     }
     if (!rc) {
         b->worth_rerun = worth_rerun(b, b->m->d2h_both);
         b->worth_drive = worth_rerun(b, b->m->nvme_write);
-        rc = list_updates(g, at, b);
+        rc = list_updates(f->p, b);
     }
     return rc;
 }

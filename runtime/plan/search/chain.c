@@ -69,10 +69,7 @@ struct cutting {
     struct level levels[MOST_LEVELS_OF_GROUPS]; /* level 0 has one group per block */
     int top;                                    /* the level of the table's groups */
     int shift;                                  /* a unit has 1 << shift bytes */
-    struct {
-        struct link *data;
-        int64_t capacity;
-    } links;
+    LIST(struct link) links;
     int64_t n_links;
     int64_t *row; /* per group of the top level: its first link */
     struct step *steps;

@@ -57,8 +57,6 @@ void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least);
 void comm_queue_leave(struct comm_queue *q, int32_t s);
 /* The end of the last collective so far that uses storage s, or 0. */
 double comm_queue_busy(const struct comm_queue *q, int32_t s);
-/* The end of the last collective so far. */
-double comm_queue_end(const struct comm_queue *q);
 /* Compute waits until all collectives are done; this happens `times` times in a whole step. */
 void comm_queue_finish(const struct comm_queue *q, int32_t times, double *now, double *waits);
 /* The end of the collective of step k, or 0. */

@@ -16,6 +16,7 @@ struct comm_queue {
     struct call *calls;
     int32_t n;
     int32_t *need; /* per step: the number of calls that end before it starts */
+    int32_t *at;   /* per step: its call, or -1 */
     double *done;  /* per step: its end */
     int32_t next;  /* index of the next call */
     double *busy;  /* per storage: the end of the last call so far that uses it */
@@ -57,7 +58,7 @@ static void need(struct comm_queue *q, int32_t step, int32_t calls)
 static void add_call(struct comm_queue *q, struct trace *t, int32_t k)
 {
     const struct graph_op *o = &q->g->ops[q->p->steps[k].op];
-    struct call *c = &q->calls[q->n++];
+    struct call *c = &q->calls[q->at[k] = q->n++];
     *c = (struct call){.step = k, .after = -1, .seconds = o->comm_seconds};
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
         bool reads = j < o->n_reads;
@@ -108,6 +109,7 @@ static int allocate(struct comm_queue *q, struct trace *t, struct pool *scratch)
     POOL_ARRAY(&q->memory, q->calls, q->p->n_steps);
     POOL_ARRAY(&q->memory, q->need, q->p->n_steps);
     POOL_ARRAY(&q->memory, q->done, q->p->n_steps);
+    q->at = pool_filled(&q->memory, q->p->n_steps, -1);
     POOL_ARRAY(&q->memory, q->busy, q->g->n_storages);
     *t = (struct trace){pool_filled(scratch, q->g->n_storages, -1),
                         pool_filled(scratch, q->g->n_storages, -1),
@@ -155,11 +157,17 @@ void comm_queue_start(struct comm_queue *q)
 
 double comm_queue_wait(const struct comm_queue *q, int32_t k, double now)
 {
-    if (!q || (q->next < q->n && q->calls[q->next].step == k))
+    if (!q || q->at[k] >= 0)
         return now;
     double end = q->need[k] ? q->calls[q->need[k] - 1].end : 0;
     end = q->owed > end ? q->owed : end;
     return end > now ? end : now;
+}
+
+/* The end of the last collective so far, or 0. */
+static double last_end(const struct comm_queue *q)
+{
+    return q && q->next > 0 ? q->calls[q->next - 1].end : 0;
 }
 
 void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least)
@@ -167,10 +175,10 @@ void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least)
     if (!q)
         return;
     q->done[k] = now;
-    struct call *c = &q->calls[q->next];
-    if (q->next == q->n || c->step != k)
+    if (q->at[k] < 0)
         return;
-    double start = comm_queue_end(q);
+    struct call *c = &q->calls[q->next];
+    double start = last_end(q);
     start = least > start ? least : start;
     if (c->after >= 0 && q->done[c->after] > start)
         start = q->done[c->after];
@@ -192,14 +200,9 @@ double comm_queue_busy(const struct comm_queue *q, int32_t s)
     return q ? q->busy[s] : 0;
 }
 
-double comm_queue_end(const struct comm_queue *q)
-{
-    return q && q->next > 0 ? q->calls[q->next - 1].end : 0;
-}
-
 void comm_queue_finish(const struct comm_queue *q, int32_t times, double *now, double *waits)
 {
-    double more = comm_queue_end(q) - *now;
+    double more = last_end(q) - *now;
     if (more <= 0)
         return;
     *waits += more * times;
@@ -208,15 +211,7 @@ void comm_queue_finish(const struct comm_queue *q, int32_t times, double *now, d
 
 double comm_queue_end_of(const struct comm_queue *q, int32_t k)
 {
-    int32_t low = 0, high = q->n;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (q->calls[middle].step < k)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < q->n && q->calls[low].step == k ? q->calls[low].end : 0;
+    return q->at[k] >= 0 ? q->calls[q->at[k]].end : 0;
 }
 
 double comm_queue_seconds(const struct comm_queue *q)

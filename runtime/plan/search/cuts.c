@@ -108,10 +108,11 @@ static int32_t next_boundary(const struct cuts *c, int32_t lo)
     return n;
 }
 
-void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth)
+void cuts_nest(struct cuts *c, int32_t outer, int32_t inner)
 {
+    const int32_t segments[] = {outer, inner};
     memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
-    for (int32_t d = 0; d < depth; d++)
+    for (int d = 0; d < 2; d++)
         for (int32_t lo = -1, hi; lo < c->n_narrow; lo = hi) {
             hi = next_boundary(c, lo);
             split(c, lo, hi, segments[d], (int16_t)(d + 1));

@@ -71,14 +71,13 @@ static void list_shapes(struct family *f)
 static void apply_shape(struct family *f, const struct shape *s)
 {
     const struct program *p = f->frontier->p;
-    int32_t segments[2] = {s->a, s->b};
     if (s->kind == SHAPE_NEVER) {
         for (int32_t i = 0; i < p->g->n_storages; i++)
             f->base[i] = p->droppable[i] ? RETAIN_NEVER : RETAIN_ALWAYS;
         return;
     }
     if (s->kind == SHAPE_NEST)
-        cuts_nest(&f->cuts, segments, 2);
+        cuts_nest(&f->cuts, s->a, s->b);
     else
         cuts_revolve(&f->cuts, s->a, s->b);
     cuts_retention(&f->cuts, f->base);

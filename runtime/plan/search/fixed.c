@@ -46,7 +46,10 @@ int fixed_build(const struct program *p, struct pool *m, struct fixed *y)
     find_fixed(y);
     for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
         struct variable_op *o = &y->ops[i];
-        o->refs = at;
+        *o = (struct variable_op){.ticks = p->ticks[i],
+                                  .workspace = g->ops[i].workspace,
+                                  .refs = at,
+                                  .strays = g->ops[i].n_writes > 1};
         at += o->n_reads = list_variable(y, at, g->refs + g->ops[i].reads, g->ops[i].n_reads);
         at += o->n_writes = list_variable(y, at, g->refs + g->ops[i].writes, g->ops[i].n_writes);
     }

@@ -10,9 +10,11 @@
 
 #include "plan/search/chain.h"
 
-/* The storages of an op that are not fixed: refs[refs ..], reads before writes. */
+/* An op with its storages that are not fixed: refs[refs ..], reads before writes. */
 struct variable_op {
+    int64_t ticks, workspace;
     int32_t refs, n_reads, n_writes;
+    bool strays; /* it writes several storages: a rerun needs room for unneeded ones, too */
 };
 
 struct fixed {

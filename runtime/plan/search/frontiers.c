@@ -26,20 +26,13 @@ struct frontiers {
     struct kept list[KEPT + 1];
 };
 
-static uint64_t mix_seconds(uint64_t h, double seconds)
-{
-    int64_t bits;
-    memcpy(&bits, &seconds, sizeof(bits));
-    return hash_mix(h, bits);
-}
-
 static struct key key_of(const struct graph *g)
 {
     struct key k = {graph_signature(g), HASH_START, HASH_START};
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *o = &g->ops[i];
-        k.times = mix_seconds(mix_seconds(k.times, o->seconds), o->comm_seconds);
-        k.times = mix_seconds(k.times, o->contention_seconds);
+        k.times = hash_seconds(hash_seconds(k.times, o->seconds), o->comm_seconds);
+        k.times = hash_seconds(k.times, o->contention_seconds);
         k.times = hash_mix(hash_mix(k.times, o->ranks), o->replicas);
     }
     k.backings = hash_mix(k.backings, g->in_turn);

@@ -13,7 +13,7 @@
 
 /* Per storage, collected in one pass over the ops. */
 struct scan {
-    int32_t *last_body_writer, *first_body_writer, *last_writer, *first_reader, *reader;
+    int32_t *last_body_writer, *first_reader;
     int32_t *wanted; /* the last op that may cause a rerun of an op that reads it */
     bool *in_place;
     struct pool memory;
@@ -24,11 +24,8 @@ static int scan_new(struct scan *k, int32_t n)
     struct pool *m = &k->memory;
     POOL_ARRAY(m, k->in_place, n);
     k->last_body_writer = pool_filled(m, n, -1);
-    k->first_body_writer = pool_filled(m, n, INT32_MAX);
     k->wanted = pool_filled(m, n, -1);
-    k->last_writer = pool_filled(m, n, -1);
     k->first_reader = pool_filled(m, n, INT32_MAX);
-    k->reader = pool_filled(m, n, -1);
     return pool_status(m);
 }
 
@@ -49,19 +46,15 @@ static void scan_op(struct program *p, struct scan *k, int32_t i)
     for (int32_t j = 0; j < o->n_reads; j++) {
         int32_t s = g->refs[o->reads + j];
         scan_use(p, i, s);
-        k->reader[s] = i;
         if (k->first_reader[s] > i)
             k->first_reader[s] = i;
     }
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t s = g->refs[o->writes + j];
         scan_use(p, i, s);
-        k->in_place[s] |= k->reader[s] == i;
-        k->last_writer[s] = i;
+        k->in_place[s] |= graph_op_reads(g, o, s);
         if (i < g->n_body)
             k->last_body_writer[s] = i;
-        if (k->first_body_writer[s] > i)
-            k->first_body_writer[s] = i;
         if (p->position[s] < 0)
             p->position[s] = i;
         p->writer_start[s + 1]++;
@@ -91,7 +84,7 @@ static bool is_pure(const struct program *p, const struct scan *k, int32_t s)
 {
     const struct graph_storage *t = &p->g->storages[s];
     return !t->persistent && !t->carried && !k->in_place[s] && p->position[s] >= 0 &&
-           k->last_writer[s] < k->first_reader[s];
+           program_last_writer(p, s) < k->first_reader[s];
 }
 
 static int32_t later(int32_t a, int32_t b)
@@ -131,8 +124,8 @@ static bool stays_readable(const struct program *p, const struct scan *k, int32_
 {
     if (k->last_body_writer[s] <= i)
         return true;
-    return p->g->storages[s].persistent && k->first_body_writer[s] > i &&
-           wanted_by(p, k, i) <= k->first_body_writer[s];
+    return p->g->storages[s].persistent && p->position[s] > i &&
+           wanted_by(p, k, i) <= p->position[s];
 }
 
 static bool can_rerun(const struct program *p, const struct scan *k, int32_t i)
@@ -236,7 +229,7 @@ static int program_alloc(struct program *p)
 
 static int program_fill(struct program *p)
 {
-    struct scan k = {.reader = NULL};
+    struct scan k = {.wanted = NULL};
     int rc = scan_new(&k, p->g->n_storages);
     if (!rc) {
         for (int32_t i = 0; i < p->g->n_ops; i++)

@@ -18,6 +18,7 @@
 #ifndef CKPT_PLAN_SEARCH_H
 #define CKPT_PLAN_SEARCH_H
 
+#include <string.h>
 #include "plan/place/place.h"
 #include "plan/plan_record.h"
 #include "plan/pool.h"
@@ -67,6 +68,14 @@ static inline double ticks_seconds(int64_t ticks)
     return (double)ticks / TICKS_PER_SECOND;
 }
 
+/* As hash_mix, of a time. */
+static inline uint64_t hash_seconds(uint64_t h, double seconds)
+{
+    int64_t bits;
+    memcpy(&bits, &seconds, sizeof(bits));
+    return hash_mix(h, bits);
+}
+
 /* Facts of a graph that no decision changes. */
 struct program {
     const struct graph *g;
@@ -91,6 +100,13 @@ struct program {
     double queued;      /* the part of seconds that the search assumes for collectives */
     struct pool memory;
 };
+
+/* The last op that writes storage s, or -1. */
+static inline int32_t program_last_writer(const struct program *p, int32_t s)
+{
+    int32_t end = p->writer_start[s + 1];
+    return end > p->writer_start[s] ? p->writers[end - 1] : -1;
+}
 
 int program_build(const struct graph *g, struct program **p);
 void program_free(struct program *p);
@@ -118,14 +134,8 @@ int32_t *retain_all(const struct program *p, struct pool *m);
 /* The result of a simulation: steps, residences and the exact peak.  Workspaces, addresses and
  * residences that no retention interval changes are left out. */
 struct schedule {
-    struct {
-        struct plan_step *data;
-        int64_t capacity;
-    } steps;
-    struct {
-        struct residence *data;
-        int64_t capacity;
-    } residences;
+    LIST(struct plan_step) steps;
+    LIST(struct residence) residences;
     int64_t *alive; /* per step: live bytes */
     int32_t n_steps, n_body, n_residences;
     int64_t load;
@@ -168,8 +178,8 @@ struct cuts {
 };
 
 int cuts_build(const struct program *p, struct pool *m, struct cuts *c);
-/* Sets the boundaries of a nesting: segments[0] segments, each cut into segments[1], ... */
-void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth);
+/* Sets the boundaries of a nesting: outer segments, each cut into inner ones. */
+void cuts_nest(struct cuts *c, int32_t outer, int32_t inner);
 /* The binomial nesting for slots checkpoints, down to parts of at most leaf narrow cuts. */
 void cuts_revolve(struct cuts *c, int32_t slots, int32_t leaf);
 void cuts_retention(const struct cuts *c, int32_t *retention);
@@ -194,10 +204,7 @@ struct option {
 struct frontier {
     struct program *p;
     struct simulator *sim;
-    struct {
-        struct option *data;
-        int64_t capacity;
-    } options; /* load ascending, seconds descending */
+    LIST(struct option) options; /* load ascending, seconds descending */
     int32_t n;
     bool chained;            /* most blocks of the forward pass are copies of others, and the chain
                               * predicts the peaks of its schedules */

@@ -43,21 +43,12 @@ struct simulator {
     struct status *at; /* per storage */
     int32_t *marked;   /* per op: the last batch that reruns it */
     int32_t batch;
-    struct {
-        int32_t *data;
-        int64_t capacity;
-    } stack, list; /* storages to recompute, ops to rerun */
+    LIST(int32_t) stack, list; /* storages to recompute, ops to rerun */
     int32_t n_stack, n_list;
-    struct {
-        struct rewrite *data;
-        int64_t capacity;
-    } rewrites;
+    LIST(struct rewrite) rewrites;
     int32_t n_rewrites;
     int32_t *ends_at; /* per op: the first of its list in ends, or -1 */
-    struct {
-        struct span_end *data;
-        int64_t capacity;
-    } ends;
+    LIST(struct span_end) ends;
     int32_t n_ends;
     struct pool memory;
 };
@@ -350,19 +341,31 @@ static void list_ends(struct simulator *m)
     }
 }
 
-static void start(struct simulator *m)
+static void start(struct simulator *m, const int32_t *retention)
 {
-    const struct graph *g = m->p->g;
     struct schedule *out = &m->out;
+    m->retention = retention;
     out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
     clear_ends(m);
+}
+
+/* Starts with nothing computed. */
+static void start_program(struct simulator *m)
+{
     list_ends(m);
-    for (int32_t s = 0; s < g->n_storages; s++) {
+    for (int32_t s = 0; s < m->p->g->n_storages; s++) {
         m->at[s].open = -1;
         m->at[s].pins = 0;
         m->at[s].exists = false;
     }
+}
+
+/* Runs base ops [from, to) until the schedule has more than `most` steps. */
+static void run_ops(struct simulator *m, int32_t from, int32_t to, int64_t most)
+{
+    for (int32_t b = from; b < to && !m->memory.failed && m->out.n_steps <= most; b++)
+        run_base(m, b);
 }
 
 /* A rewrite within its residence needs nothing; one after it gets a residence of its own. */
@@ -374,6 +377,27 @@ static void place_rewrites(struct simulator *m)
         if (r.step > out->residences.data[r.residence].last)
             new_residence(m, out->residences.data[r.residence].storage, r.step);
     }
+}
+
+/* Counts a schedule that has ended.  Returns as simulate. */
+static int finish(struct simulator *m, int64_t most)
+{
+    m->work += m->out.n_steps;
+    if (!m->memory.failed && m->out.n_steps > most)
+        return SIMULATE_TOO_LONG;
+    place_rewrites(m);
+    return pool_status(&m->memory);
+}
+
+/* The bytes alive at step k, above the baseline t; now: before and after it. */
+static int64_t count_step(const struct simulator *m, const struct baseline *t, int32_t k,
+                          int64_t *now)
+{
+    struct plan_step s = m->out.steps.data[k];
+    *now += m->out.alive[k] + (s.again ? 0 : t->rise[s.op]);
+    int64_t with = *now + m->p->g->ops[s.op].workspace;
+    *now -= s.again ? 0 : t->fall[s.op];
+    return with;
 }
 
 /* Adds the bytes of residences to alive, as differences from step to step. */
@@ -390,20 +414,15 @@ static void count_residences(struct schedule *out, const struct graph *g)
 
 static void measure(struct simulator *m)
 {
-    const struct graph *g = m->p->g;
     struct schedule *out = &m->out;
-    int64_t *alive = out->alive, now = 0;
-    count_residences(out, g);
+    int64_t now = 0;
+    count_residences(out, m->p->g);
     out->load = 0;
     out->peak_step = 0;
     for (int32_t k = 0; k < out->n_steps; k++) {
-        struct plan_step s = out->steps.data[k];
-        now += alive[k] + (s.again ? 0 : m->program.rise[s.op]);
-        int64_t with = now + g->ops[s.op].workspace;
-        now -= s.again ? 0 : m->program.fall[s.op];
-        alive[k] = with;
-        if (with > out->load) {
-            out->load = with;
+        out->alive[k] = count_step(m, &m->program, k, &now);
+        if (out->alive[k] > out->load) {
+            out->load = out->alive[k];
             out->peak_step = k;
         }
     }
@@ -416,23 +435,17 @@ int simulate(struct simulator *m, const int32_t *retention, const struct schedul
     int rc = plan_watch_check(g->watch);
     if (rc)
         return rc;
-    m->retention = retention;
-    start(m);
-    for (int32_t b = 0; b < g->n_ops && !m->memory.failed && m->out.n_steps <= most; b++) {
-        if (b == g->n_body)
-            m->out.n_body = m->out.n_steps;
-        run_base(m, b);
-    }
-    m->work += m->out.n_steps;
-    if (!m->memory.failed && m->out.n_steps > most)
-        return SIMULATE_TOO_LONG;
-    if (g->n_body == g->n_ops)
-        m->out.n_body = m->out.n_steps;
-    place_rewrites(m);
-    if (!m->memory.failed)
+    start(m, retention);
+    start_program(m);
+    run_ops(m, 0, g->n_body, most);
+    m->out.n_body = m->out.n_steps;
+    run_ops(m, g->n_body, g->n_ops, most);
+    rc = finish(m, most);
+    if (!rc)
         measure(m);
-    *result = &m->out;
-    return pool_status(&m->memory);
+    if (rc <= 0)
+        *result = &m->out;
+    return rc;
 }
 
 int schedule_complete(struct simulator *m)
@@ -498,10 +511,7 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
             cost->kept += bytes;
     }
     for (int32_t k = 0; k < out->n_steps; k++) {
-        struct plan_step s = out->steps.data[k];
-        now += out->alive[k] + (s.again ? 0 : m->block.rise[s.op]);
-        int64_t with = now + m->p->g->ops[s.op].workspace;
-        now -= s.again ? 0 : m->block.fall[s.op];
+        int64_t with = count_step(m, &m->block, k, &now);
         int64_t *most = k < turn ? &cost->forward : &cost->backward;
         *most = max_i64(*most, with);
     }
@@ -520,32 +530,22 @@ static void set_block_baseline(struct simulator *m, const struct block *b)
 int simulate_block(struct simulator *m, const struct block *b, const int32_t *retention,
                    struct block_cost *cost)
 {
-    struct schedule *out = &m->out;
-    int32_t longest = 12 * (b->forward_end - b->forward + b->backward_end - b->backward) + 64;
+    const int32_t most = 12 * (b->forward_end - b->forward + b->backward_end - b->backward) + 64;
     int rc = plan_watch_check(m->p->g->watch);
     *cost = (struct block_cost){0};
     if (rc)
         return rc;
-    m->retention = retention;
-    out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
-    out->ticks = 0;
-    clear_ends(m);
+    start(m, retention);
     set_block_baseline(m, b);
     start_block(m, b, b->forward, b->forward_end);
     start_block(m, b, b->backward, b->backward_end);
-    for (int32_t i = b->forward; i < b->forward_end && !m->memory.failed && out->n_steps <= longest;
-         i++)
-        run_base(m, i);
-    int32_t turn = out->n_steps;
-    for (int32_t i = b->backward;
-         i < b->backward_end && !m->memory.failed && out->n_steps <= longest; i++)
-        run_base(m, i);
-    m->work += out->n_steps;
-    if (!m->memory.failed && out->n_steps > longest)
-        return SIMULATE_TOO_LONG;
-    place_rewrites(m);
-    if (!m->memory.failed)
+    run_ops(m, b->forward, b->forward_end, most);
+    int32_t turn = m->out.n_steps;
+    run_ops(m, b->backward, b->backward_end, most);
+    rc = finish(m, most);
+    if (!rc)
         measure_block(m, b, turn, cost);
-    cost->ticks = out->ticks;
-    return pool_status(&m->memory);
+    if (rc <= 0)
+        cost->ticks = m->out.ticks;
+    return rc;
 }

@@ -9,7 +9,7 @@
 bool stages_fixed(const struct stages *x, int32_t s, int32_t i)
 {
     const struct program *p = x->p;
-    return !p->droppable[s] || use_stage(&x->uses[s], i) < p->writers[p->writer_start[s + 1] - 1];
+    return !p->droppable[s] || use_stage(&x->uses[s], i) < program_last_writer(p, s);
 }
 
 int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i, int64_t enough)
@@ -93,9 +93,9 @@ static void add_initial(struct stages *x, int32_t s, int32_t t)
 static void add_base_uses(struct stages *x)
 {
     for (int32_t t = 0; t < x->p->g->n_ops; t++) {
-        const struct tracked_op *o = &x->in->tracked[t];
+        const struct variable_op *o = &x->in->fixed.ops[t];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
-            add_initial(x, x->in->refs[o->refs + j], t);
+            add_initial(x, x->in->fixed.refs[o->refs + j], t);
     }
 }
 
@@ -234,25 +234,14 @@ void stages_free(struct stages *x)
     free(x);
 }
 
-static void list_tracked(struct stages *x)
+static void set_marks(struct stages *x)
 {
     const struct program *p = x->p;
-    const struct graph *g = p->g;
-    for (int32_t s = 0; s < g->n_storages; s++)
-        x->in->marks[s] = (struct mark){.bytes = g->storages[s].bytes,
+    for (int32_t s = 0; s < p->g->n_storages; s++)
+        x->in->marks[s] = (struct mark){.bytes = p->g->storages[s].bytes,
                                         .droppable = p->droppable[s],
                                         .writer = p->writer_start[s],
                                         .n_writers = p->writer_start[s + 1] - p->writer_start[s]};
-    x->in->refs = x->in->fixed.refs;
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        const struct variable_op *o = &x->in->fixed.ops[i];
-        x->in->tracked[i] = (struct tracked_op){.ticks = p->ticks[i],
-                                                .workspace = g->ops[i].workspace,
-                                                .refs = o->refs,
-                                                .n_reads = o->n_reads,
-                                                .n_writes = o->n_writes,
-                                                .strays = g->ops[i].n_writes > 1};
-    }
 }
 
 static int allocate(struct stages *x)
@@ -266,7 +255,6 @@ static int allocate(struct stages *x)
     POOL_ARRAY(m, in->stages, g->n_ops);
     POOL_ARRAY(m, in->is_dirty, g->n_ops);
     POOL_ARRAY(m, in->marks, g->n_storages);
-    POOL_ARRAY(m, in->tracked, g->n_ops);
     POOL_ARRAY(m, in->ran, g->n_ops);
     POOL_ARRAY(m, in->stage_saved, g->n_ops);
     POOL_ARRAY(m, in->change, g->n_ops + 1);
@@ -287,7 +275,7 @@ int stages_new(const struct program *p, struct stages **out)
         return CKPT_ENOMEM;
     }
     baseline_of_program(&x->in->fixed, &x->in->baseline);
-    list_tracked(x);
+    set_marks(x);
     *out = x;
     return 0;
 }

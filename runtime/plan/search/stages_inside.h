@@ -44,13 +44,6 @@ struct mark {
     bool droppable;
 };
 
-/* The storages of an op that have uses: reads before writes. */
-struct tracked_op {
-    int64_t ticks, workspace;
-    int32_t refs, n_reads, n_writes;
-    bool strays; /* it writes several storages: a rerun needs room for unneeded ones, too */
-};
-
 struct undo_log {
     struct undo *data;
     int64_t capacity;
@@ -66,15 +59,10 @@ struct stages_inside {
     bool *is_dirty;
     int32_t batch, move;
     struct mark *marks;         /* per storage */
-    struct tracked_op *tracked; /* per op */
-    const int32_t *refs;        /* of fixed */
     int32_t *ran, *stage_saved; /* per op */
     int64_t *change;            /* of bytes, per step of the current stage */
     struct undo_log uses, undo_log;
-    struct {
-        struct raised *data;
-        int64_t capacity;
-    } raised;
+    LIST(struct raised) raised;
     int32_t n_raised;
 };
 

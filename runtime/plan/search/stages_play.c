@@ -5,7 +5,7 @@
  * that a move can be undone.
  *
  * Most of the planning time is spent here: a stage takes about a microsecond.  So the fields that
- * are read together are stored together (struct mark, struct tracked_op), lists are cleared by a
+ * are read together are stored together (struct mark, struct variable_op), lists are cleared by a
  * new batch number, and a stage whose uses are unchanged is left alone.
  */
 #include <stdlib.h>
@@ -218,9 +218,9 @@ static void want(struct stages *x, struct mark *m, int32_t s)
 
 static void want_reads(struct stages *x, int32_t op, int32_t t)
 {
-    const struct tracked_op *o = &x->in->tracked[op];
+    const struct variable_op *o = &x->in->fixed.ops[op];
     for (int32_t j = 0; j < o->n_reads; j++) {
-        int32_t s = x->in->refs[o->refs + j];
+        int32_t s = x->in->fixed.refs[o->refs + j];
         if (!x->in->marks[s].droppable)
             continue;
         struct mark *m = meet(x, s, t);
@@ -284,8 +284,8 @@ static int64_t note_all(struct stages *x)
     int64_t ticks = 0;
     in->noted.n = 0;
     for (int32_t k = 0; k < in->ops.n; k++) {
-        const struct tracked_op *o = &in->tracked[in->ops.data[k]];
-        const int32_t *refs = in->refs + o->refs;
+        const struct variable_op *o = &in->fixed.ops[in->ops.data[k]];
+        const int32_t *refs = in->fixed.refs + o->refs;
         bool base = k == in->ops.n - 1;
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
             if (base || j < o->n_reads || in->marks[refs[j]].wanted == in->batch)
@@ -320,8 +320,8 @@ static int64_t rise_of(struct stages *x, int32_t t)
             change[m->last + 1] -= m->bytes;
     }
     for (int32_t k = 0; k < in->ops.n; k++) {
-        const struct tracked_op *o = &in->tracked[in->ops.data[k]];
-        const int32_t *writes = in->refs + o->refs + o->n_reads;
+        const struct variable_op *o = &in->fixed.ops[in->ops.data[k]];
+        const int32_t *writes = in->fixed.refs + o->refs + o->n_reads;
         int64_t strays = 0;
         for (int32_t j = 0; j < o->n_writes && o->strays && k < in->ops.n - 1; j++)
             if (stray(x, writes[j], k, t))

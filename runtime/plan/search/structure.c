@@ -4,7 +4,6 @@
  * the blocks into classes by a hash of everything that the planner uses.
  */
 #include <stdlib.h>
-#include <string.h>
 #include "plan/search/chain.h"
 
 /*
@@ -129,19 +128,6 @@ static bool are_apart(const struct chain *c)
     return true;
 }
 
-static uint64_t mix(uint64_t h, uint64_t value)
-{
-    h = (h ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ h >> 29;
-}
-
-static uint64_t mix_seconds(uint64_t h, double seconds)
-{
-    uint64_t bits;
-    memcpy(&bits, &seconds, sizeof(bits));
-    return mix(h, bits);
-}
-
 /* Numbers storages in the order of their first use in the block. */
 struct numbering {
     int32_t *number, *block, next;
@@ -153,10 +139,10 @@ static uint64_t mix_ref(uint64_t h, const struct program *p, struct numbering *k
     if (k->block[s] != b) {
         k->block[s] = b;
         k->number[s] = k->next++;
-        h = mix(h, (uint64_t)p->g->storages[s].bytes);
-        h = mix(h, (uint64_t)p->droppable[s] << 1 | p->g->storages[s].persistent);
+        h = hash_mix(h, p->g->storages[s].bytes);
+        h = hash_mix(h, p->droppable[s] << 1 | p->g->storages[s].persistent);
     }
-    return mix(h, (uint64_t)k->number[s]);
+    return hash_mix(h, k->number[s]);
 }
 
 static uint64_t hash_ops(uint64_t h, const struct program *p, struct numbering *k, int32_t b,
@@ -164,8 +150,8 @@ static uint64_t hash_ops(uint64_t h, const struct program *p, struct numbering *
 {
     for (int32_t i = from; i < to; i++) {
         const struct graph_op *o = &p->g->ops[i];
-        h = mix(mix(h, (uint64_t)o->n_reads << 32 | (uint32_t)o->n_writes), p->rerun[i]);
-        h = mix_seconds(mix(h, (uint64_t)o->workspace), o->seconds);
+        h = hash_mix(hash_mix(hash_mix(h, o->n_reads), o->n_writes), p->rerun[i]);
+        h = hash_seconds(hash_mix(h, o->workspace), o->seconds);
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
             h = mix_ref(h, p, k, b, graph_ref(p->g, o, j));
     }
@@ -191,7 +177,7 @@ static int classify(struct chain *c, struct pool *m)
     for (int32_t i = 0; i < c->n && !m->failed; i++) {
         struct block *b = &c->blocks[i];
         k.next = 0;
-        uint64_t h = hash_ops(1, c->p, &k, i, b->forward, b->forward_end);
+        uint64_t h = hash_ops(HASH_START, c->p, &k, i, b->forward, b->forward_end);
         h = hash_ops(h, c->p, &k, i, b->backward, b->backward_end);
         b->class = index_of(hashes, &c->n_classes, h);
     }
