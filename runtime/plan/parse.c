@@ -19,7 +19,7 @@ static double get_seconds(struct lines *l, const char *key)
 {
     if (lines_next(l) && !lines_take(l, key))
         lines_fail(l, CKPT_EFORMAT, "expected \"%s\" and a time in seconds", key);
-    double value = lines_real(l, "a time in seconds", 0, 1e300);
+    double value = lines_real(l, "a time in seconds", 1e300);
     lines_end(l);
     return value;
 }
@@ -170,8 +170,8 @@ static void get_copy(struct reader *r, void *element)
     c->to = get_index(r, 0, r->p->n_residences - 1);
     c->after = get_index(r, -1, steps - 1);
     c->before = get_index(r, 0, 2 * (int64_t)steps);
-    c->start = lines_real(r->l, "a time in seconds", 0, 1e300);
-    c->end = lines_real(r->l, "a time in seconds", 0, 1e300);
+    c->start = lines_real(r->l, "a time in seconds", 1e300);
+    c->end = lines_real(r->l, "a time in seconds", 1e300);
     lines_end(r->l);
 }
 

@@ -61,11 +61,6 @@ static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
     fprintf(f, "residences %" PRId32 "\ncopies %" PRId32 "\n", p->n_residences, p->n_copies);
 }
 
-static void put_name(FILE *f, const char *name)
-{
-    lines_put_name(f, name && *name ? name : NULL);
-}
-
 static void put_residence(FILE *f, const struct graph *g, const struct residence *r)
 {
     static const char *const tiers[] = {"device", "host", "nvme"};
@@ -79,7 +74,7 @@ static void put_residence(FILE *f, const struct graph *g, const struct residence
         fputs(" -", f);
     else
         fprintf(f, " %" PRId64, r->offset);
-    put_name(f, g->storages[r->storage].name);
+    lines_put_name(f, g->storages[r->storage].name);
 }
 
 struct plan_text {
@@ -105,7 +100,7 @@ static void put_plan(FILE *f, const void *user)
         fprintf(f, "%s %" PRId32, kind_of(s), s->op);
         if (s->before)
             fprintf(f, " %" PRId32, s->before);
-        put_name(f, g->ops[s->op].name);
+        lines_put_name(f, g->ops[s->op].name);
     }
     for (int32_t n = 0; n < p->n_residences; n++)
         put_residence(f, g, &p->residences[n]);

@@ -72,20 +72,20 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
     char *name = storage_name(b->t, from);
     if (!name)
         return -1;
-    b->g->storages[b->g->n_storages] =
-        (struct graph_storage){.bytes = round_up(max_i64(1, from->bytes), CKPT_ALIGN),
-                               .kind = kind,
-                               .persistent = kind == KIND_PARAMETER || kind == KIND_OPTIMIZER,
-                               .carried = from->carried,
-                               .tape_storage = s,
-                               .name = name};
-    if (b->g->storages[b->g->n_storages].persistent) {
+    struct graph_storage *to = &b->g->storages[b->g->n_storages];
+    *to = (struct graph_storage){.bytes = round_up(max_i64(1, from->bytes), CKPT_ALIGN),
+                                 .kind = kind,
+                                 .persistent = kind == KIND_PARAMETER || kind == KIND_OPTIMIZER,
+                                 .carried = from->carried,
+                                 .tape_storage = s,
+                                 .name = name};
+    if (to->persistent) {
         const struct param *p = &b->t->env.params->data[from->param];
-        b->g->storages[b->g->n_storages].backing = p->place.backing[from->kind - STORAGE_VALUE];
-        b->g->storages[b->g->n_storages].backing_offset =
-            p->place.offset[from->kind - STORAGE_VALUE];
-        b->g->storages[b->g->n_storages].crosses = p->place.crosses[from->kind - STORAGE_VALUE];
-        b->g->storages[b->g->n_storages].crossing = p->place.crossing[from->kind - STORAGE_VALUE];
+        int slot = from->kind - STORAGE_VALUE;
+        to->backing = p->place.backing[slot];
+        to->backing_offset = p->place.offset[slot];
+        to->crosses = p->place.crosses[slot];
+        to->crossing = p->place.crossing[slot];
     }
     b->index[s] = b->g->n_storages++;
     return b->index[s];

@@ -71,7 +71,7 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
         fprintf(f, " replicas %" PRId32, o->replicas);
     put_refs(f, "reads", &g->refs[o->reads], o->n_reads);
     put_refs(f, "writes", &g->refs[o->writes], o->n_writes);
-    lines_put_name(f, o->name && *o->name ? o->name : "unnamed");
+    lines_put_name(f, o->name);
 }
 
 static void put_graph(FILE *f, const void *user)
@@ -87,7 +87,7 @@ static void put_graph(FILE *f, const void *user)
         const struct graph_storage *t = &g->storages[s];
         fprintf(f, "storage %s %" PRId64 "%s%s", kinds[t->kind], t->bytes,
                 t->persistent ? " persistent" : "", t->carried ? " carried" : "");
-        lines_put_name(f, t->name && *t->name ? t->name : "unnamed");
+        lines_put_name(f, t->name);
     }
     for (int32_t i = 0; i < g->n_ops; i++)
         put_op(f, g, &g->ops[i]);
@@ -276,7 +276,7 @@ static void get_collective(struct reader *r, struct graph_op *o)
                                                           : &r->ranks;
     compare_ranks(r, before, o->ranks, "ranks");
     if (lines_take(l, "drag"))
-        o->contention_seconds = lines_real(l, "the seconds that others take longer", 0, 1e11);
+        o->contention_seconds = lines_real(l, "the seconds that others take longer", 1e11);
     o->drop_after_forward = o->rerunnable && lines_take(l, "passing");
     if (o->collective == GRAPH_REDUCE_SCATTER) {
         o->replicas = 1;
@@ -304,10 +304,10 @@ static void get_op(struct reader *r, int32_t i, int32_t n_body)
     check_phase(r, i, o.phase, n_body);
     o.tape_op = (int32_t)lines_number(l, "the number of the op", 0, INT32_MAX);
     o.workspace = get_aligned(l, "the bytes of workspace", 0);
-    o.flops = lines_real(l, "the arithmetic of an op", 0, 1e30);
-    o.bytes = lines_real(l, "the bytes an op moves", 0, 1e30);
+    o.flops = lines_real(l, "the arithmetic of an op", 1e30);
+    o.bytes = lines_real(l, "the bytes an op moves", 1e30);
     o.cost_key = lines_hex(l, "the key of a cost");
-    o.seconds = lines_real(l, "the seconds of an op", 0, 1e9);
+    o.seconds = lines_real(l, "the seconds of an op", 1e9);
     o.attention = lines_take(l, "attention");
     o.rerunnable = lines_take(l, "rerun");
     if (o.rerunnable && o.phase != GRAPH_FORWARD)

@@ -11,7 +11,7 @@
 void lines_put_name(FILE *f, const char *name)
 {
     fputs("  # ", f);
-    for (const char *c = name ? name : "unnamed"; *c; c++)
+    for (const char *c = name && *name ? name : "unnamed"; *c; c++)
         fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, f);
     fputc('\n', f);
 }
@@ -146,16 +146,16 @@ int64_t lines_number(struct lines *l, const char *what, int64_t least, int64_t m
     return value;
 }
 
-double lines_real(struct lines *l, const char *what, double least, double most)
+double lines_real(struct lines *l, const char *what, double most)
 {
     if (l->rc)
-        return least;
+        return 0;
     char *end = l->at;
     const char *c = l->at + (*l->at == ' ');
     double value = (*c >= '0' && *c <= '9') || *c == '-' ? number_parse(c, &end) : NAN;
-    if ((*end != ' ' && *end != '\0') || !(value >= least && value <= most)) {
-        lines_fail(l, CKPT_EFORMAT, "expected %s, a number from %g to %g", what, least, most);
-        return least;
+    if ((*end != ' ' && *end != '\0') || !(value >= 0 && value <= most)) {
+        lines_fail(l, CKPT_EFORMAT, "expected %s, a number from 0 to %g", what, most);
+        return 0;
     }
     l->at = end;
     return value;

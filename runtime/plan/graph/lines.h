@@ -8,7 +8,8 @@
 
 #include "core/base.h"
 
-/* Writes "  # ", the name without control characters, and the end of the line. */
+/* Writes "  # ", the name without control characters, and the end of the line.  Without a name it
+ * is "unnamed". */
 void lines_put_name(FILE *f, const char *name);
 
 /* Replaces the file at path atomically; put writes it.  what names the kind of file
@@ -44,9 +45,9 @@ void lines_fail(struct lines *l, int code, const char *fmt, ...) CKPT_PRINTF(3, 
 bool lines_next(struct lines *l);
 /* Consumes word if a blank or the end of the line follows it; returns whether it did. */
 bool lines_take(struct lines *l, const char *word);
-/* Consumes a blank and a canonical whole number, or a finite real number, in a range. */
+/* Consumes a blank and a canonical whole number in a range, or a real number from 0 to most. */
 int64_t lines_number(struct lines *l, const char *what, int64_t least, int64_t most);
-double lines_real(struct lines *l, const char *what, double least, double most);
+double lines_real(struct lines *l, const char *what, double most);
 /* Consumes a blank and 16 hex digits. */
 uint64_t lines_hex(struct lines *l, const char *what);
 /* The line must end with a name, which is returned and may be changed. */

@@ -283,8 +283,8 @@ static double bring_own(struct timeline *f, struct line *l, int32_t k)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* The host runs one update after the other, each once its gradient and the clip values are there.
- * It does not wait for steps of the device. */
+/* The host runs one update after the other, each once its gradient and the clip values are there
+ * and, if it repeats the update, the device begins it.  It waits for no other steps. */
 static void update_on_host(struct timeline *f, struct update_group *b, double ready)
 {
     b->end = f->host = later(f->host, ready) + b->seconds;

@@ -42,26 +42,7 @@ void scaling_graph_free(struct scaling_graph *w)
 
 /* ---- the copy -------------------------------------------------------------------------------- */
 
-static int copy_names(struct graph *to, const struct graph *from)
-{
-    for (int32_t s = 0; s < from->n_storages; s++) {
-        to->storages[s] = from->storages[s];
-        to->storages[s].name = strdup(from->storages[s].name ? from->storages[s].name : "");
-        to->n_storages = s + 1;
-        if (!to->storages[s].name)
-            return CKPT_ENOMEM;
-    }
-    for (int32_t i = 0; i < from->n_ops; i++) {
-        to->ops[i] = from->ops[i];
-        to->ops[i].drop_after_forward = false; /* no layout of a study has that */
-        to->ops[i].name = strdup(from->ops[i].name ? from->ops[i].name : "");
-        to->n_ops = i + 1;
-        if (!to->ops[i].name)
-            return CKPT_ENOMEM;
-    }
-    return 0;
-}
-
+/* The copy has no names: a study prints none. */
 static int copy_graph(const struct graph *from, struct graph **out)
 {
     struct graph *g = calloc(1, sizeof(*g));
@@ -75,7 +56,16 @@ static int copy_graph(const struct graph *from, struct graph **out)
     if (!g->storages || !g->ops || !g->refs)
         return CKPT_ENOMEM;
     memcpy(g->refs, from->refs, (size_t)from->n_refs * sizeof(*g->refs));
-    return copy_names(g, from);
+    for (; g->n_storages < from->n_storages; g->n_storages++) {
+        g->storages[g->n_storages] = from->storages[g->n_storages];
+        g->storages[g->n_storages].name = NULL;
+    }
+    for (; g->n_ops < from->n_ops; g->n_ops++) {
+        g->ops[g->n_ops] = from->ops[g->n_ops];
+        g->ops[g->n_ops].name = NULL;
+        g->ops[g->n_ops].drop_after_forward = false; /* no layout of a study has that */
+    }
+    return 0;
 }
 
 /* ---- what scales ----------------------------------------------------------------------------- */
@@ -291,8 +281,6 @@ static int change_gathers(struct scaling_graph *w)
         put_gathers(w, gathers, n);
     else
         sum_in_place(w);
-    for (int32_t k = 0; k < n && w->kind == SCALING_WHOLE; k++)
-        free(gathers[k].name);
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
         o->n_reads = unique(g->refs + o->reads, o->n_reads);
