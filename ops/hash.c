@@ -2,6 +2,7 @@
 /* Names and hashes of calls, apart from the helpers that all ops call: this file knows ops whose
  * attributes matter. */
 #include "attr.h"
+#include "collective.h"
 #include "shapes/conv.h"
 #include "expr/expr.h"
 #include "ops.h"
@@ -43,5 +44,7 @@ uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr)
     if (def == &op_max_pool || def == &op_max_pool_dx || def == &op_avg_pool ||
         def == &op_avg_pool_dx)
         return pool_hash(h, attr);
+    if (def == &op_send || def == &op_receive) /* another link; warm-ups of its two ends agree */
+        return hash_mix(h, ((const struct stage_attr *)attr)->back);
     return h;
 }

@@ -13,7 +13,7 @@
  * rank to rank, so options.micro_batch says how many are under way.  CKPT_EINVAL: options.zero
  * above 0, options.sequence or options.tensor above 1, micro_batch CKPT_AUTO, plan and graph files,
  * an elastic job; a program without an optimizer; ckpt_mix_programs; an output or a new value of a
- * buffer in a program that trains; more stages than places to cut; GPUs, but for options.plan_only.
+ * buffer in a program that trains; more stages than places to cut.
  *
  *   - All parameters are made before the first program is compiled.
  *   - These calls are collective: all ranks make them together, in the same order: ckpt_compile,

@@ -101,7 +101,8 @@ static void note_routes(struct ranks *job, const struct placement *all)
 static int open_nccl(struct ranks *job, const struct placement *all)
 {
     struct comm *comm = NULL;
-    bool together = true;
+    /* A stage waits in a receive, which would hold all these multiprocessors. */
+    bool together = job->sharing.stages < 2;
     for (int r = 0; r < job->sharing.ranks; r++)
         together = together && all[r].host == all[0].host;
     job->noted = job->memory->device->ops->host_alloc(job->memory->device,
@@ -116,15 +117,6 @@ static int open_nccl(struct ranks *job, const struct placement *all)
     return 0;
 }
 
-/* Before a plan kernels run on a GPU for the first time, collectives on all ranks equally often. */
-static int refuse_stages(const struct ranks *job)
-{
-    return error_set(CKPT_EINVAL,
-                     "--stages %lld: stages run on CPUs as yet; for GPUs they are planned: add "
-                     "--plan-only, and --machine for the card",
-                     (long long)job->options->stages);
-}
-
 int ranks_open_device(struct ranks *job)
 {
     int rc = 0;
@@ -137,7 +129,7 @@ int ranks_open_device(struct ranks *job)
         note_routes(job, all);
     if (!rc && job->sharing.ranks > 1 && job->memory->device->ops->backend == CKPT_ON_CUDA &&
         *all[job->rank].gpu)
-        rc = job->sharing.stages > 1 ? refuse_stages(job) : open_nccl(job, all);
+        rc = open_nccl(job, all);
     free(all);
     return rc;
 }

@@ -111,7 +111,7 @@ static void record_call(const struct ckpt_program *p, int32_t at, int32_t count,
 {
     const struct programs *ps = p->programs;
     const struct op *o = &p->tape->ops.data[at];
-    bool gathers = o->def != &op_reduce_scatter && o->def != &op_all_reduce;
+    bool gathers = o->def != &op_reduce_scatter && o->def != &op_all_reduce && o->def != &op_send;
     int32_t larger = p->tape->operands.data[o->operands + (gathers ? o->n_in : 0)];
     const struct ckpt_desc *d = &p->tape->tensors.data[larger].desc;
     *c = (struct flight_call){.number = (count + 1) / 2,

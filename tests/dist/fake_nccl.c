@@ -13,7 +13,7 @@
 #include "dist/comm/nccl_api.h"
 
 enum { RANKS = 8, WORLDS = 256, SYSTEM_ERROR = 2, BAD_ARGUMENT = 4, BAD_USE = 5 };
-enum kind { GATHER, SCATTER, REDUCE, BROADCAST, EXCHANGE };
+enum kind { GATHER, SCATTER, REDUCE, EXCHANGE };
 
 struct call {
     enum kind kind;
@@ -21,12 +21,11 @@ struct call {
     void *dst;
     size_t count;
     nccl_dtype dtype;
-    int root;
     struct part {
         const void *src;
         void *dst;
         size_t sent, expected;
-    } parts[RANKS]; /* EXCHANGE: with each rank; count is their sum */
+    } parts[RANKS]; /* EXCHANGE: with each rank; count is what all send here */
 };
 
 struct world {
@@ -207,19 +206,27 @@ static size_t result_count(const struct world *w, const struct call *c)
     return c->kind == GATHER ? c->count * (size_t)w->size : c->count;
 }
 
+/* What the others send to a rank, one after another. */
+static void receive(const struct world *w, const struct ncclComm *comm, char *dst)
+{
+    const struct call *c = &w->calls[comm->rank];
+    for (int r = 0; r < w->size; r++) {
+        const size_t bytes = c->parts[r].expected * unit_of(c->dtype);
+        if (bytes)
+            memcpy(dst, w->calls[r].parts[comm->rank].src, bytes);
+        dst += bytes;
+    }
+}
+
 static void compute(const struct world *w, const struct ncclComm *comm, void *dst)
 {
     const struct call *c = &w->calls[comm->rank];
     size_t n = result_count(w, c), unit = unit_of(c->dtype);
-    for (size_t i = 0; i < n; i++) {
+    if (c->kind == EXCHANGE)
+        receive(w, comm, dst);
+    for (size_t i = 0; i < n && c->kind != EXCHANGE; i++) {
         float sum = 0;
-        if (c->kind == EXCHANGE) {
-            const size_t each = c->count / (size_t)w->size;
-            const char *from = w->calls[i / each].parts[comm->rank].src;
-            memcpy((char *)dst + i * unit, from + i % each * unit, unit);
-        } else if (c->kind == BROADCAST) {
-            memcpy((char *)dst + i * unit, (const char *)w->calls[c->root].src + i * unit, unit);
-        } else if (c->kind == GATHER) {
+        if (c->kind == GATHER) {
             const char *from = w->calls[i / c->count].src;
             memcpy((char *)dst + i * unit, from + i % c->count * unit, unit);
         } else {
@@ -231,6 +238,30 @@ static void compute(const struct world *w, const struct ncclComm *comm, void *ds
             store(dst, i, c->dtype, sum);
         }
     }
+}
+
+static void deliver(const struct world *w, const struct call *c, const char *result, size_t bytes)
+{
+    if (c->kind != EXCHANGE)
+        memcpy(c->dst, result, bytes);
+    for (int r = 0; r < w->size && c->kind == EXCHANGE; r++) {
+        const size_t part = c->parts[r].expected * unit_of(c->dtype);
+        if (part)
+            memcpy(c->parts[r].dst, result, part);
+        result += part;
+    }
+}
+
+/* Whether the ranks make one call; of an exchange, whether each sends what this one expects. */
+static bool matches(const struct world *w, int rank)
+{
+    const struct call *own = &w->calls[rank], *first = &w->calls[0];
+    bool same = own->kind == first->kind && own->dtype == first->dtype;
+    if (own->kind != EXCHANGE)
+        return same && own->count == first->count;
+    for (int r = 0; r < w->size; r++)
+        same = same && w->calls[r].parts[rank].sent == own->parts[r].expected;
+    return same;
 }
 
 static nccl_result run(struct ncclComm *comm, struct call call)
@@ -246,16 +277,14 @@ static nccl_result run(struct ncclComm *comm, struct call call)
     await_all(w);
     if (w->broken) /* the kernel spins until it is aborted */
         return NCCL_IN_PROGRESS;
-    const struct call *first = &w->calls[0];
-    bool same = call.kind == first->kind && call.count == first->count &&
-                call.dtype == first->dtype && call.root == first->root;
+    const bool same = matches(w, comm->rank);
     size_t bytes = result_count(w, &call) * unit_of(call.dtype);
     char *result = malloc(bytes + 1);
     if (same)
         compute(w, comm, result);
     await_all(w);
     if (same)
-        memcpy(call.dst, result, bytes);
+        deliver(w, &call, result, bytes);
     free(result);
     comm->polls = 2;
     return same ? NCCL_IN_PROGRESS : (nccl_result)BAD_USE;
@@ -265,7 +294,7 @@ nccl_result ncclAllGather(const void *src, void *dst, size_t count, nccl_dtype d
                           struct ncclComm *comm, struct CUstream_st *stream)
 {
     (void)stream;
-    return run(comm, (struct call){GATHER, src, dst, count, dtype, 0, {{0}}});
+    return run(comm, (struct call){GATHER, src, dst, count, dtype, {{0}}});
 }
 
 nccl_result ncclReduceScatter(const void *src, void *dst, size_t count, nccl_dtype dtype,
@@ -274,7 +303,7 @@ nccl_result ncclReduceScatter(const void *src, void *dst, size_t count, nccl_dty
     (void)stream;
     if (op != NCCL_SUM)
         return (nccl_result)BAD_ARGUMENT;
-    return run(comm, (struct call){SCATTER, src, dst, count, dtype, 0, {{0}}});
+    return run(comm, (struct call){SCATTER, src, dst, count, dtype, {{0}}});
 }
 
 nccl_result ncclAllReduce(const void *src, void *dst, size_t count, nccl_dtype dtype, nccl_op op,
@@ -283,21 +312,13 @@ nccl_result ncclAllReduce(const void *src, void *dst, size_t count, nccl_dtype d
     (void)stream;
     if (op != NCCL_SUM)
         return (nccl_result)BAD_ARGUMENT;
-    return run(comm, (struct call){REDUCE, src, dst, count, dtype, 0, {{0}}});
-}
-
-nccl_result ncclBroadcast(const void *src, void *dst, size_t count, nccl_dtype dtype, int root,
-                          struct ncclComm *comm, struct CUstream_st *stream)
-{
-    (void)stream;
-    return run(comm, (struct call){BROADCAST, src, dst, count, dtype, root, {{0}}});
+    return run(comm, (struct call){REDUCE, src, dst, count, dtype, {{0}}});
 }
 
 /* ---- sending and receiving --------------------------------------------------------------------
  */
 
-/* What this thread asked for since ncclGroupStart; only an exchange of equal parts with all ranks
- * is known. */
+/* What this thread asked for since ncclGroupStart: at most one part to and from each rank. */
 static _Thread_local struct {
     struct ncclComm *comm;
     struct call call;
@@ -333,7 +354,6 @@ nccl_result ncclSend(const void *src, size_t count, nccl_dtype dtype, int to, st
         return (nccl_result)BAD_ARGUMENT;
     p->src = src;
     p->sent = count;
-    group.call.count += count;
     return NCCL_OK;
 }
 
@@ -346,24 +366,14 @@ nccl_result ncclRecv(void *dst, size_t count, nccl_dtype dtype, int from, struct
         return (nccl_result)BAD_ARGUMENT;
     p->dst = dst;
     p->expected = count;
+    group.call.count += count;
     return NCCL_OK;
 }
 
 nccl_result ncclGroupEnd(void)
 {
-    struct call call = group.call;
     if (!group.open || !group.comm)
         return (nccl_result)BAD_USE;
     group.open = false;
-    const struct part *first = &call.parts[0];
-    for (int r = 0; r < group.comm->world->size; r++) {
-        const struct part *p = &call.parts[r];
-        const size_t bytes = p->sent * unit_of(call.dtype) * (size_t)r;
-        if (p->sent != first->sent || p->expected != p->sent ||
-            (const char *)p->src != (const char *)first->src + bytes ||
-            (char *)p->dst != (char *)first->dst + bytes)
-            return (nccl_result)BAD_ARGUMENT;
-    }
-    call.dst = first->dst;
-    return run(group.comm, call);
+    return run(group.comm, group.call);
 }

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
+#include "collective.h"
 #include "dist/rank_threads.h"
 #include "exec/program.h"
 #include "unit/test_directory.h"
@@ -20,6 +21,14 @@ enum { MOST = 4, SAMPLES = 8, LENGTH = 8, WIDTH = 32, HEADS = 4, CLASSES = 40, L
 enum { STEPS = 4 };
 enum { NORM, QKV, OUT, UP, DOWN, PER_LAYER };
 enum { EMBEDDING, PLACES, HEAD, FIRST, PARAMS = FIRST + LAYERS * PER_LAYER };
+
+/* A send or a receive of a step, in its order. */
+enum { TRANSFERS = 256 };
+struct transfer {
+    bool sends, next; /* to or from the next stage; else the one before */
+    bool first;       /* of its key: the warm-up of a GPU runs it */
+    int64_t bytes;
+};
 
 struct member {
     struct rank_thread as;
@@ -44,6 +53,8 @@ struct member {
     struct ckpt_program_info info;
     int mine;         /* parameters that this rank has */
     int64_t resident; /* bytes of the host copies of parameters */
+    struct transfer transfers[TRANSFERS];
+    int n_transfers;
 };
 
 static int64_t classes = CLASSES; /* rows of the head */
@@ -154,6 +165,25 @@ static int poison(struct member *m, ckpt *c)
                           2 * WIDTH * WIDTH);
 }
 
+static void note_transfers(struct member *m, const ckpt_program *p)
+{
+    uint64_t keys[TRANSFERS];
+    for (int32_t i = 0; i < p->graph->n_ops; i++) {
+        const struct graph_op *o = &p->graph->ops[i];
+        const bool sends = o->collective == GRAPH_SEND;
+        if ((!sends && o->collective != GRAPH_RECEIVE) || m->n_transfers == TRANSFERS)
+            continue;
+        const struct stage_attr *attr = p->tape->ops.data[o->tape_op].attr;
+        struct transfer *t = &m->transfers[m->n_transfers];
+        *t = (struct transfer){
+            sends, sends ? !attr->back : attr->back, true,
+            p->graph->storages[p->graph->refs[sends ? o->reads : o->writes]].bytes};
+        for (int k = 0; k < m->n_transfers; k++)
+            t->first &= keys[k] != o->cost_key;
+        keys[m->n_transfers++] = o->cost_key;
+    }
+}
+
 static int train(struct member *m, ckpt *c)
 {
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
@@ -163,6 +193,8 @@ static int train(struct member *m, ckpt *c)
     adamw.clip_norm = m->clip;
     adamw.ema_decay = .9f;
     int rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), SAMPLES, &p);
+    if (!rc)
+        note_transfers(m, p);
     if (!rc && m->load)
         rc = ckpt_load_state(c, m->load);
     for (int s = m->first; s < m->steps && !rc; s++) {
@@ -305,6 +337,51 @@ static void check_tied(void **state)
     compare(&m, 4, 1e-5);
 }
 
+static struct transfer *turn(struct member *m, int *at, bool warms)
+{
+    while (warms && *at < m->n_transfers && !m->transfers[*at].first)
+        ++*at;
+    return *at < m->n_transfers ? &m->transfers[*at] : NULL;
+}
+
+/* Each stage waits in a transfer until the other side is there, as on a GPU: all must get through,
+ * those of a step and those of a warm-up, which has one of each kind. */
+static int meet(struct member *m, int stages, bool warms)
+{
+    int at[MOST] = {0}, met = 0;
+    for (int r = 0; r < stages - 1; r++) {
+        struct transfer *a = turn(&m[r], &at[r], warms), *b = turn(&m[r + 1], &at[r + 1], warms);
+        if (!a || !b || !a->next || b->next)
+            continue;
+        assert_true(a->sends != b->sends);
+        assert_int_equal(a->bytes, b->bytes);
+        at[r]++;
+        at[r + 1]++;
+        met++;
+        r = -1;
+    }
+    for (int r = 0; r < stages; r++)
+        assert_null(turn(&m[r], &at[r], warms));
+    return met;
+}
+
+static void check_transfers(void **state)
+{
+    static struct member all[MOST];
+    struct member m = small();
+    (void)state;
+    m.micro = 1;
+    m.tied = true;
+    run(all, &m, 4);
+    expect_end(all, 4);
+    /* at least an activation and, for the head, the embedding cross each cut; both have gradients
+     */
+    const int met = meet(all, 4, false), warm = meet(all, 4, true);
+    assert_true(met >= SAMPLES * 3 * 4 && met % SAMPLES == 0);
+    assert_true(warm >= 3 * 4 && warm <= met / SAMPLES);
+    release(all, 4);
+}
+
 /* Each stage plans for its own budget, and none changes a bit. */
 static void check_budgets(void **state)
 {
@@ -429,10 +506,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_bits),    cmocka_unit_test(check_kinds),
-        cmocka_unit_test(check_tied),    cmocka_unit_test(check_budgets),
-        cmocka_unit_test(check_tier),    cmocka_unit_test(check_resume),
-        cmocka_unit_test(check_refused), cmocka_unit_test(check_nan),
-        cmocka_unit_test(check_bubble),
+        cmocka_unit_test(check_tied),    cmocka_unit_test(check_transfers),
+        cmocka_unit_test(check_budgets), cmocka_unit_test(check_tier),
+        cmocka_unit_test(check_resume),  cmocka_unit_test(check_refused),
+        cmocka_unit_test(check_nan),     cmocka_unit_test(check_bubble),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

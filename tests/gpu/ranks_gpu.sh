@@ -3,14 +3,7 @@
 # Ranks on GPUs, one each: every stage gives the same bits, close to those of one GPU on the whole
 # batch, in the memory that was promised; a rank that is missing is named.  Skipped with fewer than
 # two GPUs.
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
-    gpus=$(echo "$CUDA_VISIBLE_DEVICES" | tr ',' '\n' | grep -c .)
-fi
-if [ "$gpus" -lt 2 ]; then
-    echo "skipped: $gpus GPUs"
-    exit 77
-fi
+. "${srcdir:-.}/tests/gpu/gpus.sh"
 output=$(mktemp) || exit 1
 trap 'rm -f "$output" "$output".*' EXIT
 limit=120

@@ -31,7 +31,6 @@ SAME(last_error, ncclGetLastError);
 SAME(all_gather, ncclAllGather);
 SAME(reduce_scatter, ncclReduceScatter);
 SAME(all_reduce, ncclAllReduce);
-SAME(broadcast, ncclBroadcast);
 SAME(send, ncclSend);
 SAME(recv, ncclRecv);
 SAME(group_start, ncclGroupStart);
@@ -96,7 +95,6 @@ static bool find_calls(void *lib, struct nccl_api *api)
                  {"ncclAllGather", &api->all_gather},
                  {"ncclReduceScatter", &api->reduce_scatter},
                  {"ncclAllReduce", &api->all_reduce},
-                 {"ncclBroadcast", &api->broadcast},
                  {"ncclSend", &api->send},
                  {"ncclRecv", &api->recv},
                  {"ncclGroupStart", &api->group_start},
@@ -267,18 +265,24 @@ static nccl_dtype dtype_of(enum ckpt_dtype dtype)
     return dtype == CKPT_F32 ? NCCL_FLOAT32 : dtype == CKPT_BF16 ? NCCL_BFLOAT16 : NCCL_INT32;
 }
 
-/* One call to NCCL, which sends all parts together.  The first error counts. */
+/* One call to NCCL, which sends all parts together: of an all-to-all one to and from each rank, of
+ * a broadcast the same from the root to each.  The first error counts. */
 static nccl_result exchange(struct nccl_comm *n, const struct comm_call *call,
                             struct CUstream_st *stream)
 {
     const struct nccl_api *api = &n->api;
     const nccl_dtype dtype = dtype_of(call->dtype);
-    const size_t count = (size_t)call->count, bytes = count * (size_t)ckpt_dtype_size(call->dtype);
+    const bool all = call->kind == COMM_ALL_TO_ALL;
+    const size_t count = (size_t)call->count,
+                 bytes = all ? count * (size_t)ckpt_dtype_size(call->dtype) : 0;
+    const int own = n->comm.rank, root = call->root;
     nccl_result result = api->group_start();
     for (int r = 0; r < n->comm.size && result == NCCL_OK; r++) {
         const size_t at = (size_t)r * bytes;
-        result = api->send((const char *)call->src + at, count, dtype, r, n->nccl, stream);
-        if (result == NCCL_OK || result == NCCL_IN_PROGRESS)
+        if (all || (own == root && r != root))
+            result = api->send((const char *)call->src + at, count, dtype, r, n->nccl, stream);
+        if ((all || (own != root && r == root)) &&
+            (result == NCCL_OK || result == NCCL_IN_PROGRESS))
             result = api->recv((char *)call->dst + at, count, dtype, r, n->nccl, stream);
         result = result == NCCL_IN_PROGRESS ? NCCL_OK : result;
     }
@@ -300,10 +304,8 @@ static int enqueue(struct nccl_comm *n, const struct comm_call *call, struct CUs
         result = api->reduce_scatter(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
     else if (call->kind == COMM_ALL_REDUCE)
         result = api->all_reduce(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
-    else if (call->kind == COMM_ALL_TO_ALL)
-        result = exchange(n, call, stream);
     else
-        result = api->broadcast(call->src, call->dst, count, dtype, call->root, n->nccl, stream);
+        result = exchange(n, call, stream);
     snprintf(what, sizeof what, "collective \"%s\" of step %lld on rank %d",
              call->name ? call->name : "", (long long)n->whole->comm.step, n->whole->comm.rank);
     return wait_for_call(n, result, what);
@@ -330,7 +332,6 @@ static int reduce_parts(struct nccl_comm *n, const struct comm_call *call,
 static int nccl_run(struct comm *c, const struct comm_call *call, void *stream)
 {
     struct nccl_comm *n = nccl(c);
-    struct comm_call own = *call;
     if (n->failed)
         return CKPT_ECOMM;
     c->n_calls++;
@@ -340,9 +341,7 @@ static int nccl_run(struct comm *c, const struct comm_call *call, void *stream)
     }
     if (call->kind == COMM_ALL_REDUCE && call->count % c->size == 0)
         return reduce_parts(n, call, stream);
-    if (own.kind == COMM_BROADCAST && own.root == c->rank)
-        own.dst = (void *)(uintptr_t)own.src; /* NCCL writes dst at the root as well */
-    return enqueue(n, &own, stream);
+    return enqueue(n, call, stream);
 }
 
 static int check_calls(struct nccl_comm *n)

@@ -61,8 +61,6 @@ struct nccl_api {
                                   nccl_op op, struct ncclComm *comm, struct CUstream_st *stream);
     nccl_result (*all_reduce)(const void *src, void *dst, size_t count, nccl_dtype dtype,
                               nccl_op op, struct ncclComm *comm, struct CUstream_st *stream);
-    nccl_result (*broadcast)(const void *src, void *dst, size_t count, nccl_dtype dtype, int root,
-                             struct ncclComm *comm, struct CUstream_st *stream);
     nccl_result (*send)(const void *src, size_t count, nccl_dtype dtype, int to,
                         struct ncclComm *comm, struct CUstream_st *stream);
     nccl_result (*recv)(void *dst, size_t count, nccl_dtype dtype, int from, struct ncclComm *comm,
