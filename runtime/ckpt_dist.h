@@ -9,11 +9,12 @@
  *
  * With options.stages the ranks, as many, are the stages of a pipeline.  Each records the whole
  * model, feeds the same whole inputs, and keeps a part of its ops and parameters, which the library
- * chooses; the batch is that of the job, and the loss that of one rank.  A micro-step goes from
- * rank to rank, so options.micro_batch says how many are under way.  CKPT_EINVAL: options.zero
- * above 0, options.sequence or options.tensor above 1, micro_batch CKPT_AUTO, plan and graph files,
- * an elastic job; a program without an optimizer; ckpt_mix_programs; an output or a new value of a
- * buffer in a program that trains; more stages than places to cut.
+ * chooses by the speed and the memory of each rank; the batch is that of the job, and the loss that
+ * of one rank.  A micro-step goes from rank to rank, so options.micro_batch says how many are under
+ * way.  CKPT_EINVAL: options.zero above 0, options.sequence or options.tensor above 1, micro_batch
+ * CKPT_AUTO, plan and graph files, an elastic job; a program without an optimizer;
+ * ckpt_mix_programs; an output or a new value of a buffer in a program that trains; more stages
+ * than places to cut.
  *
  *   - All parameters are made before the first program is compiled.
  *   - These calls are collective: all ranks make them together, in the same order: ckpt_compile,

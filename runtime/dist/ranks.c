@@ -311,9 +311,11 @@ void ranks_close(struct ranks *job, int code)
     job->comm = job->sequence = job->tensor = job->data = job->previous = job->next = NULL;
     job->lobby = NULL;
     job->peers = NULL;
+    free(job->limits);
     free(job->placements);
     free(job->places);
     free(job->groups);
+    job->sharing.limits = job->limits = NULL;
     job->placements = NULL;
     job->places = NULL;
     job->groups = NULL;

@@ -65,6 +65,7 @@ struct ranks {
     struct comm *tensor, *data; /* those with other parts of split parameters, and those with the
                                    same parts; NULL: all or none */
     int over;                   /* enum ranks_over */
+    struct stage_limit *limits; /* of sharing.limits, which the first program sets */
     bool laid_out;              /* stages, which have no layout, are there */
     bool groups_fixed;          /* the choice of group_ranks is final */
     char routes[64]; /* link kinds from this rank's GPU to other GPUs of its host; or "" */
@@ -112,6 +113,7 @@ struct rank_place {
     int32_t tensor;       /* its --tensor */
     int32_t stages;       /* its --stages */
     int32_t save_async;   /* its --save-async */
+    double flops;         /* of its machine */
     char over[8];         /* its --shard-over */
     char gpu[32];         /* PCI bus address, or "" */
     char routes[64];      /* link kinds to other GPUs of its host, or "" */
@@ -161,8 +163,10 @@ void ranks_fix_groups(struct ranks *job);
 int ranks_find_hosts(struct ranks *job);
 int ranks_choose_group(struct ranks *job, enum ranks_over over);
 void ranks_close_groups(struct ranks *job);
-/* Opens the communicators with the neighbours of a stage. */
+/* Opens the communicators with the neighbours of a stage.  ranks_free_cut: from now on a cut into
+ * stages respects how fast the ranks are, and no memory. */
 int ranks_open_stages(struct ranks *job);
+void ranks_free_cut(struct ranks *job);
 /* Opens the communicators of the ranks that split a sequence, or parameters, unless these are all.
  */
 int ranks_open_sequence(struct ranks *job);

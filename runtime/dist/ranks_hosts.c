@@ -131,7 +131,8 @@ static struct rank_place own_place(const struct ranks *job)
                            .sequence = job->sharing.sequence,
                            .tensor = job->sharing.tensor,
                            .stages = job->sharing.stages,
-                           .save_async = job->options->save_async};
+                           .save_async = job->options->save_async,
+                           .flops = job->machine->flops};
     unsigned cpu, node;
     snprintf(p.over, sizeof p.over, "%s", over_option(job));
     if (job->memory->device)
@@ -317,11 +318,28 @@ int ranks_open_tensor(struct ranks *job)
     return rc ? rc : open_some(job, job->sharing.ranks / n, job->rank % n, n, &job->data);
 }
 
+void ranks_free_cut(struct ranks *job)
+{
+    double fastest = 0;
+    for (int s = 0; s < job->sharing.stages && job->places; s++)
+        fastest = job->places[s].flops > fastest ? job->places[s].flops : fastest;
+    for (int s = 0; s < job->sharing.stages && job->limits; s++)
+        job->limits[s] = (struct stage_limit){
+            .speed = fastest > 0 ? job->places[s].flops / fastest : 1, .most = INT64_MAX};
+}
+
 /* In the order of ranks: the first of two is in the pair before it. */
 int ranks_open_stages(struct ranks *job)
 {
     const int n = job->sharing.stages, own = job->sharing.stage;
     int rc = 0;
+    if (n < 2)
+        return 0;
+    if (!job->limits) /* else an attempt before this one failed later */
+        job->limits = calloc((size_t)n, sizeof *job->limits);
+    job->sharing.limits = job->limits;
+    if (!job->limits)
+        return error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
     if (!job->comm || n < 3)
         return 0;
     ranks_hosts(job);

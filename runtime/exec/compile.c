@@ -115,11 +115,28 @@ static int run_candidate(struct ckpt_program *p, const struct choice *k, bool *m
     return rc || before ? rc : check_bound(p, k->seconds, may_win);
 }
 
+static bool has_stages(const struct ckpt_program *p)
+{
+    return p->programs->ranks->sharing.stages > 1;
+}
+
+/* Of the first program a cut into stages is free; later ones have the same.  Stages of ranks that
+ * do not exist are planned from the first on. */
+static int draft(struct ckpt_program *p, const struct choice *k, int variant, int64_t micro)
+{
+    struct ranks *job = p->programs->ranks;
+    if (!p->programs->first)
+        ranks_free_cut(job);
+    if (!job->comm)
+        job->sharing.stage = 0;
+    return program_draft(p, &k->variants[variant], micro);
+}
+
 /* Plans one variant at one size, and keeps it if it is the fastest so far. */
 static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_over over,
                          int variant, int64_t micro)
 {
-    int rc = program_draft(p, &k->variants[variant], micro);
+    int rc = draft(p, k, variant, micro);
     bool may_win = false;
 
     k->whole = !rc && *p->tape->coupled;
@@ -129,11 +146,14 @@ static int try_candidate(struct ckpt_program *p, struct choice *k, enum ranks_ov
         rc = run_candidate(p, k, &may_win);
     bool brief = p->brief;
     p->brief = true; /* only the fastest one reports the smallest budget */
-    if (!rc)
-        rc = may_win ? program_plan(p) : CKPT_EBUDGET;
+    if (!rc && may_win)
+        rc = has_stages(p) ? program_plan_stages(p, &k->variants[variant], micro) : program_plan(p);
+    else if (!rc)
+        rc = CKPT_EBUDGET;
     p->brief = brief;
-    if (!rc && p->plan->seconds < k->seconds) {
-        k->seconds = p->plan->seconds;
+    const double seconds = rc ? INFINITY : has_stages(p) ? p->pipeline_seconds : p->plan->seconds;
+    if (seconds < k->seconds) {
+        k->seconds = seconds;
         k->over = over;
         k->variant = variant;
         k->micro = micro;
@@ -269,16 +289,16 @@ static int draft_and_plan(struct ckpt_program *p, struct choice *k)
     ranks_fix_groups(p->programs->ranks);
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
-        rc = program_draft(p, &k->variants[k->variant], k->micro);
+        rc = draft(p, k, k->variant, k->micro);
     if (!rc)
         rc = program_run_first(p);
     bool plans = true;
     if (!rc && k->limit < INFINITY)
         rc = check_bound(p, k->limit, &plans);
-    if (!rc && plans)
+    if (!rc && plans && has_stages(p))
+        rc = program_plan_stages(p, &k->variants[k->variant], k->micro);
+    else if (!rc && plans)
         rc = k->gathers ? program_plan_asked(p) : program_plan(p);
-    if (!rc && plans && p->programs->ranks->sharing.stages > 1)
-        rc = program_join_stages(p, &k->variants[k->variant], k->micro);
     rc = chosen ? explain_whole(p, rc) : rc;
     return k->gathers ? program_plan_anyway(p, rc) : rc;
 }

@@ -477,15 +477,16 @@ int program_plan(struct ckpt_program *p)
 int program_least_budget(struct ckpt_program *p, int64_t *bytes)
 {
     struct programs *ps = p->programs;
+    const bool stages = ps->ranks->sharing.stages > 1, own = !ps->ranks->rank || stages;
     struct budgets b;
     struct frontier *pf;
     int rc = program_find_budgets(p, &b);
     *bytes = INT64_MAX;
-    if (!rc && !ps->ranks->rank)
+    if (!rc && own)
         rc = find_frontier(p, &pf, frontiers_get);
-    if (!rc && !ps->ranks->rank)
+    if (!rc && own)
         rc = frontier_least(pf, &ps->machine, &b, p->reserved, bytes);
-    return program_broadcast_bytes(p, rc, bytes);
+    return stages ? rc : program_broadcast_bytes(p, rc, bytes);
 }
 
 int program_bound(struct ckpt_program *p, double *seconds)

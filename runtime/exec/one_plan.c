@@ -305,30 +305,12 @@ static int parse_plan(struct ckpt_program *p, char *text)
     return rc;
 }
 
-/* Each stage has made its own plan: all go on, or none. */
-static int join_plans(struct programs *ps, int rc)
-{
-    const struct sharing *s = &ps->ranks->sharing;
-    if (rc && rc != CKPT_ECOMM)
-        rc = error_set(rc, "stage %d of %d: %s", s->stage + 1, s->stages, error_get());
-    if (rc || !ps->ranks->comm)
-        return ranks_give_up(ps->ranks, rc);
-    struct comm *hosts = ranks_hosts(ps->ranks);
-    const double deadline = hosts->deadline;
-    hosts->deadline = PLAN_PATIENCE * deadline;
-    rc = comm_barrier(hosts, "plans");
-    hosts->deadline = deadline;
-    return rc ? error_set(rc, "%s", hosts->reason) : 0;
-}
-
 int program_broadcast_plan(struct ckpt_program *p, int rc)
 {
     struct programs *ps = p->programs;
     char *text = NULL;
     size_t n = 0;
-    if (ps->ranks->sharing.stages > 1)
-        return join_plans(ps, rc);
-    if (!ps->ranks->comm)
+    if (!ps->ranks->comm || ps->ranks->sharing.stages > 1) /* each stage has its own */
         return rc;
     if (!rc && !ps->ranks->rank && plan_print(p->graph, p->plan, &text, &n))
         rc = error_set(CKPT_ENOMEM, "no memory for the plan");

@@ -147,21 +147,35 @@ double pipeline_seconds(const struct stage_plan *s, int n, int micro)
 
 /* ---- all stages ------------------------------------------------------------------------------ */
 
-static int set_step(struct ckpt_program *p)
+static int64_t bytes_held(const ckpt_tape *t)
 {
-    p->pipeline_seconds =
-        pipeline_seconds(p->stages, p->programs->ranks->sharing.stages, p->tape->n_micro);
-    return 0;
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < t->n_params; i++)
+        if (t->param_stage[i] == t->env.sharing.stage)
+            bytes += desc_bytes(&t->env.params->data[i].desc);
+    return bytes;
 }
 
-/* Ranks that do not exist: plans one stage after another, and keeps the plan of the one that needs
- * the most memory. */
+/* Plans this stage.  That no plan fits is part of the result. */
+static int plan_stage(struct ckpt_program *p, struct stage_plan *s)
+{
+    int rc = program_plan(p);
+    *s = rc ? (struct stage_plan){0} : describe(p);
+    s->held = bytes_held(p->tape);
+    s->budget = p->programs->budget;
+    if (rc != CKPT_EBUDGET)
+        return rc;
+    snprintf(s->refused, sizeof s->refused, "%s", error_get());
+    return program_least_budget(p, &s->least);
+}
+
+/* Ranks that do not exist: plans one stage after another, up to one that does not fit, and keeps
+ * the plan of the one that needs the most memory. */
 static int plan_each(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     struct sharing *sharing = &p->programs->ranks->sharing;
-    int rc = 0, most = 0;
-    p->stages[0] = describe(p);
-    for (int s = 1; s <= sharing->stages && !rc; s++) {
+    int most = 0, rc = plan_stage(p, &p->stages[0]);
+    for (int s = 1; s <= sharing->stages && !rc && !*p->stages[s - 1].refused; s++) {
         sharing->stage = s < sharing->stages ? s : most;
         if (sharing->stage == s - 1 && s == sharing->stages)
             break;
@@ -170,24 +184,93 @@ static int plan_each(struct ckpt_program *p, const struct ckpt_variant *variant,
         if (!rc)
             rc = program_run_first(p);
         if (!rc)
-            rc = program_plan(p);
-        if (!rc)
-            p->stages[sharing->stage] = describe(p);
+            rc = plan_stage(p, &p->stages[sharing->stage]);
         most = !rc && p->stages[sharing->stage].peak > p->stages[most].peak ? sharing->stage : most;
     }
     return rc;
 }
 
-int program_join_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
+/* All stages plan at once, and learn of each other. */
+static int plan_together(struct ckpt_program *p)
+{
+    struct ranks *job = p->programs->ranks;
+    struct stage_plan own;
+    int rc = plan_stage(p, &own);
+    if (rc && rc != CKPT_ECOMM)
+        error_set(rc, "stage %d of %d: %s", job->sharing.stage + 1, job->sharing.stages,
+                  error_get());
+    if (rc)
+        return ranks_give_up(job, rc);
+    struct comm *hosts = ranks_hosts(job);
+    const double deadline = hosts->deadline;
+    hosts->deadline = PLAN_PATIENCE * deadline;
+    rc = ranks_gather(job, &own, sizeof own, p->stages);
+    hosts->deadline = deadline;
+    return rc;
+}
+
+/* A stage that does not fit gets fewer bytes of parameters: half of what it lacks, since
+ * activations go with them.  Returns the last such stage, or -1. */
+static int lower_limits(const struct ckpt_program *p)
+{
+    const struct ranks *job = p->programs->ranks;
+    int last = -1;
+    for (int s = 0; s < job->sharing.stages; s++) {
+        const struct stage_plan *k = &p->stages[s];
+        if (!*k->refused)
+            continue;
+        const double fits =
+            k->least > k->budget ? (double)k->budget / (double)k->least : 0; /* of what it has */
+        const int64_t most = (int64_t)((double)k->held * (1 + fits) / 2);
+        job->limits[s].most = min_i64(most, k->held - 1);
+        last = s;
+    }
+    return last;
+}
+
+/* Drafts the program with the next cut; what it was refused for last is the sentence if there is
+ * none.  Parameters of earlier programs stay where they are. */
+static int cut_again(struct ckpt_program *p, int stage, const struct ckpt_variant *variant,
+                     int64_t micro)
 {
     struct ranks *job = p->programs->ranks;
     const int n = job->sharing.stages;
+    const struct stage_plan *k = &p->stages[stage];
+    int rc = CKPT_EBUDGET;
+    if (p->programs->first)
+        return error_set(rc, "stage %d of %d, on rank %d: %s", stage + 1, n, stage, k->refused);
+    if (!job->comm)
+        job->sharing.stage = 0;
+    program_drop_plan(p);
+    rc = program_draft(p, variant, micro);
+    if (!rc)
+        rc = program_run_first(p);
+    return rc != CKPT_EBUDGET
+               ? rc
+               : error_set(
+                     rc,
+                     "--stages %d: no cut fits the memory of all ranks; of the last one stage "
+                     "%d, on rank %d: %s",
+                     n, stage + 1, stage, k->refused);
+}
+
+int program_plan_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
+{
+    const struct ranks *job = p->programs->ranks;
+    const int n = job->sharing.stages;
+    int rc = 0, refused = 0;
     free(p->stages);
     p->stages = calloc((size_t)n, sizeof *p->stages);
     if (!p->stages)
         return error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
-    struct stage_plan own = describe(p);
-    int rc =
-        job->comm ? ranks_gather(job, &own, sizeof own, p->stages) : plan_each(p, variant, micro);
-    return rc ? rc : set_step(p);
+    while (!rc && refused >= 0) {
+        memset(p->stages, 0, (size_t)n * sizeof *p->stages);
+        rc = job->comm ? plan_together(p) : plan_each(p, variant, micro);
+        refused = rc ? -1 : lower_limits(p);
+        if (refused >= 0)
+            rc = cut_again(p, refused, variant, micro);
+    }
+    if (!rc)
+        p->pipeline_seconds = pipeline_seconds(p->stages, n, p->tape->n_micro);
+    return rc;
 }

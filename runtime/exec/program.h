@@ -121,7 +121,9 @@ struct zone_buffers {
 struct stage_plan {
     double forward, backward, update, send, send_back; /* seconds */
     int64_t sent, peak, least; /* bytes to the next stage; of the device; the smallest budget */
+    int64_t held, budget;      /* bytes of its parameters; of its rank's device */
     char layers[64];           /* "layers.0 to layers.5", or "" */
+    char refused[CKPT_MESSAGE - 256]; /* why no plan fits; "": there is one */
 };
 
 struct ckpt_program {
@@ -197,7 +199,8 @@ static inline bool program_name_is_own(const char *name)
 int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
 int program_run_first(struct ckpt_program *p);
 int program_plan(struct ckpt_program *p);
-/* The smallest budget of the draft, or INT64_MAX; all ranks get that of rank 0. */
+/* The smallest budget of the draft, or INT64_MAX; all ranks get that of rank 0, stages their own.
+ */
 int program_least_budget(struct ckpt_program *p, int64_t *bytes);
 /* As program_plan, but a refusal is about the budget that was asked for, after this has risen. */
 int program_plan_asked(struct ckpt_program *p);
@@ -235,10 +238,12 @@ int program_move_others(struct ckpt_program *p);
 /* Whether p and another program of the context train, or will. */
 bool program_trains_in_turn(const struct ckpt_program *p);
 
-/* Stages of a pipeline (pipeline.c).  program_join_stages: sets stages and pipeline_seconds of a
- * program with a plan; of ranks that do not exist it plans all, from a variant and a size.
- * pipeline_seconds: of a step of n stages; NAN: no memory. */
-int program_join_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
+/* Stages of a pipeline (pipeline.c).  program_plan_stages: plans a draft on all ranks, or all
+ * stages of ranks that do not exist, and sets stages and pipeline_seconds.  While a stage does not
+ * fit it cuts again, from a variant and a size.  pipeline_seconds: of a step of n stages; NAN: no
+ * memory.
+ */
+int program_plan_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
 double pipeline_seconds(const struct stage_plan *s, int n, int micro);
 
 /* The environment that a program's tape gets from the context. */

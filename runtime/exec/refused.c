@@ -26,8 +26,8 @@ int program_plan_anyway(struct ckpt_program *p, int rc)
     struct programs *ps = p->programs;
     char sentence[CKPT_MESSAGE];
     int64_t least = INT64_MAX;
-    if (rc != CKPT_EBUDGET || !ps->gathers || ps->options->vram == CKPT_VRAM_NONE ||
-        program_plan_is_given(p))
+    if (rc != CKPT_EBUDGET || !ps->gathers || ps->ranks->sharing.stages > 1 ||
+        ps->options->vram == CKPT_VRAM_NONE || program_plan_is_given(p))
         return rc;
     snprintf(sentence, sizeof sentence, "%s", error_get());
     int failed = program_least_budget(p, &least);

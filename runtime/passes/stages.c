@@ -10,7 +10,8 @@
  * - A trained parameter belongs to the first stage that reads it.  Another one that reads it, as a
  *   head that is also the embedding, receives its value like an activation, and sends the gradient.
  * - Cuts are balanced by arithmetic and bytes moved, three times those of the forward pass for ops
- *   with gradients.  They follow from the tape alone: neither a machine nor a budget moves them.
+ *   with gradients, and by how fast the ranks are.  A stage gets no more bytes of parameters than
+ *   its limit: exec/pipeline.c lowers that of a stage whose plan does not fit.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct cutting {
     bool *live;            /* per tensor: the loss depends on it */
     double *work;          /* per op: of all before it; one entry more */
     int64_t *bytes;        /* per op: that cross before it; -1: a cut is not possible */
+    int64_t *held;         /* per op: bytes of parameters that ops before it read first */
     int32_t *params;       /* per op: trained parameters that ops before it read first */
     int32_t *places;       /* where a cut is possible */
     int32_t n_places;
@@ -103,8 +105,10 @@ static void find_spans(struct cutting *k)
         for (int j = 0; j < o->n_in && !k->shared[i]; j++) {
             const int32_t x = root_of(k, op_in(t, o, j));
             const int32_t param = x ? tape_param_of(t, x) : -1;
-            if (param >= 0 && t->param_stage[param] < 0)
+            if (param >= 0 && t->param_stage[param] < 0) {
                 t->param_stage[param] = i; /* an op as yet */
+                k->held[i + 1] += desc_bytes(&t->tensors.data[x].desc);
+            }
             if (x && is_trained(k, x) && k->first[x] < 0)
                 k->first[x] = i;
             if (x && k->first[x] >= 0)
@@ -164,8 +168,10 @@ static void find_crossing(struct cutting *k)
         for (int32_t i = k->first[x] + 1; k->first[x] >= 0 && i <= k->last[x]; i++)
             k->bytes[i] = sends && k->bytes[i] >= 0 ? k->bytes[i] + bytes : -1;
     }
-    for (int32_t i = 0; i < k->n_ops; i++)
+    for (int32_t i = 0; i < k->n_ops; i++) {
         k->params[i + 1] += k->params[i];
+        k->held[i + 1] += k->held[i];
+    }
 }
 
 /* The places where not much more crosses than where least does, the ends aside. */
@@ -201,29 +207,41 @@ static int most_stages(const struct cutting *k)
     return n;
 }
 
-/* Of all ways to cut, the one whose slowest stage is fastest.  best[s][j]: of the first s + 1
- * stages if the last of them ends at place j. */
-static void choose(struct cutting *k, double *best, int32_t *from)
+/* Whether a stage may have the ops from one place to another: it has trained parameters, and no
+ * more than its limit. */
+static bool may_have(const struct cutting *k, int32_t s, int32_t from, int32_t to)
 {
+    return k->params[to] > k->params[from] &&
+           k->held[to] - k->held[from] <= k->t->env.sharing.limits[s].most;
+}
+
+/* Of all ways to cut, the one whose slowest stage is fastest.  best[s][j]: of the first s + 1
+ * stages if the last of them ends at place j.  Returns false if there is none. */
+static bool choose(struct cutting *k, double *best, int32_t *from)
+{
+    const struct stage_limit *limits = k->t->env.sharing.limits;
     const int32_t n = k->n_places + 1;
     for (int32_t at = 0; at < k->stages * n; at++) {
         const int32_t s = at / n, j = at % n;
         best[at] = -1;
         for (int32_t i = s ? 0 : -1; i < (s ? j : 0); i++) {
             const double before = s ? best[(s - 1) * n + i] : 0;
-            const double own = k->work[place(k, j)] - k->work[place(k, i)];
+            const double own = (k->work[place(k, j)] - k->work[place(k, i)]) / limits[s].speed;
             const double slowest = before > own ? before : own;
-            if (before < 0 || k->params[place(k, j)] == k->params[place(k, i)] ||
+            if (before < 0 || !may_have(k, s, place(k, i), place(k, j)) ||
                 (best[at] >= 0 && best[at] <= slowest))
                 continue;
             best[at] = slowest;
             from[at] = i;
         }
     }
+    if (best[k->stages * n - 1] < 0)
+        return false;
     for (int32_t s = k->stages - 1, j = n - 1; s >= 0; s--) {
         k->cut[s + 1] = s == k->stages - 1 ? k->n_ops : place(k, j);
         j = from[s * n + j];
     }
+    return true;
 }
 
 static int find_cuts(struct cutting *k)
@@ -244,9 +262,9 @@ static int find_cuts(struct cutting *k)
     const size_t n = (size_t)k->stages * ((size_t)k->n_places + 1);
     double *best = malloc(n * sizeof *best);
     int32_t *from = malloc(n * sizeof *from);
-    if (best && from)
-        choose(k, best, from);
-    else
+    if (best && from && !choose(k, best, from))
+        tape_fail(t, CKPT_EBUDGET, "--stages %d: no cut fits the memory of all ranks", k->stages);
+    else if (!best || !from)
         tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
     free(best);
     free(from);
@@ -390,11 +408,12 @@ static bool allocate(struct cutting *k)
     k->keep = calloc(n_ops, sizeof *k->keep);
     k->work = calloc(n_ops, sizeof *k->work);
     k->bytes = calloc(n_ops, sizeof *k->bytes);
+    k->held = calloc(n_ops, sizeof *k->held);
     k->params = calloc(n_ops, sizeof *k->params);
     k->places = calloc(n_ops, sizeof *k->places);
     k->cut = calloc((size_t)k->stages + 1, sizeof *k->cut);
     return k->root && k->first && k->last && k->live && k->shared && k->keep && k->work &&
-           k->bytes && k->params && k->places && k->cut;
+           k->bytes && k->held && k->params && k->places && k->cut;
 }
 
 static void release(struct cutting *k)
@@ -407,6 +426,7 @@ static void release(struct cutting *k)
     free(k->keep);
     free(k->work);
     free(k->bytes);
+    free(k->held);
     free(k->params);
     free(k->places);
     free(k->cut);

@@ -41,6 +41,7 @@ struct member {
     bool outputs; /* the step has an output */
     float clip;
     int64_t vram[MOST]; /* of each stage; 0: no budget */
+    const char *machine[MOST];
     int first, steps, nan_step;
     const char *load, *save;
     ckpt_tensor param[PARAMS];
@@ -241,6 +242,7 @@ static void run(struct member *m, const struct member *what, int stages)
         m[r].options.stages = stages;
         m[r].options.micro_batch = what->micro;
         m[r].options.vram = what->vram[r];
+        m[r].options.machine = what->machine[r];
     }
     run_ranks(m, sizeof *m, stages, 0, work);
 }
@@ -466,6 +468,54 @@ static void expect_refused(const struct member *m, int stages, const char *words
     release(all, stages);
 }
 
+/* Of two stages one has too little memory for its half: the cut moves, and no bit changes. */
+static void check_cut(void **state)
+{
+    static struct member equal[MOST], all[MOST];
+    struct member m = small();
+    (void)state;
+    run(equal, &m, 2);
+    expect_end(equal, 2);
+    for (int little = 0; little < 2; little++) {
+        m.vram[little] = equal[little].info.min_budget * 3 / 4;
+        m.vram[!little] = 0;
+        run(all, &m, 2);
+        expect_end(all, 2);
+        assert_true(all[little].info.planned_peak <= m.vram[little]);
+        assert_true(all[little].mine < equal[little].mine);
+        assert_int_equal(all[0].mine + all[1].mine, PARAMS);
+        for (int r = 0; r < 2; r++)
+            assert_true(distance(&equal[0], &all[r]) == 0);
+        release(all, 2);
+    }
+    m.vram[0] = m.vram[1] = equal[1].info.min_budget / 4; /* the model does not fit both */
+    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the last one stage");
+    release(equal, 2);
+}
+
+/* A rank whose machine is slower gets fewer layers. */
+static void check_speeds(void **state)
+{
+    static struct member equal[MOST], all[MOST];
+    struct machine slow = machine_cpu;
+    char file[300];
+    struct member m = small();
+    (void)state;
+    snprintf(file, sizeof file, "%s.json", path);
+    slow.flops /= 4;
+    assert_int_equal(machine_write(&slow, file), 0);
+    run(equal, &m, 2);
+    expect_end(equal, 2);
+    m.machine[1] = file;
+    run(all, &m, 2);
+    expect_end(all, 2);
+    assert_true(all[1].mine < equal[1].mine);
+    assert_true(distance(&equal[0], &all[0]) == 0);
+    release(all, 2);
+    release(equal, 2);
+    assert_int_equal(unlink(file), 0);
+}
+
 static void check_refused(void **state)
 {
     struct member m = small();
@@ -474,7 +524,7 @@ static void check_refused(void **state)
     expect_refused(&m, 2, "output 'last'");
     m = small();
     m.vram[1] = 1 << 14;
-    expect_refused(&m, 2, "stage 2 of 2: no plan fits 16.00 KiB");
+    expect_refused(&m, 2, "of the last one stage 2, on rank 1: no plan fits 16.00 KiB");
 }
 
 /* The sentence of each rank names the stage where the value came up. */
@@ -510,6 +560,7 @@ int main(void)
         cmocka_unit_test(check_budgets), cmocka_unit_test(check_tier),
         cmocka_unit_test(check_resume),  cmocka_unit_test(check_refused),
         cmocka_unit_test(check_nan),     cmocka_unit_test(check_bubble),
+        cmocka_unit_test(check_cut),     cmocka_unit_test(check_speeds),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -46,6 +46,30 @@ runs "memory:" $cogvideo --log "$work/adapters"
 ranks_run 2 adapted $cogvideo --stages 2 --log "$work/adapted"
 same_steps adapters adapted 2e-6
 
+# two budgets: each rank gets the layers that fit it, and what fits neither is named
+two_budgets() {
+    ranks_of=$1
+    shift
+    RANK=1 WORLD_SIZE=2 timeout 100 "$@" --vram 3M --ranks "file:$work/meet" >"$work/$ranks_of.1" 2>&1 &
+    RANK=0 WORLD_SIZE=2 timeout 100 "$@" --vram 7M --ranks "file:$work/meet" >"$work/$ranks_of.0" 2>&1
+    ended=$?
+    wait $! && [ $ended = 0 ]
+    ended=$?
+    rm -f "$work/meet"
+    return $ended
+}
+unequal="${LM_TRAIN:-./lm-train} --device cpu --threads 1 --warmup 2 --model tiny-llama --hidden 64 --heads 4
+    --layers 6 --mlp 256 --length 64 --data ${srcdir:-.}/doc/tour.md --clip-norm 0 $steps"
+runs "memory:" $unequal --save "$work/large.safetensors"
+two_budgets fits $unequal --stages 2 --save "$work/fits.safetensors" || fail "$(cat "$work/fits.0")"
+cmp "$work/large.safetensors" "$work/fits.safetensors" || fail "the weights of unequal stages"
+grep -q "stage 1 .*embedding to layers.3" "$work/fits.0" || fail "the cut: $(cat "$work/fits.0")"
+two_budgets lacks $unequal --stages 2 --layers 12 && fail "a model that fits no two ranks"
+for r in 0 1; do
+    grep -q "no cut fits the memory of all ranks; of the last one stage [12], on rank [01]: .* needs at least [0-9]* bytes" \
+        "$work/lacks.$r" || fail "rank $r: $(tail -n 2 "$work/lacks.$r")"
+done
+
 # plans of jobs that do not exist: all stages, and how long they stand still
 runs "stage 4 " $lm --model tiny-llama $steps --plan-only --ranks 4 --stages 4
 runs "passes from stage to stage" $lm --model tiny-llama --steps 1 --batch 8 --plan-only \

@@ -8,6 +8,12 @@
 
 #include "dist/shard/layout.h"
 
+/* What a cut into stages has to respect of the rank of a stage. */
+struct stage_limit {
+    double speed; /* as a share of the fastest rank's */
+    int64_t most; /* bytes of parameters that it may get */
+};
+
 struct sharing {
     int ranks;       /* in the job; 1: single rank */
     int group_ranks; /* ranks that share one copy of the model: all ranks, or the ranks of each host
@@ -24,7 +30,8 @@ struct sharing {
     int stages;              /* of a pipeline, each a rank; below 2: none.  A rank then has the
                                 parameters of its stage, and nothing is shared: zero is 0 */
     int stage;               /* of this rank */
-    struct layout *layout;   /* of the parameters, from the first compile on; NULL: single rank */
+    const struct stage_limit *limits; /* of each stage; the same on all ranks */
+    struct layout *layout; /* of the parameters, from the first compile on; NULL: single rank */
 };
 
 /* Ranks that have the same samples. */
