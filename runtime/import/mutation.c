@@ -47,16 +47,18 @@ static void note_write(struct scan *s, const struct memory *m, const struct pt2_
         s->writer[input] = n;
 }
 
-static bool is_view(const struct op *o, const struct memory *m, const struct pt2_node *n)
+/* A result of a view is memory of what it looks at. */
+static void set_view(const struct op *o, struct memory *m, const struct pt2_node *n,
+                     const struct pt2_arg *to, int *part)
 {
-    const struct pt2_arg *to = n->n_out ? &n->out[0] : NULL;
-
-    if (!o || !o->put || !to)
-        return false;
-    if (!o->is_copy || to->kind != ARG_VALUE)
-        return true;
-    return !o->is_copy(n, &m->graph->value[pt2_arg_find(n, "self")->value].tensor,
-                       &m->graph->value[to->value].tensor);
+    for (int k = 0; to->kind == ARG_LIST && k < to->list.n; k++)
+        set_view(o, m, n, &to->list.item[k], part);
+    if (to->kind != ARG_VALUE)
+        return;
+    const struct pt2_arg *from = viewed_argument(n, (*part)++);
+    if (from && (!o->is_copy || !o->is_copy(n, &m->graph->value[from->value].tensor,
+                                            &m->graph->value[to->value].tensor)))
+        m->input[to->value] = m->input[from->value];
 }
 
 static void scan_graph(struct scan *s, struct memory *m);
@@ -80,7 +82,7 @@ static void scan_region(struct scan *s, struct memory *m, const struct pt2_node 
 
 static void scan_node(struct scan *s, struct memory *m, const struct pt2_node *n)
 {
-    const int32_t input = input_of(m, pt2_arg_find(n, "self"));
+    const int32_t input = input_of(m, pt2_arg_find(n, run_changed(n)));
     bool in_place = false;
 
     if (!strcmp(n->target, "torch.ops.aten.batch_norm.default")) { /* without a word */
@@ -90,12 +92,16 @@ static void scan_node(struct scan *s, struct memory *m, const struct pt2_node *n
     for (int k = 0; k < n->n_in; k++)
         if (n->in[k].arg.kind == ARG_GRAPH)
             scan_region(s, m, n, k);
-    const struct op *o = input >= 0 ? run_find(n->target, &in_place) : NULL;
+    const struct op *o = run_find(n->target, &in_place);
+    int part = 0;
     if (in_place)
-        note_write(s, m, n, "self");
-    if (in_place || is_view(o, m, n))
-        for (int k = 0; k < n->n_out; k++)
+        note_write(s, m, n, run_changed(n));
+    for (int k = 0; k < n->n_out; k++) {
+        if (in_place)
             set_input(m, &n->out[k], input);
+        else if (o && o->put)
+            set_view(o, m, n, &n->out[k], &part);
+    }
 }
 
 static void scan_graph(struct scan *s, struct memory *m)

@@ -81,8 +81,14 @@ struct tensor *variable_read(struct recording *r, struct variable *v);
 void variable_write(struct recording *r, struct variable *v, struct tensor now);
 /* Whether an argument of a node depends on a trained parameter, where gradients are recorded. */
 bool call_differentiable(const struct call *c);
-/* `put` of views through which nothing is written: a failure. */
+/* The argument that result `part` of a view looks at: "self", the "input" of a dropout, or one of a
+ * list.  NULL: there is none. */
+const struct pt2_arg *viewed_argument(const struct pt2_node *n, int part);
+/* `put` of views through which nothing is written: a failure; of those that are the same; and of
+ * those that may repeat elements, which are not written. */
 struct tensor put_nothing(struct call *c, int part, struct tensor whole, struct tensor view);
+struct tensor put_same(struct call *c, int part, struct tensor whole, struct tensor view);
+struct tensor put_expand(struct call *c, int part, struct tensor whole, struct tensor view);
 /* Gives the variable `self` of an op in place what the op computes. */
 void variable_change(struct call *c, struct variable *self);
 /* The same later: before its storage is read, or anything else is written. */

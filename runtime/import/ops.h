@@ -7,7 +7,7 @@
 
 extern const struct op ops_unary[], ops_math[], ops_view[], ops_make[], ops_index[], ops_scatter[],
     ops_reduce[], ops_layer[], ops_norm[], ops_loss[], ops_picture[], ops_resize[], ops_window[],
-    ops_attention[], ops_einsum[];
+    ops_attention[], ops_einsum[], ops_rnn[], ops_grid[];
 
 /* An operand with channels last, and the number of its spatial axes, 1 to 3; and a result in the
  * order of PyTorch. */
@@ -26,6 +26,10 @@ ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend);
 struct tensor record_product(struct call *c, struct tensor a, struct tensor b);
 /* The sum over the axes of a mask, which go. */
 struct tensor reduce_sum(struct call *c, struct tensor a, unsigned mask);
+/* The largest along an axis, which goes; the first of equal ones has the gradient. */
+struct tensor reduce_largest(struct call *c, struct tensor a, int axis);
+/* The norm along the last axis, which goes or stays with size 1. */
+struct tensor reduce_norm(struct call *c, struct tensor a, double order, bool keep);
 
 /* Records a sum of floats that is a part of a transformer block: false if it is none. */
 bool record_block(struct call *c, struct tensor *y);

@@ -376,7 +376,36 @@ static struct tensor op_einsum(struct call *c, int part)
     return ordered(c, &f[e.n - 1], &e.out);
 }
 
+/* Of one operand whose letters all stay the result is a view: a permutation, or a diagonal. */
+static bool einsum_copies(const struct pt2_node *n, const struct pt2_tensor *self,
+                          const struct pt2_tensor *result)
+{
+    const struct pt2_arg *a = pt2_arg_find(n, "equation");
+    const char *s = a && a->kind == ARG_STRING ? a->text : ",", *out = strstr(s, "->");
+
+    (void)self;
+    (void)result;
+    if (strchr(s, ','))
+        return true;
+    for (const char *at = s; *at && at != out; at++)
+        if (out ? *at != ' ' && !strchr(out + 2, *at) : is_letter(*at) && strchr(at + 1, *at))
+            return true; /* it is summed */
+    return false;
+}
+
+static struct tensor put_einsum(struct call *c, int part, struct tensor whole, struct tensor view)
+{
+    struct equation e = {.n = 0};
+    struct factor *f = read_factors(c, &e);
+
+    if (!c->r->failed)
+        read_equation(c, f, &e);
+    if (!c->r->failed && e.in->n != e.out.n)
+        return put_nothing(c, part, whole, view);
+    return c->r->failed ? whole : ordered(c, &(struct factor){view, e.out}, e.in);
+}
+
 const struct op ops_einsum[] = {
-    {"aten.einsum.default", op_einsum, NULL, NULL, false},
+    {"aten.einsum.default", op_einsum, put_einsum, einsum_copies, false},
     {NULL, NULL, NULL, NULL, false},
 };

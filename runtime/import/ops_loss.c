@@ -245,6 +245,112 @@ static struct tensor op_kl_div(struct call *c, int part)
         c, c->r->failed ? x : ckpt_kl_div(c->r->t, x, y, call_bool(c, "log_target"), reduction(c)));
 }
 
+/* ---- of distances ---------------------------------------------------------------------------- */
+
+static struct tensor plus(struct call *c, enum binary f, struct tensor a, struct tensor b)
+{
+    return math_binary(c->r, f, a, b, c->dtype);
+}
+
+static struct tensor number(struct call *c, double f)
+{
+    return tensor_number(c->r, c->dtype, f, 0);
+}
+
+/* What is above 0 of a + b. */
+static struct tensor above_zero(struct call *c, struct tensor a, double b)
+{
+    static const struct unary hinge = {NULL, ckpt_relu};
+
+    return math_unary(c->r, &hinge, plus(c, BINARY_ADD, a, number(c, b)), c->dtype);
+}
+
+/* a where the target is so to a number, else 0. */
+static struct tensor where_target(struct call *c, enum binary f, double to, struct tensor a)
+{
+    struct tensor is = math_binary(c->r, f, call_tensor(c, "target"), number(c, to), PT2_BOOL);
+
+    return math_where(c->r, is, a, number(c, 0), c->dtype);
+}
+
+static struct tensor distance_of(struct call *c, struct tensor a, const char *other, bool keep)
+{
+    struct tensor d = plus(c, BINARY_SUB, a, call_tensor(c, other));
+
+    return reduce_norm(c, plus(c, BINARY_ADD, d, number(c, call_double(c, "eps"))),
+                       call_double(c, "p"), keep);
+}
+
+static struct tensor op_pairwise_distance(struct call *c, int part)
+{
+    (void)part;
+    return distance_of(c, call_tensor(c, "x1"), "x2", call_bool(c, "keepdim"));
+}
+
+static struct tensor op_triplet_margin(struct call *c, int part)
+{
+    struct tensor anchor = call_tensor(c, "anchor");
+    struct tensor near = distance_of(c, anchor, "positive", false);
+    struct tensor far = distance_of(c, anchor, "negative", false);
+
+    (void)part;
+    if (call_bool(c, "swap"))
+        far =
+            plus(c, BINARY_MIN, far, distance_of(c, call_tensor(c, "positive"), "negative", false));
+    return reduced(c, above_zero(c, plus(c, BINARY_SUB, near, far), call_double(c, "margin")));
+}
+
+static struct tensor op_margin_ranking(struct call *c, int part)
+{
+    struct tensor d = plus(c, BINARY_SUB, call_tensor(c, "input2"), call_tensor(c, "input1"));
+
+    (void)part;
+    d = plus(c, BINARY_MUL, d, call_tensor(c, "target"));
+    return reduced(c, above_zero(c, d, call_double(c, "margin")));
+}
+
+static struct tensor op_hinge_embedding(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    struct tensor far = above_zero(c, math_affine(c->r, a, -1, 0), call_double(c, "margin"));
+
+    (void)part;
+    return reduced(c, plus(c, BINARY_ADD, where_target(c, BINARY_NE, 1, far),
+                           where_target(c, BINARY_NE, -1, a)));
+}
+
+static struct tensor op_cosine_embedding(struct call *c, int part)
+{
+    enum { FIRST, SECOND, BOTH };
+    struct tensor x = call_tensor(c, "input1"), y = call_tensor(c, "input2"), s[3];
+    static const struct unary root = {NULL, ckpt_sqrt};
+
+    (void)part;
+    for (int k = FIRST; k <= BOTH && !c->r->failed; k++) {
+        s[k] = plus(c, BINARY_MUL, k == SECOND ? y : x, k == FIRST ? x : y);
+        s[k] = reduce_sum(c, s[k], 1u << (s[k].ndim ? s[k].ndim - 1 : 0));
+        s[k] = k == BOTH ? s[k] : plus(c, BINARY_ADD, s[k], number(c, 1e-12));
+    }
+    if (c->r->failed)
+        return x;
+    y = math_unary(c->r, &root, plus(c, BINARY_MUL, s[FIRST], s[SECOND]), c->dtype);
+    x = plus(c, BINARY_DIV, s[BOTH], y);
+    y = above_zero(c, x, -call_double(c, "margin"));
+    x = math_affine(c->r, x, -1, 1);
+    return reduced(c, plus(c, BINARY_ADD, where_target(c, BINARY_EQ, 1, x),
+                           where_target(c, BINARY_EQ, -1, y)));
+}
+
+/* log(1 + exp(-target x)) */
+static struct tensor op_soft_margin(struct call *c, int part)
+{
+    static const struct unary f = {NULL, ckpt_softplus};
+    struct tensor x = plus(c, BINARY_MUL, call_tensor(c, "self"), call_tensor(c, "target"));
+
+    (void)part;
+    return reduced(c, math_unary(c->r, &f, math_affine(c->r, x, -1, 0), c->dtype));
+}
+
 #define OP(name, record)                                                                           \
     {                                                                                              \
         "aten." name, record, NULL, NULL, false                                                    \
@@ -263,5 +369,11 @@ const struct op ops_loss[] = {
     OP("huber_loss.default", op_huber),
     OP("binary_cross_entropy_with_logits.default", op_bce_with_logits),
     OP("kl_div.default", op_kl_div),
+    OP("pairwise_distance.default", op_pairwise_distance),
+    OP("triplet_margin_loss.default", op_triplet_margin),
+    OP("margin_ranking_loss.default", op_margin_ranking),
+    OP("hinge_embedding_loss.default", op_hinge_embedding),
+    OP("cosine_embedding_loss.default", op_cosine_embedding),
+    OP("soft_margin_loss.default", op_soft_margin),
     {NULL, NULL, NULL, NULL, false},
 };

@@ -197,6 +197,16 @@ static struct tensor op_uniform(struct call *c, int part)
     return c->r->failed ? a : math_affine(c->r, a, to - from, from);
 }
 
+static struct tensor op_exponential(struct call *c, int part)
+{
+    static const struct unary f = {NULL, ckpt_log1p};
+    const double rate = call_double(c, "lambd");
+    struct tensor a = op_rand(c, part);
+
+    a = math_unary(c->r, &f, c->r->failed ? a : math_affine(c->r, a, -1, 0), c->dtype);
+    return c->r->failed ? a : math_affine(c->r, a, -1 / rate, 0);
+}
+
 static struct tensor op_bernoulli(struct call *c, int part)
 {
     struct tensor a = call_tensor(c, "self");
@@ -244,6 +254,7 @@ const struct op ops_make[] = {
     OP("rand_like.default", op_rand),
     OP("normal.default", op_normal),
     OP("uniform.default", op_uniform),
+    OP("exponential.default", op_exponential),
     OP("bernoulli.float", op_bernoulli),
     OP("bernoulli.p", op_bernoulli),
     {NULL, NULL, NULL, NULL, false},

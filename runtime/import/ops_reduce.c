@@ -236,7 +236,23 @@ static struct tensor op_argmin(struct call *c, int part)
     return arg_of(c, true);
 }
 
-/* The largest along an axis, and its index.  Of equal ones the first alone has a gradient. */
+/* The largest, of which equal ones the first alone has a gradient; the axis stays. */
+static struct tensor first_extreme(struct call *c, struct tensor a, int axis, bool smallest)
+{
+    tensor_record(c->r, &a);
+    if (c->r->failed)
+        return a;
+    ckpt_tensor sign = smallest ? ckpt_neg(c->r->t, a.x) : a.x;
+    ckpt_tensor y = ckpt_gather(c->r->t, a.x, axis, ckpt_argmax(c->r->t, sign, axis));
+    return tensor_of(c->r, c->dtype, y);
+}
+
+struct tensor reduce_largest(struct call *c, struct tensor a, int axis)
+{
+    return drop_axes(c, first_extreme(c, a, axis, false), (struct axes){.mask = 1u << axis});
+}
+
+/* The largest along an axis, and its index. */
 static struct tensor extreme_of(struct call *c, int part, bool smallest)
 {
     struct tensor a = call_tensor(c, "self");
@@ -246,10 +262,7 @@ static struct tensor extreme_of(struct call *c, int part, bool smallest)
     if (a.constant || !a.ndim || !pt2_is_float(a.dtype) || c->r->failed)
         return sum_of(c, smallest ? REDUCE_MIN : REDUCE_MAX);
     const struct axes x = read_axes(c, &a);
-    const int axis = call_axis(c, "dim", &a);
-    ckpt_tensor sign = smallest ? ckpt_neg(c->r->t, a.x) : a.x;
-    ckpt_tensor y = ckpt_gather(c->r->t, a.x, axis, ckpt_argmax(c->r->t, sign, axis));
-    return drop_axes(c, tensor_of(c->r, c->dtype, y), x);
+    return drop_axes(c, first_extreme(c, a, call_axis(c, "dim", &a), smallest), x);
 }
 
 static struct tensor op_max_dim(struct call *c, int part)
@@ -260,6 +273,11 @@ static struct tensor op_max_dim(struct call *c, int part)
 static struct tensor op_min_dim(struct call *c, int part)
 {
     return extreme_of(c, part, true);
+}
+
+static struct tensor op_aminmax(struct call *c, int part)
+{
+    return sum_of(c, part ? REDUCE_MAX : REDUCE_MIN);
 }
 
 /* What is taken from the number of elements; without an argument 1. */
@@ -300,23 +318,37 @@ static struct tensor op_logsumexp(struct call *c, int part)
     return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_logsumexp), c->dtype), x);
 }
 
-/* The root of the sum of squares, the sum of magnitudes or the largest of them. */
-static struct tensor op_vector_norm(struct call *c, int part)
+/* The root of the sum of squares, the sum of magnitudes, the largest of them; of another order the
+ * root of the sum of powers. */
+static struct tensor norm_of(struct call *c, struct tensor a, double order, struct axes x)
 {
-    const bool linalg = strstr(c->op->name, "linalg") != NULL;
-    struct tensor a = call_tensor(c, "self");
-    const struct axes x = read_axes(c, &a);
-    const char *name = linalg ? "ord" : "p";
-    const double order = call_has(c, name) ? call_double(c, name) : 2;
     static const struct unary magnitude = {fabs, ckpt_abs};
 
-    (void)part;
-    if (order != 2 && order != 1 && order != INFINITY)
+    if (order == 2)
+        return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_norm), c->dtype), x);
+    if (order <= 0)
         recording_fail(c->r, CKPT_EFORMAT, "a norm of order %g cannot be recorded", order);
-    if (order != 2)
-        return reduce(c, order == 1 ? REDUCE_SUM : REDUCE_MAX,
-                      math_unary(c->r, &magnitude, a, a.dtype), x);
-    return drop_axes(c, math_cast(c->r, on_tape(c, a, x.mask, ckpt_norm), c->dtype), x);
+    a = math_unary(c->r, &magnitude, math_cast(c->r, a, c->dtype), c->dtype);
+    if (order == 1 || isinf(order))
+        return reduce(c, order == 1 ? REDUCE_SUM : REDUCE_MAX, a, x);
+    struct tensor power = tensor_number(c->r, c->dtype, order, 0);
+    struct tensor root = tensor_number(c->r, c->dtype, 1 / order, 0);
+    a = reduce(c, REDUCE_SUM, math_binary(c->r, BINARY_POW, a, power, c->dtype), x);
+    return math_binary(c->r, BINARY_POW, a, root, c->dtype);
+}
+
+struct tensor reduce_norm(struct call *c, struct tensor a, double order, bool keep)
+{
+    return norm_of(c, a, order, (struct axes){1u << (a.ndim ? a.ndim - 1 : 0), keep});
+}
+
+static struct tensor op_vector_norm(struct call *c, int part)
+{
+    const char *name = strstr(c->op->name, "linalg") ? "ord" : "p";
+    struct tensor a = call_tensor(c, "self");
+
+    (void)part;
+    return norm_of(c, a, call_has(c, name) ? call_double(c, name) : 2, read_axes(c, &a));
 }
 
 /* A root whose gradient is 0 at 0, as that of PyTorch's distances is. */
@@ -485,10 +517,17 @@ const struct op ops_reduce[] = {
     OP("std.dim", op_var),
     OP("logsumexp.default", op_logsumexp),
     OP("var_mean.correction", op_var),
+    OP("var_mean.default", op_var),
+    OP("var_mean.dim", op_var),
     OP("std_mean.correction", op_var),
+    OP("std_mean.default", op_var),
+    OP("std_mean.dim", op_var),
+    OP("aminmax.default", op_aminmax),
     OP("cosine_similarity.default", op_cosine_similarity),
     OP("cdist.default", op_cdist),
     OP("linalg_vector_norm.default", op_vector_norm),
+    OP("linalg_norm.default", op_vector_norm),
+    OP("norm.Scalar", op_vector_norm),
     OP("norm.ScalarOpt_dim", op_vector_norm),
     OP("softmax.int", op_softmax),
     OP("_softmax.default", op_softmax),

@@ -75,6 +75,29 @@ static bool is_scattered(const struct pt2_node *node, const struct pt2_tensor *f
     return false;
 }
 
+/* Whether strides have no form for other sizes: each run of axes that follow each other in memory
+ * must become whole axes. */
+static bool reshape_copies(const struct pt2_node *node, const struct pt2_tensor *f,
+                           const struct pt2_tensor *result)
+{
+    int64_t base = f->ndim ? f->stride[f->ndim - 1].n : 1, run = 1, part = 1;
+    int to = result->ndim - 1;
+
+    (void)node;
+    for (int i = f->ndim - 1; i >= 0; i--) {
+        run *= f->size[i].n;
+        if (i > 0 && (f->size[i - 1].n == 1 || f->stride[i - 1].n == run * base))
+            continue;
+        while (to >= 0 && (part < run || result->size[to].n == 1))
+            part *= result->size[to--].n;
+        if (part != run)
+            return true;
+        base = i > 0 ? f->stride[i - 1].n : base;
+        run = part = 1;
+    }
+    return false;
+}
+
 static struct tensor op_flatten(struct call *c, int part)
 {
     struct tensor a = call_tensor(c, "self");
@@ -271,7 +294,7 @@ static struct tensor op_expand_as(struct call *c, int part)
     return view_expand(c->r, call_tensor(c, "self"), like.ndim, like.shape);
 }
 
-static struct tensor put_expand(struct call *c, int part, struct tensor whole, struct tensor view)
+struct tensor put_expand(struct call *c, int part, struct tensor whole, struct tensor view)
 {
     (void)part;
     if (tensor_numel(&whole) == tensor_numel(&view)) /* nothing is repeated */
@@ -468,6 +491,25 @@ static struct tensor put_unbind(struct call *c, int part, struct tensor whole, s
     return put(c, whole, s, c->r->failed ? view : view_unsqueeze(c->r, view, s.axis));
 }
 
+/* Parts of sizes that differ by 1 at most, the larger ones first; or from index to index. */
+static struct range range_of_tensor_split(struct call *c, int axis, int64_t n, int part)
+{
+    const bool named = strstr(c->op->name, "indices") != NULL;
+    int64_t at[CKPT_MAX_PARTS];
+    const int64_t k = named ? call_ints(c, "indices", at, CKPT_MAX_PARTS) : call_int(c, "sections");
+    struct range s = {.axis = axis, .end = n, .step = 1};
+
+    if (named) {
+        s.begin = part ? clip(at[part - 1], n) : 0;
+        s.end = part < k ? clip(at[part], n) : n;
+    } else if (k > 0) {
+        const int64_t more = n % k;
+        s.begin = part * (n / k) + (part < more ? part : more);
+        s.end = s.begin + n / k + (part < more);
+    }
+    return s;
+}
+
 /* chunk: equal parts, the last may be smaller; split: parts of one size, or of sizes. */
 static struct range range_of_split(struct call *c, const struct tensor *a, int part)
 {
@@ -476,10 +518,12 @@ static struct range range_of_split(struct call *c, const struct tensor *a, int p
     int64_t size[CKPT_MAX_PARTS];
     int64_t each = 1;
 
+    if (strstr(c->op->name, "tensor_split"))
+        return range_of_tensor_split(c, s.axis, n, part);
     if (strstr(c->op->name, "chunk")) {
         const int64_t chunks = call_int(c, "chunks");
         each = chunks > 0 ? (n + chunks - 1) / chunks : 1;
-    } else if (!strcmp(c->op->name, "aten.split.Tensor")) {
+    } else if (strstr(c->op->name, "split.Tensor")) {
         each = call_int(c, "split_size");
     } else {
         const bool plain = !strcmp(c->op->name, "aten.split.sizes");
@@ -531,14 +575,6 @@ static struct tensor op_same(struct call *c, int part)
     return call_tensor(c, "self");
 }
 
-static struct tensor put_same(struct call *c, int part, struct tensor whole, struct tensor view)
-{
-    (void)c;
-    (void)part;
-    (void)whole;
-    return view;
-}
-
 static struct tensor op_detach(struct call *c, int part)
 {
     struct tensor a = call_tensor(c, "self");
@@ -581,9 +617,9 @@ const struct op ops_view[] = {
     VIEW("view.default", op_view, put_reshape),
     VIEW("_unsafe_view.default", op_view, put_reshape),
     VIEW("view_as.default", op_view_as, put_reshape),
-    MAY_COPY("reshape.default", op_reshape, put_reshape, is_scattered),
-    MAY_COPY("reshape_as.default", op_view_as, put_reshape, is_scattered),
-    MAY_COPY("flatten.using_ints", op_flatten, put_reshape, is_scattered),
+    MAY_COPY("reshape.default", op_reshape, put_reshape, reshape_copies),
+    MAY_COPY("reshape_as.default", op_view_as, put_reshape, reshape_copies),
+    MAY_COPY("flatten.using_ints", op_flatten, put_reshape, reshape_copies),
     MAY_COPY("contiguous.default", op_same, put_same, is_scattered),
     VIEW("unflatten.int", op_unflatten, put_reshape),
     VIEW("unsqueeze.default", op_unsqueeze, put_reshape),
@@ -592,12 +628,14 @@ const struct op ops_view[] = {
     VIEW("squeeze.default", op_squeeze, put_reshape),
     VIEW("permute.default", op_permute, put_permute),
     VIEW("transpose.int", op_swap, put_swap),
+    VIEW("transpose.default", op_swap, put_swap), /* transpose_ */
     VIEW("swapaxes.default", op_swap, put_swap),
     VIEW("swapdims.default", op_swap, put_swap),
     VIEW("t.default", op_swap, put_swap),
     VIEW("numpy_T.default", op_swap, put_swap),
     VIEW("mT.default", op_swap, put_swap),
     VIEW("mH.default", op_swap, put_swap),
+    VIEW("matrix_H.default", op_swap, put_swap),
     VIEW("adjoint.default", op_swap, put_swap),
     VIEW("movedim.int", op_movedim, put_movedim),
     VIEW("movedim.intlist", op_movedim, put_movedim),
@@ -614,6 +652,11 @@ const struct op ops_view[] = {
     VIEW("split.Tensor", op_split, put_split),
     VIEW("split.sizes", op_split, put_split),
     VIEW("split_with_sizes.default", op_split, put_split),
+    VIEW("unsafe_split.Tensor", op_split, put_split),
+    VIEW("unsafe_chunk.default", op_split, put_split),
+    VIEW("tensor_split.sections", op_split, put_split),
+    VIEW("tensor_split.indices", op_split, put_split),
+    VIEW("positive.default", op_same, put_same),
     VIEW("slice_scatter.default", op_slice_scatter, NULL),
     VIEW("select_scatter.default", op_select_scatter, NULL),
     VIEW("alias.default", op_same, put_same),

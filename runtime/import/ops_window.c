@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows that slide along axes, and their sums: unfold, im2col, col2im. */
+/* Windows that slide along axes, and their sums: unfold, im2col, col2im; diagonals. */
 #include <string.h>
 #include "import/math.h"
 #include "import/ops.h"
+#include "import/selection.h"
 #include "import/views.h"
 
 /* An axis replaced by those of an index. */
@@ -35,6 +36,77 @@ static struct tensor op_unfold(struct call *c, int part)
     for (int i = 0; i < a.ndim; i++)
         axes[i] = i <= axis ? i : i == a.ndim - 1 ? axis + 1 : i + 1;
     return view_permute(c->r, a, axes);
+}
+
+/* Elements by their distance in memory, of a tensor whose elements follow each other there. */
+static struct tensor op_as_strided(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    const struct variable *self = call_variable(c, "self");
+    const struct pt2_tensor *f = self ? self->facts : c->facts;
+    int64_t size[TENSOR_AXES], stride[TENSOR_AXES], dense = 1, places = 1, all = tensor_numel(&a);
+    const int n = call_ints(c, "size", size, TENSOR_AXES);
+    const int64_t given =
+        call_has(c, "storage_offset") ? call_int(c, "storage_offset") : f->offset.n;
+
+    (void)part;
+    for (int i = f->ndim - 1; i >= 0; i--) {
+        if (f->size[i].expr || f->stride[i].expr || (f->size[i].n > 1 && f->stride[i].n != dense))
+            recording_fail(c->r, CKPT_EFORMAT, "strides of elements that do not follow each other");
+        dense *= f->size[i].n;
+    }
+    if (call_ints(c, "stride", stride, TENSOR_AXES) != n)
+        recording_fail(c->r, CKPT_ESHAPE, "sizes and strides of other numbers of axes");
+    for (int i = 0; i < n && !c->r->failed; i++) {
+        if (size[i] < 1 || stride[i] < 0 || size[i] > CALL_LARGEST || stride[i] > CALL_LARGEST ||
+            (places *= size[i]) > CALL_LARGEST)
+            recording_fail(c->r, CKPT_ESHAPE, "strides of more than 2^24 elements");
+    }
+    if (c->r->failed)
+        return a;
+    struct tensor index = tensor_zeros(c->r, PT2_I64, n, size);
+    for (int64_t k = 0; k < places && !c->r->failed; k++) {
+        int64_t rest = k;
+        index.i[k] = given - f->offset.n;
+        for (int i = n - 1; i >= 0; i--) {
+            index.i[k] += rest % size[i] * stride[i];
+            rest /= size[i];
+        }
+    }
+    a = c->r->failed ? a : view_reshape(c->r, a, 1, &all);
+    return c->r->failed ? a : select_rows(c, a, 0, index_of(c, index, all, false));
+}
+
+/* Of the matrices of two axes: every (columns + 1)-th element, from the offset on. */
+static struct tensor op_diagonal(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    const int row = call_axis(c, "dim1", &a), column = call_axis(c, "dim2", &a);
+    const int64_t by = call_int(c, "offset"), n = a.ndim > 1 ? a.shape[row] : 0;
+    const int64_t m = a.ndim > 1 ? a.shape[column] : 0;
+    const int64_t rows = by < 0 ? n + by : n, columns = by > 0 ? m - by : m;
+    const int64_t count = rows < columns ? rows : columns;
+    int axes[TENSOR_AXES], k = 0;
+    int64_t shape[TENSOR_AXES];
+
+    (void)part;
+    if (row == column || by > CALL_LARGEST || by < -CALL_LARGEST || count < 1)
+        recording_fail(c->r, CKPT_ESHAPE, "a diagonal of %lld x %lld at %lld", (long long)n,
+                       (long long)m, (long long)by);
+    for (int i = 0; i < a.ndim && !c->r->failed; i++)
+        if (i != row && i != column)
+            axes[k++] = i;
+    if (c->r->failed)
+        return a;
+    axes[k] = row;
+    axes[k + 1] = column;
+    a = view_permute(c->r, a, axes);
+    memcpy(shape, a.shape, sizeof shape);
+    shape[k] = n * m;
+    a = view_reshape(c->r, a, k + 1, shape);
+    const int64_t begin = by < 0 ? -by * m : by;
+    return c->r->failed ? a
+                        : view_slice(c->r, a, k, begin, begin + (count - 1) * (m + 1) + 1, m + 1);
 }
 
 /* ---- windows of pictures --------------------------------------------------------------------- */
@@ -175,6 +247,8 @@ static struct tensor op_col2im(struct call *c, int part)
 
 const struct op ops_window[] = {
     {"aten.unfold.default", op_unfold, put_nothing, NULL, false},
+    {"aten.as_strided.default", op_as_strided, put_nothing, NULL, false},
+    {"aten.diagonal.default", op_diagonal, put_nothing, NULL, false},
     OP("im2col.default", op_im2col),
     OP("col2im.default", op_col2im),
     {NULL, NULL, NULL, NULL, false},

@@ -162,7 +162,7 @@ static struct variable *before_dropout(struct variable *v)
     const struct call *dropout = pattern_call(v, "aten.dropout.default");
     struct variable *from = pattern_step(v, "aten.dropout.default", "input");
 
-    if (!from || !pattern_is_free(v))
+    if (!from || !is_free_view(v))
         return v;
     struct call c = *dropout;
     return call_double(&c, "p") == 0 ? from : v;

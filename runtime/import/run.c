@@ -30,11 +30,17 @@ static const char *short_name(const char *target)
     return strncmp(target, ops, strlen(ops)) ? target : target + strlen(ops);
 }
 
-/* "aten.add_.Tensor" is "aten.add.Tensor" in place. */
+/* "aten.add_.Tensor" is "aten.add.Tensor" in place; and so is "aten.add.out", of the argument
+ * "out".
+ */
 static bool strip_place(const char *name, char *dst, size_t size)
 {
     const char *end = strrchr(name, '.');
 
+    if (end && !strcmp(end, ".out")) {
+        snprintf(dst, size, "%.*s.Tensor", (int)(end - name), name);
+        return true;
+    }
     if (strncmp(name, "aten.", 5) != 0 || !end || end[-1] != '_' || end[-2] == '_')
         return false;
     snprintf(dst, size, "%.*s%s", (int)(end - name - 1), name, end);
@@ -47,7 +53,12 @@ static const struct op *find_op(const char *name, bool *in_place)
     const struct op *o = op_find(name);
 
     *in_place = !o && strip_place(name, functional, sizeof functional);
-    return *in_place ? op_find(functional) : o;
+    if (!*in_place)
+        return o;
+    o = op_find(functional);
+    *in_place =
+        !o || !o->put || o->put == put_same; /* other axes "in place": what follows is a view */
+    return o;
 }
 
 enum region { REGION_NONE, REGION_NO_GRADIENT, REGION_AUTOCAST };
@@ -88,7 +99,8 @@ static bool takes_complex(const struct op *o)
         if (!strcmp(o->name + strlen("aten."), names[i]))
             return true;
     return strstr(o->name, "view_as_") || !strncmp(o->name, "aten.to.", 8) ||
-           (o->put && !strstr(o->name, "adjoint") && !strstr(o->name, ".mH"));
+           (o->put && !strstr(o->name, "adjoint") && !strstr(o->name, ".mH") &&
+            !strstr(o->name, "_H.") && !strstr(o->name, "einsum") && !strstr(o->name, "dropout"));
 }
 
 static bool is_complex(const struct call *c, const struct pt2_arg *a)
@@ -109,15 +121,18 @@ static void check_complex(struct call *c)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* The tensor that a view looks at; NULL: the op takes a list of tensors. */
-static struct variable *self_of(struct call *c)
+/* The tensor that a view looks at. */
+static struct variable *viewed(struct call *c, int part)
 {
-    return pt2_arg_find(c->node, "self") ? call_variable(c, "self") : NULL;
+    const struct pt2_arg *a = viewed_argument(c->node, part);
+    const struct item i = a ? call_item(c, a) : (struct item){.kind = ITEM_NONE};
+
+    return i.kind == ITEM_TENSOR ? i.v : NULL;
 }
 
 static struct variable *make_result(struct call *c, int part, int32_t value)
 {
-    struct variable *parent = c->op->put ? self_of(c) : NULL;
+    struct variable *parent = c->op->put ? viewed(c, part) : NULL;
 
     c->facts = &c->f->graph->value[value].tensor;
     c->dtype = c->facts->dtype;
@@ -157,10 +172,15 @@ static void set_result(struct call *c, const struct pt2_arg *to, int *part)
     ++*part;
 }
 
+const char *run_changed(const struct pt2_node *n)
+{
+    return pt2_arg_find(n, "out") ? "out" : "self";
+}
+
 /* The new value of what an op in place changes has its shape and its dtype. */
 static void run_in_place(struct call *c)
 {
-    struct variable *self = call_variable(c, "self");
+    struct variable *self = call_variable(c, run_changed(c->node));
 
     if (!self) {
         recording_fail(c->r, CKPT_EFORMAT, "there is no tensor 'self'");

@@ -12,6 +12,8 @@ bool frame_make(struct recording *r, const struct pt2_graph *graph, struct frame
 
 /* The op of a target, or NULL; and whether it is that op in place. */
 const struct op *run_find(const char *target, bool *in_place);
+/* The argument that a node in place changes. */
+const char *run_changed(const struct pt2_node *n);
 /* Whether nodes with this target can be recorded. */
 bool run_knows(const char *target);
 

@@ -42,6 +42,7 @@ struct recording {
     const char *path;            /* of the archive */
     const struct pt2_node *node; /* that is recorded, or NULL */
     struct rope_table *ropes;    /* that were made (ops_rope.c) */
+    struct rnn_results *rnns;    /* the same (ops_rnn.c) */
     const struct call *deferred; /* a copy in place that is not recorded yet (node_call.h) */
     struct variable *pending;    /* results that nobody has read yet (node_call.h) */
     struct heap heap;

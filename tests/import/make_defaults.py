@@ -23,7 +23,7 @@ def names():
     for path in sorted(glob.glob(os.path.join(ROOT, "runtime/import/ops_*.c"))):
         text = open(path).read()
         found.update(re.findall(r'"(aten\.[\w.]+)"', text))
-        found.update("aten." + n for n in re.findall(r'(?:OP|VIEW|MAY_COPY)\(\s*"([\w.]+)"', text))
+        found.update("aten." + n for n in re.findall(r'(?:OP|VIEW|MAY_COPY|DROPOUT)\(\s*"([\w.]+)"', text))
         for macro, suffixes in (("UNARY_OPS", ("default",)), ("BINARY_OPS", ("default", "Tensor", "Scalar"))):
             body = re.search(r"#define %s\(X\)((?:.*\\\n)*.*)" % macro, text)
             for op in re.findall(r"X\((\w+),", body.group(1)) if body else []:

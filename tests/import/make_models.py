@@ -212,7 +212,16 @@ def slots():
     return modules.Slots(), (floats(3, 4),), {}
 
 
-for unkept in ("weight", "part", "gradient", "window", "constant", "frozen", "list"):
+model("aliases", kept=True)(lambda: (modules.Aliases(), (floats(3, 4),), {}))
+model("recurrent", kept=True)(lambda: (modules.Recurrent(), (floats(5, 3, 4), floats(4, 3, 5)), {}))
+
+
+@model("distances", kept=True)
+def distances():
+    return modules.Distances(), (floats(4, 6), integers(2, 4).float() * 2 - 1, integers(9, 4, 3), floats(4, 3)), {}
+
+
+for unkept in ("weight", "part", "gradient", "window", "constant", "frozen", "diagonal"):
     model("unkept_" + unkept, kept=True)(lambda kind=unkept: (modules.Unkept(kind), (floats(4),), {}))
 
 

@@ -504,8 +504,6 @@ class Unkept(nn.Module):
         y = self.w * 2.0
         if self.kind == "frozen":
             y = y * self.frozen
-        if self.kind == "list":
-            torch.broadcast_tensors(self.line, x)[0][1:].add_(1.0)
         with torch.no_grad():
             if self.kind == "weight":
                 self.w.view(2, 2)[0].clamp_(-1.0, 1.0)
@@ -513,6 +511,8 @@ class Unkept(nn.Module):
                 self.rows.add_(x)
             if self.kind == "gradient":
                 y.view(2, 2)[1].mul_(3.0)
+            if self.kind == "diagonal":
+                self.line.view(2, 2).diagonal().add_(1.0)
             if self.kind == "window":
                 self.line.unfold(0, 2, 2)[0].add_(1.0)
             if self.kind == "constant":
@@ -566,3 +566,108 @@ class Mixed(nn.Module):
         out = [y + self.last(F.layer_norm(y.to(w.dtype), (16,), w, b).to(self.half)), rms]
         out += [F.layer_norm(y, (16,), w, b), F.silu(F.group_norm(y, 4, w, b))]
         return (*out, F.batch_norm(y, self.mean, self.var, w, b, True))
+
+
+class Aliases(nn.Module):
+    """Results that are memory of an operand, and those that are not: dropout that drops nothing, einsum of one operand,
+    parts with other axes.  What is written to one is read from the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(4, 4)
+        self.register_buffer("line", torch.randn(3, 4))
+        self.register_buffer("turned", torch.randn(4, 3))
+        self.register_buffer("rows", torch.randn(3, 4))
+        self.register_buffer("length", torch.ones(()))
+
+    def forward(self, x):
+        y = self.w(x)
+        a, b, c, d, e, f = (y * (1.0 + i) for i in range(6))
+        F.dropout(a, 0.0)[1:].mul_(2.0)
+        F.dropout1d(a.view(3, 2, 2), 0.5, training=False)[0].add_(1.0)
+        F.alpha_dropout(a, 0.0).sub_(0.5)
+        F.dropout(a, 0.0, inplace=True).add_(0.25)
+        torch.einsum("ij->ji", b)[1].add_(1.0)
+        turned, corner = torch.einsum("ij->ji", c), torch.einsum("ii->i", c[:, :3])
+        whole, sums = torch.einsum("ij,->ij", c, c.new_ones(())), torch.einsum("ij->i", c)
+        c.mul_(3.0)  # two of these are c
+        d[:, :2].reshape(3, 2, 1)[:, 1].zero_()
+        d[:, ::3].flatten().add_(9.0)  # a copy
+        d[:, 2:].reshape(6)[1:].add_(9.0)  # a copy
+        lists = torch.broadcast_tensors(d, d[:1])[0]
+        d.neg_()
+        e = e.unsqueeze_(0).transpose_(1, 2)
+        e[0, 1].mul_(2.0)
+        diagonal = f.diagonal(1)
+        f.square_()
+        first, second = f.tensor_split(2)
+        second.add_(1.0)
+        with torch.no_grad():
+            F.dropout(self.line, 0.0)[1].add_(1.0)
+            torch.einsum("ij->ji", self.turned)[0].mul_(2.0)
+            self.rows[:, 1:3].reshape(3, 1, 2)[1].add_(y[1, 1:3])
+            torch.broadcast_tensors(self.rows, x)[0][2].mul_(0.5)
+            torch.div(self.length, 3.0, out=self.length)
+        out = [a, b, turned, corner, whole, sums, d, lists, e, diagonal, first, second]
+        return (*out, self.line * y, self.turned.t() * y, self.rows * y * self.length)
+
+
+class Recurrent(nn.Module):
+    """Recurrent layers in two directions and of two layers, with projections of the state, and cells."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.LSTM(4, 6, num_layers=2, bidirectional=True, proj_size=3)
+        self.b = nn.GRU(6, 5, num_layers=2, bidirectional=True, batch_first=True)
+        self.c = nn.RNN(10, 4, bias=False)
+        self.d = nn.RNN(4, 4, nonlinearity="relu", batch_first=True)
+        self.cells = nn.ModuleList([nn.LSTMCell(4, 4), nn.GRUCell(4, 4), nn.RNNCell(4, 4, bias=False)])
+
+    def forward(self, x, start):
+        y, (h, c) = self.a(x)
+        z, last = self.b(y.transpose(0, 1), start)
+        w, end = self.d(self.c(z)[0])
+        state = memory = gate = plain = end[0]
+        for i in range(2):
+            state, memory = self.cells[0](w[:, i], (state, memory))
+            gate = self.cells[1](state, gate)
+            plain = self.cells[2](gate, plain)
+        return y, h.reshape(-1, 3), c.reshape(-1, 6), z, last, w, memory, plain
+
+
+class Distances(nn.Module):
+    """Losses of distances, norms of several orders, bags of an embedding, pictures that are read at places of a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.both = nn.Bilinear(6, 6, 3)
+        self.sums, self.means, self.most = (nn.EmbeddingBag(9, 4, mode=m) for m in ("sum", "mean", "max"))
+        self.padded = nn.EmbeddingBag(9, 4, padding_idx=2)
+        self.register_buffer("begins", torch.tensor([0, 3, 3, 7]))
+        self.theta = nn.Parameter(torch.tensor([[[0.6, 0.1, 0.2], [-0.1, 0.7, 0.1]]]))
+        self.picture = nn.Parameter(torch.randn(1, 2, 4, 5))
+
+    def losses(self, x, sign):
+        a, b = self.a(x), self.b(x)
+        out = [F.cosine_embedding_loss(a, b, sign, margin=0.1), F.triplet_margin_loss(a, b, b.flip(0)),
+               F.triplet_margin_loss(a, b, x, swap=True, p=1.0, reduction="sum"), F.pairwise_distance(a, b, p=1.5).sum(),
+               F.margin_ranking_loss(a[:, 0], b[:, 0], sign, margin=0.3), F.hinge_embedding_loss(a[:, 1], sign, margin=0.5),
+               F.soft_margin_loss(a[:, 2], sign), a.norm(), a.norm(p=3, dim=0).sum(), torch.linalg.vector_norm(b, 1)]
+        return (torch.stack(out), self.both(a, b), torch.mv(a, b[0]), torch.addmv(a[:, 0], b, a[1]), *torch.std_mean(a, 1),
+                *torch.var_mean(b), a.as_strided((3, 4), (6, 1), 2))
+
+    def bags(self, ids, weights):
+        flat = ids.flatten()
+        return (self.sums(ids, per_sample_weights=weights), self.sums(flat, self.begins), self.means(ids), self.padded(ids),
+                self.means(flat, self.begins), self.most(ids))
+
+    def grids(self, x):
+        grid = F.affine_grid(self.theta, (1, 2, 3, 3), align_corners=False)
+        free = x[:3].reshape(1, 3, 3, 2).tanh() * self.theta[0, 0, 0]
+        return (F.grid_sample(self.picture, grid, align_corners=False), F.grid_sample(self.picture, free, align_corners=True),
+                F.grid_sample(self.picture, 1.3 * free, padding_mode="border", align_corners=False),
+                F.grid_sample(self.picture, free.detach(), mode="nearest", align_corners=False))
+
+    def forward(self, x, sign, ids, weights):
+        return (*self.losses(x, sign), *self.bags(ids, weights), *self.grids(x))

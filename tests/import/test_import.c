@@ -413,7 +413,7 @@ static const char *refusal_of(const char *name)
                                              {"unkept_window", "through aten.unfold.default"},
                                              {"unkept_constant", "'table', which is a constant"},
                                              {"unkept_frozen", "'w' and 'frozen' are one memory"},
-                                             {"unkept_list", "through aten.broadcast_tensors"}};
+                                             {"unkept_diagonal", "through aten.diagonal"}};
 
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (!strcmp(name, refused[i][0]))
