@@ -13,6 +13,9 @@
  *
  * State of updates that the host repeats needs no copy out.
  *
+ * And a drive: a persistent storage that a step writes is on the device all the time, or in the
+ * host tier, or written to the drive in each step.
+ *
  * Each constraint holds for every plan and gets weaker with more memory of any tier, so the bound
  * does not rise with a budget.  Transfer rates are those of the plan's clock.
  */
@@ -46,6 +49,8 @@ struct bound {
     double window;           /* seconds from the start of the tail to the peak of the next step */
     double tail;             /* seconds of the tail */
     double updated;          /* persistent bytes that the tail reads */
+    double written;          /* persistent bytes that a step writes */
+    double passing;          /* the most bytes of an op that are not persistent */
     double host_window;      /* seconds from the start of the tail to the last first use of a value
                               * that an update writes */
     double state_share;      /* the smallest part of hosted bytes that stays in the host tier */
@@ -221,9 +226,11 @@ static int find_facts(struct frontier *f, const struct schedule *s, struct bound
         bool here = written >= g->n_body || (written >= 0 && written <= peak);
         b->unwritten += g->storages[i].persistent && !here ? bytes : 0;
         b->updated += g->storages[i].persistent && needed[i] ? bytes : 0;
+        b->written += g->storages[i].persistent && written >= 0 ? bytes : 0;
         if (graph_backing(&g->storages[i]) != TIER_DEVICE)
             b->held[graph_backing(&g->storages[i])] += bytes;
     }
+    b->passing = (double)graph_largest_op(g);
     if (!rc) {
         b->worth_rerun = worth_rerun(b, b->m->d2h_both);
         b->worth_drive = worth_rerun(b, b->m->nvme_write);
@@ -384,6 +391,13 @@ static double shortest_of_all(const struct bound *b, const struct room *room, do
     return shortest(b, &r, low) * (1 - PRECISION);
 }
 
+/* The seconds that a drive writes in each step. */
+static double least_writing(const struct bound *b, const struct room *r)
+{
+    double bytes = b->written - r->host - fmax(0, r->device - b->passing);
+    return bytes > 0 ? bytes / b->m->nvme_write * (1 - PRECISION) : 0;
+}
+
 /* What the host repeats takes at most a step.  The longer the step, the more it may repeat, so the
  * shortest one with that is found by bisection. */
 double bound_seconds(const struct bound *b, const struct budgets *budgets)
@@ -399,5 +413,5 @@ double bound_seconds(const struct bound *b, const struct budgets *budgets)
         double middle = low + (high - low) / 2;
         *(shortest_of_all(b, &r, middle) > middle ? &low : &high) = middle;
     }
-    return low;
+    return r.nvme > 0 ? fmax(low, least_writing(b, &r)) : low;
 }
