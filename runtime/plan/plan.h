@@ -128,6 +128,9 @@ int64_t graph_largest_op(const struct graph *g);
  * of the same micro-step: it has room for all that its writer wrote, and all that later ops moved.
  */
 bool graph_is_cached(const struct graph *g, int32_t i, int32_t tape_storage, int64_t cache);
+/* The end of the addresses that other programs have fixed for copies that run into the next step;
+ * 0: none. */
+int64_t graph_crossings_end(const struct graph *g);
 /* Sets the seconds of every op for machine m. */
 void graph_price(struct graph *g, const struct machine *m);
 /* Seconds of a step without recompute: a lower bound of any plan without updates on the host. */

@@ -202,6 +202,10 @@ static void bench_sizes(const struct machine *m)
     bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib, 0, m->process, 1);
     bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib, 64 * gib, m->process, 1);
     graph_free(g);
+    const struct budgets drive = {.device = 6 * gib, .host = 4 * gib, .nvme = 200 * gib};
+    g = bench_record(SHORT, "", m);
+    bench_within("XL/2 with EMA, fp32 gradients, 6G+4G+200G", g, m, &drive, m->process, 3);
+    graph_free(g);
     g = model_stdit(28, true, m);
     bench_size("STDiT3-XL/2 step, 26G", g, m, 26 * gib, 0, 0, 1);
     graph_free(g);

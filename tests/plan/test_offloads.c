@@ -465,6 +465,23 @@ static void test_two_lines(void **state)
     plan_free(both);
 }
 
+/* Copies out of the update that run far into the next step leave holes between addresses.  A budget
+ * which is too small for these holes gets steps that end with their last copy; only the smallest
+ * budgets have steps that wait for each copy. */
+static void test_slow_drive(void **state)
+{
+    (void)state;
+    struct plan *some = make(narrow, INT64_MAX, 0, INT64_C(1) << 40);
+    int64_t least = some->min_budget;
+    struct plan *serial = make(narrow, least, 0, INT64_C(1) << 40);
+    struct plan *above = make(narrow, least + least / 25, 0, INT64_C(1) << 40);
+    assert_true(above->seconds < 0.7 * serial->seconds);
+    assert_true(above->seconds < 1.4 * above->bound_seconds);
+    plan_free(some);
+    plan_free(serial);
+    plan_free(above);
+}
+
 /* The time of a copy: its bytes at the rate, plus an overhead. */
 static void test_copy_overhead(void **state)
 {
@@ -607,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_idle_gaps),
         cmocka_unit_test(test_gradients_in_values),
         cmocka_unit_test(test_two_lines),
+        cmocka_unit_test(test_slow_drive),
         cmocka_unit_test(test_copy_overhead),
         cmocka_unit_test(test_drive_both_ways),
         cmocka_unit_test(test_order_within),

@@ -77,6 +77,15 @@ bool graph_is_cached(const struct graph *g, int32_t i, int32_t tape_storage, int
     return false;
 }
 
+int64_t graph_crossings_end(const struct graph *g)
+{
+    int64_t end = 0;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (g->storages[s].crosses)
+            end = max_i64(end, g->storages[s].crossing + g->storages[s].bytes);
+    return end;
+}
+
 bool graph_op_updates(const struct graph *g, const struct graph_op *o)
 {
     bool state = false;

@@ -51,7 +51,8 @@ struct offloader {
     double floor;                /* points with fewer seconds are rejected */
     double limit;                /* a search ends where all plans take as many seconds */
     bool common;                 /* residences that wrap have the addresses of other programs */
-    bool tight, serial;          /* steps are (transfer.h) */
+    bool tight, serial, drains;  /* steps are, or do (transfer.h) */
+    bool ended;                  /* the search ended at the limit */
     int64_t most;                /* bytes of the tiers that a selection may take */
     const struct plan *like;     /* addresses are those of this plan; or NULL */
     struct hosted_bounds hosted; /* bounds on updates on the host: those of most_hosted, or 0 */
@@ -97,6 +98,7 @@ static int load(struct offloader *x, int32_t option)
     l->t->b = x->b;
     l->t->tight = x->tight;
     l->t->serial = x->serial;
+    l->t->drains = x->drains;
     l->t->most = x->most;
     return 0;
 }
@@ -441,6 +443,14 @@ static int build_within(struct offloader *x, int round, struct plan **out, int64
     return rc;
 }
 
+/* The faster one of two plans, each of which may be NULL, becomes *best; the other one is freed. */
+static void keep_faster(struct plan **best, struct plan *other)
+{
+    bool faster = other && (!*best || other->seconds < (*best)->seconds);
+    plan_free(faster ? *best : other);
+    *best = faster ? other : *best;
+}
+
 /* Bisects between a limit of bytes alive whose addresses fit and one whose addresses do not; a
  * faster plan replaces *out. */
 static int search_between(struct offloader *x, int64_t fits, int64_t fails, struct plan **out)
@@ -455,12 +465,18 @@ static int search_between(struct offloader *x, int64_t fits, int64_t fails, stru
             rc = build_within(x, 0, &more, &less);
         fits = more ? tried : fits;
         fails = more ? fails : tried;
-        if (more && more->seconds < (*out)->seconds) {
-            struct plan *slower = *out;
-            *out = more;
-            more = slower;
-        }
-        plan_free(more);
+        keep_faster(out, more);
+    }
+    return rc;
+}
+
+/* Nothing was found within x->device bytes: searches half-way to bytes whose addresses fail. */
+static int search_back(struct offloader *x, int64_t fails)
+{
+    int rc = 0;
+    for (int i = 0; i < CLOSER && !rc && !is_found(x); i++) {
+        x->device += (fails - x->device) / 2;
+        rc = search_again(x);
     }
     return rc;
 }
@@ -475,7 +491,8 @@ static int search_within(struct offloader *x, struct plan **out)
     for (int i = 0; i < ROUNDS && !rc && is_found(x); i++) {
         int64_t less, tried = x->device;
         x->floor = fmax(x->floor, offload_floor(x, &x->best));
-        if (x->floor >= x->limit)
+        x->ended = x->floor >= x->limit;
+        if (x->ended)
             break;
         rc = build_within(x, i, out, &less);
         if (rc || *out)
@@ -484,6 +501,8 @@ static int search_within(struct offloader *x, struct plan **out)
         floor = x->floor;
         x->device = less;
         rc = search_again(x);
+        if (!rc && x->drains)
+            rc = search_back(x, fails);
     }
     x->floor = floor;
     return rc || !*out ? rc : search_between(x, x->device, fails, out);
@@ -496,7 +515,7 @@ static void begin(struct offloader *x, const struct budgets *b, int64_t device)
     x->floor = 0;
     x->limit = INFINITY;
     x->most = INT64_MAX;
-    x->common = x->tight = x->serial = false;
+    x->common = x->tight = x->serial = x->drains = x->ended = false;
     x->hosted = (struct hosted_bounds){0, 0, 0};
     x->best = (struct point){.seconds = INFINITY};
     if (b->host > 0)
@@ -537,28 +556,35 @@ double offload_floor(const struct offloader *x, const struct point *unplaced)
     return unplaced->seconds < INFINITY ? unplaced->seconds * (1 - faster) : 0;
 }
 
-int64_t graph_crossings_end(const struct graph *g)
-{
-    int64_t end = 0;
-    for (int32_t s = 0; s < g->n_storages; s++)
-        if (g->storages[s].crosses)
-            end = max_i64(end, g->storages[s].crossing + g->storages[s].bytes);
-    return end;
-}
-
-/* A plan of at least floor seconds, or NULL; common: the residences that wrap have the addresses of
- * other programs. */
+/*
+ * A plan of at least floor seconds, or NULL; common: the residences that wrap have the addresses of
+ * other programs.  Where a link is slow, copies out of the update run far into the next step, and
+ * leave holes between addresses.  If these hold bytes that other copies need, it may be faster that
+ * steps end with their last copy.
+ */
 static int plan_from(struct offloader *x, const struct budgets *b, int64_t device,
                      const struct point *unplaced, double floor, double limit, bool common,
                      struct plan **out)
 {
-    begin(x, b, device);
-    x->common = common;
-    x->best = *unplaced;
-    x->floor = floor;
-    x->limit = limit;
+    const int kinds = x->frontier->p->g->n_micro > 1 ? 1 : 2; /* with micro-steps all drain */
+    int rc = 0;
     *out = NULL;
-    return search_within(x, out);
+    for (int drains = 0; drains < kinds && !rc; drains++) {
+        struct plan *p = NULL;
+        begin(x, b, device);
+        x->drains = drains;
+        x->common = common;
+        x->best = *unplaced;
+        x->floor = floor;
+        x->limit = *out ? (*out)->seconds : limit;
+        rc = drains ? search_again(x) : 0;
+        if (!rc)
+            rc = search_within(x, &p);
+        keep_faster(out, p);
+        if (x->ended || x->device == device)
+            break; /* there is room for the holes */
+    }
+    return rc;
 }
 
 int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,

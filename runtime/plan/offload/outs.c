@@ -215,7 +215,7 @@ int transfer_order_outs(struct transfer *x, int64_t device)
     int32_t *other[TIER_COUNT];
     double seconds = x->seconds;
     int rc = 0;
-    if (x->g->n_micro > 1 || x->serial)
+    if (x->g->n_micro > 1 || x->serial || x->drains)
         return 0;
     for (int tier = 0; tier < TIER_COUNT && !rc; tier++) {
         POOL_ARRAY(&m, other[tier], x->outs[tier].n);

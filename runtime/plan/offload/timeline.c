@@ -533,7 +533,7 @@ void transfer_simulate(struct transfer *x, int64_t device, double limit)
 {
     const struct graph *g = x->g;
     struct timeline f = {.x = x, .device = device, .limit = limit};
-    f.drains = g->n_micro > 1 || x->serial;
+    f.drains = g->n_micro > 1 || x->serial || x->drains;
     const int32_t ends[TIER_COUNT] = {x->outs[TIER_HOST].n, x->outs[TIER_NVME].n};
     int32_t heads[TIER_COUNT] = {ends[TIER_HOST], ends[TIER_NVME]};
     double shift = 0, left = 0;

@@ -104,6 +104,7 @@ struct transfer {
     bool drained;          /* steps do not become periodic, so each one ends with its copies */
     bool tight;            /* no storage stays longer because a collective reads it */
     bool serial;           /* nothing is copied beside a step: few holes between addresses */
+    bool drains;           /* a step ends with its last copy: fewer holes, too */
     int64_t most, used;    /* the selection may take `most` bytes of the tiers, and takes `used` */
     struct place_key *keys;  /* for sorting */
     struct comm_queue *comm; /* of the plan, or NULL */

@@ -322,8 +322,6 @@ int offload_plan(struct offloader *x, const struct budgets *b, int64_t device,
                  const struct point *unplaced, double floor, double limit, struct plan **plan,
                  bool *apart);
 #define OFFLOAD_APART 1.02
-/* The end of the addresses that other programs have fixed for such copies; 0: none. */
-int64_t graph_crossings_end(const struct graph *g);
 
 /* A selection that needs few device bytes. */
 struct fewest {
