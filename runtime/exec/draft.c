@@ -508,7 +508,7 @@ int program_bound(struct ckpt_program *p, double *seconds)
 int program_write_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    if (!ps->options->plan_out || !p->trains)
+    if (!ps->options->plan_out || !p->trains || ps->n_refused)
         return 0;
     int rc = plan_write(p->graph, p->plan, ps->options->plan_out);
     if (!rc)

@@ -211,7 +211,7 @@ int program_plan_anyway(struct ckpt_program *p, int rc);
 /* Lower bound on the seconds of any plan of the draft; INFINITY: none fits.  All ranks call it,
  * rank 0 gets the value. */
 int program_bound(struct ckpt_program *p, double *seconds);
-/* Writes the plan to the file of --plan-out if the program trains. */
+/* Writes the plan to the file of --plan-out if the program trains and none was refused. */
 int program_write_plan(struct ckpt_program *p);
 bool program_plan_is_given(const struct ckpt_program *p);
 void program_drop_plan(struct ckpt_program *p);

@@ -6,6 +6,7 @@
  * fit this budget either raises it again.  The last sentence then names a budget that is enough for
  * all of them.  Nothing is mapped any more, and nothing runs.
  */
+#include <unistd.h>
 #include "exec/program.h"
 
 int program_plan_asked(struct ckpt_program *p)
@@ -21,6 +22,15 @@ int program_plan_asked(struct ckpt_program *p)
     return rc;
 }
 
+/* Nothing will run, so no plan of a program that was compiled before is left behind. */
+static void remove_plan(struct programs *ps)
+{
+    if (!(ps->written & WRITTEN_PLAN))
+        return;
+    unlink(ps->options->plan_out);
+    ps->written &= ~(unsigned)WRITTEN_PLAN;
+}
+
 int program_plan_anyway(struct ckpt_program *p, int rc)
 {
     struct programs *ps = p->programs;
@@ -34,6 +44,7 @@ int program_plan_anyway(struct ckpt_program *p, int rc)
     if (!failed && least < INT64_MAX) {
         ps->asked = ps->n_refused++ ? ps->asked : ps->budget;
         ps->budget = least;
+        remove_plan(ps);
         failed = program_plan(p);
     }
     if (failed)
