@@ -20,6 +20,12 @@ LANGUAGE = {
     "DeepseekV3": dict(n_routed_experts=4, num_experts_per_tok=2, n_group=2, topk_group=1, moe_intermediate_size=16,
                        q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
                        first_k_dense_replace=1, num_key_value_heads=4),
+    "Olmo": {}, "Apertus": {}, "Arcee": {}, "BitNet": {}, "SeedOss": dict(head_dim=8),
+    "Persimmon": dict(num_key_value_heads=4),
+    "FalconH1": dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1,
+                     mamba_chunk_size=8),
+    "MiniMax": dict(num_local_experts=4, num_experts_per_tok=2, head_dim=8, block_size=8,
+                    layer_types=["linear_attention", "full_attention"]),
     "Qwen3Next": dict(head_dim=8, num_experts=4, num_experts_per_tok=2, linear_num_key_heads=2,
                       linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8,
                       moe_intermediate_size=16, shared_expert_intermediate_size=16,
@@ -101,3 +107,14 @@ def add(m):
         qk_norm="rms_norm", dual_attention_layers=(0,)),
         lambda: dict(hidden_states=m.floats(1, 4, 8, 8), encoder_hidden_states=m.floats(1, 6, 16),
                      pooled_projections=m.floats(1, 16), timestep=m.integers(999, 1)))
+    m.diffusion("ltx", "LTXVideoTransformer3DModel", dict(
+        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=8, cross_attention_dim=16, num_layers=1,
+        caption_channels=16),
+        lambda: dict(hidden_states=m.floats(1, 32, 4), encoder_hidden_states=m.floats(1, 6, 16), num_frames=2, height=4,
+                     width=4, timestep=m.integers(999, 1), encoder_attention_mask=m.torch.ones(1, 6).bool()))
+    m.diffusion("controlnet", "ControlNetModel", dict(
+        block_out_channels=(8, 16), layers_per_block=1, in_channels=4, norm_num_groups=4, cross_attention_dim=8,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), attention_head_dim=4,
+        conditioning_embedding_out_channels=(4, 8)),
+        lambda: dict(sample=m.floats(1, 4, 8, 8), timestep=m.integers(999, 1), encoder_hidden_states=m.floats(1, 5, 8),
+                     controlnet_cond=m.floats(1, 3, 16, 16)))
