@@ -4,14 +4,21 @@
 #ifndef TESTS_DIST_SEQUENCE_MEMBER_H
 #define TESTS_DIST_SEQUENCE_MEMBER_H
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
+
+#define SPLIT sequence
+
+static const char *param_name(int k)
+{
+    return shapes[k].name;
+}
 
 static int64_t numel(int k)
 {
     return shapes[k].rows * shapes[k].columns;
 }
+
+#include "dist/split_member.h"
 
 static int fetch(struct member *m, ckpt *c, ckpt_program *p)
 {
@@ -35,16 +42,6 @@ static void release(struct member *m, int ranks)
         }
 }
 
-static double distance(int64_t n, const float *a, const float *b)
-{
-    double d = 0, of = 0;
-    for (int64_t i = 0; i < n; i++) {
-        d += pow((double)a[i] - (double)b[i], 2);
-        of += pow((double)b[i], 2);
-    }
-    return sqrt(d / fmax(of, 1e-30));
-}
-
 /* The gradients of all ranks together, as those of one. */
 static void sum_gradients(struct member *m, int ranks)
 {
@@ -52,15 +49,6 @@ static void sum_gradients(struct member *m, int ranks)
         for (int r = 1; r < ranks; r++)
             for (int64_t i = 0; i < numel(k); i++)
                 m[0].gradient[k][i] += m[r].gradient[k][i];
-}
-
-static void expect_same(const struct member *a, const struct member *b, const char *what)
-{
-    if (memcmp(a->losses, b->losses, sizeof a->losses))
-        fail_msg("%s: other losses", what);
-    for (int k = 0; k < PARAMS; k++)
-        if (memcmp(a->value[k], b->value[k], (size_t)numel(k) * 4))
-            fail_msg("%s: another %s", what, shapes[k].name);
 }
 
 #endif

@@ -49,7 +49,7 @@ static const struct {
 struct member {
     struct rank_thread as;
     struct ckpt_options options;
-    int zero, sequence, ranks;
+    int zero, group, ranks; /* group: ranks that split a sequence */
     enum { WHOLE_LOSS, PROBED, MASKED } loss;
     enum { CAUSAL, WINDOW, SHORT, SINK, CAPPED, BIASED, RULES } rule; /* of attention */
     int per_host;   /* ranks of a host; 0: all are on one */
@@ -206,11 +206,6 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static int64_t batch_of(const struct member *m)
-{
-    return SAMPLES * m->sequence / m->ranks;
-}
-
 /* The whole samples of this rank's group; the labels of some tokens do not count, and how many
  * those are differs from rank to rank. */
 static int feed(const struct member *m, ckpt *c, ckpt_program *p, int step)
@@ -294,6 +289,8 @@ static int train(struct member *m, ckpt *c)
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     ckpt_program *p;
     make(m, c);
+    if (m->astray)
+        c->ranks.sharing.sequence_place = 0;
     adamw.lr = m->nudges ? 0 : 1e-2f;
     adamw.weight_decay = 0;
     int rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), batch_of(m), &p);
@@ -314,34 +311,6 @@ static int train(struct member *m, ckpt *c)
     if (!rc)
         rc = ckpt_program_info(p, &m->info);
     return !rc && m->save ? ckpt_save_state(c, m->save) : rc;
-}
-
-static void *work(void *arg)
-{
-    struct member *m = arg;
-    m->options.sequence = m->sequence;
-    ckpt *c = rank_open(&m->as, m->options, m->zero, m->per_host);
-    if (!c)
-        return NULL;
-    if (m->astray)
-        c->ranks.sharing.sequence_place = 0;
-    m->as.rc = train(m, c);
-    if (m->as.rc)
-        print_message("rank %d: %s\n", m->as.rank, ckpt_error(c));
-    ckpt_close(c);
-    return NULL;
-}
-
-static void run(struct member *m, const struct member *what, int ranks, int sequence, int zero)
-{
-    for (int r = 0; r < ranks; r++) {
-        m[r] = *what;
-        m[r].ranks = ranks;
-        m[r].sequence = sequence;
-        m[r].zero = zero;
-        m[r].steps = what->steps ? what->steps : STEPS;
-    }
-    run_ranks(m, sizeof *m, ranks, 0, work);
 }
 
 /* ---- comparisons ----------------------------------------------------------------------------- */

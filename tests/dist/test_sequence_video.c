@@ -45,9 +45,10 @@ struct member {
     struct ckpt_options options;
     enum { BLOCKS, JOINT } kind;
     int frames, places, head;
-    bool causal; /* JOINT */
-    bool probed; /* no products, whose bits depend on the number of rows */
-    int zero, sequence, ranks, steps;
+    bool causal;                   /* JOINT */
+    bool probed;                   /* no products, whose bits depend on the number of rows */
+    int zero, group, ranks, steps; /* group: ranks that split a sequence */
+    int per_host;                  /* 0: all are on one */
     ckpt_tensor param[PARAMS];
     /* results */
     float losses[STEPS];
@@ -239,11 +240,6 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static int64_t batch_of(const struct member *m)
-{
-    return SAMPLES * m->sequence / m->ranks;
-}
-
 /* The whole samples of this rank's group; samples have other numbers of words and noised frames. */
 static int feed(const struct member *m, ckpt *c, ckpt_program *p, int step)
 {
@@ -288,31 +284,6 @@ static int train(struct member *m, ckpt *c)
         rc = fetch(m, c, p);
     m->info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
     return rc ? rc : ckpt_program_info(p, &m->info);
-}
-
-static void *work(void *arg)
-{
-    struct member *m = arg;
-    m->options.sequence = m->sequence;
-    ckpt *c = rank_open(&m->as, m->options, m->zero, 0);
-    if (!c)
-        return NULL;
-    m->as.rc = train(m, c);
-    if (m->as.rc)
-        print_message("rank %d: %s\n", m->as.rank, ckpt_error(c));
-    ckpt_close(c);
-    return NULL;
-}
-
-static void run(struct member *m, const struct member *what, int ranks, int sequence, int zero)
-{
-    for (int r = 0; r < ranks; r++) {
-        m[r] = *what;
-        m[r].ranks = ranks;
-        m[r].sequence = sequence;
-        m[r].zero = zero;
-    }
-    run_ranks(m, sizeof *m, ranks, 0, work);
 }
 
 /* ---- comparisons ----------------------------------------------------------------------------- */

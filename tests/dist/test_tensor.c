@@ -52,8 +52,8 @@ static const char *name_of(int k, char *text, size_t size)
 struct member {
     struct rank_thread as;
     struct ckpt_options options;
-    int zero, tensor, ranks;
-    int per_host; /* ranks of a host; 0: all are on one */
+    int zero, group, ranks; /* group: ranks that split layers */
+    int per_host;           /* ranks of a host; 0: all are on one */
     int first, steps;
     bool turned; /* files have the columns of `down` first */
     bool ema;
@@ -70,6 +70,14 @@ static int64_t numel(int k)
     const struct shape s = shape_of(k);
     return s.rows * (s.columns ? s.columns : 1);
 }
+
+static const char *param_name(int k)
+{
+    return shape_of(k).name;
+}
+
+#define SPLIT tensor
+#include "dist/split_member.h"
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -110,11 +118,6 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
-
-static int64_t batch_of(const struct member *m)
-{
-    return SAMPLES * m->tensor / m->ranks;
-}
 
 static int feed(const struct member *m, ckpt *c, ckpt_program *p, int step)
 {
@@ -165,7 +168,7 @@ static int fetch(struct member *m, ckpt_program *p)
     char name[32];
     int rc = 0;
     for (int k = 0; k < PARAMS && !rc; k++) {
-        const int64_t n = numel(k) / (shape_of(k).blocks ? m->tensor : 1);
+        const int64_t n = numel(k) / (shape_of(k).blocks ? m->group : 1);
         m->gradient[k] = calloc((size_t)n, sizeof(float));
         rc = ckpt_fetch(p, name_of(k, name, sizeof name), m->gradient[k], n * 4);
     }
@@ -202,32 +205,6 @@ static int train(struct member *m, ckpt *c)
     return !rc && m->save ? ckpt_save_state(c, m->save) : rc;
 }
 
-static void *work(void *arg)
-{
-    struct member *m = arg;
-    m->options.tensor = m->tensor;
-    ckpt *c = rank_open(&m->as, m->options, m->zero, m->per_host);
-    if (!c)
-        return NULL;
-    m->as.rc = train(m, c);
-    if (m->as.rc)
-        print_message("rank %d: %s\n", m->as.rank, ckpt_error(c));
-    ckpt_close(c);
-    return NULL;
-}
-
-static void run(struct member *m, const struct member *what, int ranks, int tensor, int zero)
-{
-    for (int r = 0; r < ranks; r++) {
-        m[r] = *what;
-        m[r].ranks = ranks;
-        m[r].tensor = tensor;
-        m[r].zero = zero;
-        m[r].steps = what->steps ? what->steps : STEPS;
-    }
-    run_ranks(m, sizeof *m, ranks, 0, work);
-}
-
 static void release(struct member *m, int ranks)
 {
     for (int r = 0; r < ranks; r++)
@@ -242,16 +219,6 @@ static void release(struct member *m, int ranks)
 
 static const struct member plain = {.options = CKPT_OPTIONS_INIT};
 static struct member alone[1], ranks[MOST], others[MOST];
-
-static double distance(int64_t n, const float *a, const float *b)
-{
-    double d = 0, of = 0;
-    for (int64_t i = 0; i < n; i++) {
-        d += pow((double)a[i] - (double)b[i], 2);
-        of += pow((double)b[i], 2);
-    }
-    return sqrt(d / fmax(of, 1e-30));
-}
 
 /* Element i of the part of a rank, as an element of the whole. */
 static int64_t whole_of(int k, int tensor, int part, int64_t i)
@@ -270,10 +237,10 @@ static float *sum_gradients(const struct member *m, int k)
 {
     float *sum = calloc((size_t)numel(k), sizeof *sum);
     const bool split = shape_of(k).blocks > 0;
-    const int64_t n = numel(k) / (split ? m->tensor : 1);
+    const int64_t n = numel(k) / (split ? m->group : 1);
     for (int r = 0; r < m->ranks; r++)
         for (int64_t i = 0; i < n; i++)
-            sum[split ? whole_of(k, m->tensor, r % m->tensor, i) : i] += m[r].gradient[k][i];
+            sum[split ? whole_of(k, m->group, r % m->group, i) : i] += m[r].gradient[k][i];
     return sum;
 }
 
@@ -287,15 +254,6 @@ static void expect_near(const struct member *a, const struct member *b, const ch
         if (!(distance(numel(k), a->value[k], b->value[k]) < 1e-6))
             fail_msg("%s: %s differs by %g", what, shape_of(k).name,
                      distance(numel(k), a->value[k], b->value[k]));
-}
-
-static void expect_same(const struct member *a, const struct member *b, const char *what)
-{
-    if (memcmp(a->losses, b->losses, sizeof a->losses))
-        fail_msg("%s: other losses", what);
-    for (int k = 0; k < PARAMS; k++)
-        if (memcmp(a->value[k], b->value[k], (size_t)numel(k) * 4))
-            fail_msg("%s: another %s", what, shape_of(k).name);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
