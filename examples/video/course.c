@@ -70,6 +70,22 @@ static int compile_low_again(struct video_run *r, struct video_shape *s, ckpt_op
     return compiled(r->context, rc, s->low, "");
 }
 
+/* Each of a pair trains its own model.  Ranks then see that parameters outside of the blocks are
+ * those of two models, and exchange them apart. */
+static void train_own(struct video_run *r, ckpt_optimizer *const optimizer[2])
+{
+    const char *adapters = r->options.net.model->adapters->prefix;
+    struct ckpt_optimizer_group other = CKPT_OPTIMIZER_GROUP_INIT;
+
+    other.frozen = true;
+    for (int i = 0; i < 2; i++) {
+        char names[64];
+        snprintf(names, sizeof names, "%s%s*", r->options.adapters.rank ? adapters : "",
+                 video_net_of(r, !i)->begin);
+        ckpt_optimizer_group(optimizer[i], names, &other);
+    }
+}
+
 int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw)
 {
     ckpt_optimizer *optimizer[2] = {NULL}; /* each counts the updates of its model */
@@ -78,6 +94,8 @@ int video_compile_steps(struct video_run *r, const struct ckpt_adamw *adamw)
         ckpt_train_in_turn(r->context);
     for (int i = 0; i <= video_is_pair(r); i++)
         optimizer[i] = optimizer_make(r->context, r->options.train.optimizer, adamw);
+    if (video_is_pair(r))
+        train_own(r, optimizer);
     if (r->data.shapes.buckets.n && choose_batches(r, optimizer[0]))
         return -1;
     for (int i = 0; i < r->data.shapes.n; i++) {
