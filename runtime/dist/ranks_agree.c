@@ -326,3 +326,15 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
     job->rates = mix_float(job->rates, s->lr);
     return stop_if_different(job, rc);
 }
+
+int ranks_agree_code(struct ranks *job, int own)
+{
+    const int n = job->sharing.ranks;
+    int32_t code = own, *all = calloc((size_t)n, sizeof *all);
+    int rc = all ? ranks_gather(job, &code, sizeof code, all)
+                 : error_set(CKPT_ENOMEM, "no memory for the codes of the ranks");
+    for (int r = 0; r < n && !rc; r++)
+        rc = all[r];
+    free(all);
+    return rc;
+}

@@ -664,22 +664,6 @@ static int prepare(struct warmer *w)
     return 0;
 }
 
-/* A stage whose ops do not fit runs none of them.  Then no stage runs any: they would wait for it
- * in transfers. */
-static int agree_scratch(struct warmer *w, int rc)
-{
-    struct ranks *job = w->p->programs->ranks;
-    const int n = job->sharing.stages;
-    if (n < 2 || !job->comm || (rc && rc != CKPT_EBUDGET))
-        return rc;
-    int32_t *all = calloc((size_t)n, sizeof *all), own = rc;
-    rc = all ? ranks_gather(job, &own, sizeof own, all) : no_memory();
-    for (int s = 0; s < n && !rc; s++)
-        rc = all[s];
-    free(all);
-    return rc;
-}
-
 int program_warm(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -690,7 +674,8 @@ int program_warm(struct ckpt_program *p)
     int rc = prepare(&w);
     if (!rc)
         rc = map_scratch(&w);
-    rc = agree_scratch(&w, rc);
+    if (ps->ranks->sharing.stages > 1 && ps->ranks->comm && (!rc || rc == CKPT_EBUDGET))
+        rc = ranks_agree_code(ps->ranks, rc); /* else others wait for this one in transfers */
     startup_add(ps, STARTUP_SCRATCH, begin);
     if (w.d->ops->measure)
         w.d->ops->measure(w.d, !rc && ps->options->tune && !ps->ranks->rank, w.base + w.bytes,
