@@ -31,14 +31,16 @@ static void put(FILE *f, const char *fmt, va_list ap)
     fputs(ckpt_escape(shown, sizeof shown, text), f);
 }
 
-/* The same on one line: a name may have line ends. */
+/* The same on one line, because a name may have line ends; but lines that explain a sentence of the
+ * library begin with two spaces. */
 static void put_sentence(FILE *f, const char *fmt, va_list ap)
 {
     char text[2048], shown[2048], *rest = text;
 
     vsnprintf(text, sizeof text, fmt, ap);
     for (const char *line; (line = strsep(&rest, "\n"));)
-        fprintf(f, "%s%s", ckpt_escape(shown, sizeof shown, line), rest ? "\\x0a" : "\n");
+        fprintf(f, "%s%s", ckpt_escape(shown, sizeof shown, line),
+                rest && strncmp(rest, "  ", 2) ? "\\x0a" : "\n");
 }
 
 static _Thread_local char *kept; /* NULL: messages are printed */

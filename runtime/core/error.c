@@ -7,24 +7,30 @@
 static _Thread_local struct error own;    /* of calls without a context */
 static _Thread_local struct error *where; /* NULL: own */
 
+/* The line ends that a text keeps: all, with tabs; those before a line that begins with two spaces,
+ * as the further lines of a sentence do; or none. */
+enum line_ends { ALL_LINES, INDENTED_LINES, ONE_LINE };
+
 /* The number of bytes at s that form a control character, which a terminal would obey: of the first
  * set, or of the second (C1) in UTF-8. */
-static size_t control_at(const unsigned char *s, bool one_line)
+static size_t control_at(const unsigned char *s, enum line_ends kept)
 {
+    if (s[0] == '\n' && kept == INDENTED_LINES)
+        return s[1] != ' ' || s[2] != ' ';
     if (s[0] == '\n' || s[0] == '\t')
-        return one_line;
+        return kept != ALL_LINES;
     if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0)
         return 2;
     return s[0] < 0x20 || s[0] == 0x7f;
 }
 
-static char *text_escape(char *dst, size_t size, const char *text, bool one_line)
+static char *text_escape(char *dst, size_t size, const char *text, enum line_ends kept)
 {
     const unsigned char *s = (const unsigned char *)text;
     size_t n = 0;
 
     while (*s) {
-        size_t bytes = control_at(s, one_line);
+        size_t bytes = control_at(s, kept);
         if (n + (bytes ? 4 * bytes : 1) >= size)
             break;
         if (!bytes)
@@ -39,26 +45,31 @@ static char *text_escape(char *dst, size_t size, const char *text, bool one_line
 
 const char *text_shown(const char *text, char *dst, size_t size)
 {
-    return text_escape(dst, size, text, true);
+    return text_escape(dst, size, text, ONE_LINE);
+}
+
+const char *text_sentence(const char *text, char *dst, size_t size)
+{
+    return text_escape(dst, size, text, INDENTED_LINES);
 }
 
 const char *ckpt_escape(char *dst, size_t size, const char *text)
 {
     if (!dst)
         return "";
-    return text_escape(dst, size, text ? text : "", false);
+    return text_escape(dst, size, text ? text : "", ALL_LINES);
 }
 
 /* The sentence is formatted in a buffer first, because an argument may be the text in dst.  Control
  * characters are escaped, line ends too: names come from files, a terminal must not obey them, and
- * a sentence is one line of a log. */
+ * a sentence is one line of a log, but for lines that explain it. */
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
 {
     char text[CKPT_MESSAGE];
 
     if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
         text[0] = 0;
-    text_escape(dst, size, text, true);
+    text_escape(dst, size, text, INDENTED_LINES);
     return code;
 }
 
