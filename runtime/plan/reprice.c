@@ -95,9 +95,11 @@ static void submit(struct player *y, int32_t i)
         later(&c->start, y->there[c->from]);
     else
         later(&c->start, read_on_host(y, c));
-    c->end = c->start + queue_seconds(y->m, y->g->storages[from->storage].bytes,
-                                      in ? y->rates.in[tier] : y->rates.out[tier],
-                                      y->rates.both[tier], y->queue[2 * tier + !in] > c->start);
+    double seconds = queue_seconds(y->m, y->g->storages[from->storage].bytes,
+                                   in ? y->rates.in[tier] : y->rates.out[tier], y->rates.both[tier],
+                                   y->queue[2 * tier + !in] > c->start);
+    c->end = c->start +
+             (in && tier == TIER_HOST ? queue_in_seconds(seconds, y->host - c->start) : seconds);
     *queue = y->there[c->to] = c->end;
     set_wait(y, c, c->end, false);
 }

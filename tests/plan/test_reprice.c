@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "graphs.h"
 #include "models.h"
+#include "plan/graph/queues.h"
 
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
@@ -132,12 +133,22 @@ static void test_ranks(void **state)
     assert_true(try_budgets(model_ranks(&s, &machine_cpu), MOST, 0) >= 3);
 }
 
+/* A copy in is slower while the host updates, and only then. */
+static void test_beside_updates(void **state)
+{
+    const double cases[][3] = {{3, -1, 3}, {3, 0, 3}, {3, 1, 3.25}, {3, 4, 4}, {3, 10, 4}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(fabs(queue_in_seconds(cases[i][0], cases[i][1]) - cases[i][2]) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiers),
         cmocka_unit_test(test_no_tier),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_beside_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,4 +38,16 @@ static inline double queue_seconds(const struct machine *m, int64_t bytes, doubl
     return (double)bytes / has + m->copy_overhead;
 }
 
+/* Part of its rate that a copy from the host has while the host updates: both read host memory.
+ * Measured in a step of XL/2 on an H200: 38 to 41 of 51 to 54 GB/s (doc/bench/h200.md). */
+#define BESIDE_UPDATES 0.75
+
+/* The seconds of a copy in that would take `alone` while the host does nothing, and runs while the
+ * host updates for `updates` seconds more. */
+static inline double queue_in_seconds(double alone, double updates)
+{
+    double part = updates > 0 ? BESIDE_UPDATES * updates : 0; /* of `alone` that is done by then */
+    return part < alone ? alone + (part > 0 ? updates - part : 0) : alone / BESIDE_UPDATES;
+}
+
 #endif

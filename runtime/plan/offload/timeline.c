@@ -14,7 +14,7 @@
  * The host runs one update after the other.  Those of the tail that it repeats come after all
  * others of the tail; deferred ones begin when the device begins them, together with the step
  * before which they stand.  Repeated updates of a step may go on in the next one.  State is copied
- * in once the host has made it.
+ * in once the host has made it.  Copies in are slower while it updates.
  *
  * In a serial step nothing is copied while an op runs.  Then no storage is on the device for longer
  * than it must, which leaves few holes between addresses, and its residences do not depend on time.
@@ -52,16 +52,17 @@ struct timeline {
     double limit;
     bool drains; /* the step ends when its last copy has */
     double now;
-    double body;       /* when the body ends */
-    double comm_waits; /* seconds that a whole step waits for collectives */
-    int64_t leaving;   /* bytes that are leaving the device and still occupy it */
-    int32_t left;      /* number of cleans whose out_step has passed */
-    int32_t left_step; /* the out_step of the next one, or INT32_MAX */
-    int32_t held;      /* number of x->held whose collective has ended */
-    double shift;      /* seconds of the previous step */
-    double host;       /* when the host ends its last update so far */
-    double spared;     /* seconds of updates of the tail that the device does not run there */
-    int32_t deferred;  /* the next group to look for deferred updates in */
+    double body;        /* when the body ends */
+    double comm_waits;  /* seconds that a whole step waits for collectives */
+    int64_t leaving;    /* bytes that are leaving the device and still occupy it */
+    int32_t left;       /* number of cleans whose out_step has passed */
+    int32_t left_step;  /* the out_step of the next one, or INT32_MAX */
+    int32_t held;       /* number of x->held whose collective has ended */
+    double shift;       /* seconds of the previous step */
+    double host;        /* when the host ends its last update so far, */
+    double host_before; /* and that before the current step */
+    double spared;      /* seconds of updates of the tail that the device does not run there */
+    int32_t deferred;   /* the next group to look for deferred updates in */
     struct line lines[TIER_COUNT];
     struct line *end; /* of the lines in use */
 };
@@ -237,8 +238,10 @@ static void bring(struct timeline *f, struct line *l, int32_t k)
     a->offload.in_step = k;
     a->offload.in_start = later(made_at(f, a), later(l->in_free, f->now));
     bool beside = l->out_free > a->offload.in_start;
-    a->offload.in_end =
-        a->offload.in_start + queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
+    double seconds = queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
+    if (l == &f->lines[TIER_HOST])
+        seconds = queue_in_seconds(seconds, f->host_before - a->offload.in_start);
+    a->offload.in_end = a->offload.in_start + seconds;
     l->in_free = a->offload.in_end;
     range_max_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;
@@ -364,6 +367,7 @@ static void simulate_step(struct timeline *f, int32_t k)
     struct transfer *x = f->x;
     double seconds = x->length[k], brought = 0;
     struct update_group *b = x->group_at[k] >= 0 ? &x->groups[x->group_at[k]] : NULL;
+    f->host_before = f->host;
     if (b && (b->by == BY_HOST || b->before)) {
         if (b->by == BY_HOST)
             update_on_host(f, b, later(x->clip_end, gradient_sent(x, b)));
