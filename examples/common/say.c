@@ -31,8 +31,8 @@ static void put(FILE *f, const char *fmt, va_list ap)
     fputs(ckpt_escape(shown, sizeof shown, text), f);
 }
 
-/* The same on one line, because a name may have line ends; but lines that explain a sentence of the
- * library begin with two spaces. */
+/* The same as the sentence of an error: a name may have line ends, but only the planner's refusals
+ * have further lines, which begin with two blanks. */
 static void put_sentence(FILE *f, const char *fmt, va_list ap)
 {
     char text[2048], shown[2048], *rest = text;
@@ -40,7 +40,7 @@ static void put_sentence(FILE *f, const char *fmt, va_list ap)
     vsnprintf(text, sizeof text, fmt, ap);
     for (const char *line; (line = strsep(&rest, "\n"));)
         fprintf(f, "%s%s", ckpt_escape(shown, sizeof shown, line),
-                rest && strncmp(rest, "  ", 2) ? "\\x0a" : "\n");
+                rest && strncmp(rest, "  ", 2) != 0 ? "\\x0a" : "\n");
 }
 
 static _Thread_local char *kept; /* NULL: messages are printed */

@@ -116,8 +116,6 @@ bool values_are_finite(const void *x, enum ckpt_dtype dtype, int64_t n);
 /* Copies text from a file into dst for use in a one-line sentence, and returns dst.  Control
  * characters are written as \x1b, because a terminal would obey them. */
 const char *text_shown(const char *text, char *dst, size_t size);
-/* The same for a sentence: further lines that begin with two spaces stay lines. */
-const char *text_sentence(const char *text, char *dst, size_t size);
 
 bool text_is_utf8(const char *text);
 

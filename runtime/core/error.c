@@ -7,30 +7,27 @@
 static _Thread_local struct error own;    /* of calls without a context */
 static _Thread_local struct error *where; /* NULL: own */
 
-/* The line ends that a text keeps: all, with tabs; those before a line that begins with two spaces,
- * as the further lines of a sentence do; or none. */
-enum line_ends { ALL_LINES, INDENTED_LINES, ONE_LINE };
-
 /* The number of bytes at s that form a control character, which a terminal would obey: of the first
- * set, or of the second (C1) in UTF-8. */
-static size_t control_at(const unsigned char *s, enum line_ends kept)
+ * set, or of the second (C1) in UTF-8.  A line that begins with two blanks belongs to the sentence
+ * above it: refusals of the planner have such lines. */
+static size_t control_at(const unsigned char *s, bool one_line)
 {
-    if (s[0] == '\n' && kept == INDENTED_LINES)
-        return s[1] != ' ' || s[2] != ' ';
+    if (s[0] == '\n' && s[1] == ' ' && s[2] == ' ')
+        return 0;
     if (s[0] == '\n' || s[0] == '\t')
-        return kept != ALL_LINES;
+        return one_line;
     if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0)
         return 2;
     return s[0] < 0x20 || s[0] == 0x7f;
 }
 
-static char *text_escape(char *dst, size_t size, const char *text, enum line_ends kept)
+static char *text_escape(char *dst, size_t size, const char *text, bool one_line)
 {
     const unsigned char *s = (const unsigned char *)text;
     size_t n = 0;
 
     while (*s) {
-        size_t bytes = control_at(s, kept);
+        size_t bytes = control_at(s, one_line);
         if (n + (bytes ? 4 * bytes : 1) >= size)
             break;
         if (!bytes)
@@ -45,31 +42,26 @@ static char *text_escape(char *dst, size_t size, const char *text, enum line_end
 
 const char *text_shown(const char *text, char *dst, size_t size)
 {
-    return text_escape(dst, size, text, ONE_LINE);
-}
-
-const char *text_sentence(const char *text, char *dst, size_t size)
-{
-    return text_escape(dst, size, text, INDENTED_LINES);
+    return text_escape(dst, size, text, true);
 }
 
 const char *ckpt_escape(char *dst, size_t size, const char *text)
 {
     if (!dst)
         return "";
-    return text_escape(dst, size, text ? text : "", ALL_LINES);
+    return text_escape(dst, size, text ? text : "", false);
 }
 
 /* The sentence is formatted in a buffer first, because an argument may be the text in dst.  Control
  * characters are escaped, line ends too: names come from files, a terminal must not obey them, and
- * a sentence is one line of a log, but for lines that explain it. */
+ * a log shows where a sentence ends. */
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
 {
     char text[CKPT_MESSAGE];
 
     if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
         text[0] = 0;
-    text_escape(dst, size, text, INDENTED_LINES);
+    text_escape(dst, size, text, true);
     return code;
 }
 

@@ -97,7 +97,7 @@ refuse 1 "no --vram is enough: RTX 4090" "$ckpt" plan --graph mlp.graph --machin
 run 0 "$ckpt" plan --graph mlp.graph --machine ./card.json --vram 24G --host 1G
 grep -q -- "--vram .*24.00 GiB .*more than the machine has" out || fail "--vram 24G: $(cat out)"
 big=${machines%/machines}/tests/data/planner/big-tied-3.graph
-refuse 1 "or keep this budget and add --host" "$ckpt" plan --graph "$big" --vram 760000000
+refuse 1 "^  or keep this budget and add --host" "$ckpt" plan --graph "$big" --vram 760000000
 added=$(sed -n 's/.*add --host \([0-9]*[KMG]\): a step then takes \(.*\)$/\1 \2/p' err)
 run 0 "$ckpt" plan --graph "$big" --vram 760000000 --host "${added%% *}"
 grep -q "predicted step  *${added#* }\$" out || fail "--host is said to take $added: $(cat out)"

@@ -70,7 +70,7 @@ for chunk in 64 128; do
     same all # 64 tokens are the whole step
     grep -q '"loss_chunk": 64,' "$work/all.log" || fail "a chunk above the step's tokens"
 done
-refuses 1 "needs at least" "$train" $small --data "$book" --vram 16K
+refuses 1 "^  try that: a step takes" "$train" $small --data "$book" --vram 16K
 whole=$(needed)
 on_text --loss-chunk 8 --log "$work/eight.log" --save "$work/eight" --save-state "$work/eight.state" ||
     fail "--loss-chunk 8: $(cat "$work/err")"
