@@ -354,7 +354,6 @@ static inline bool program_has_threads(const struct ckpt_program *p)
     return p->programs->memory->tiers[TIER_NVME] || p->programs->memory->host_steps;
 }
 
-/* Whether all ranks run its step together. */
 /* Whether one step is expected (runs): only the first in-flight slot is prepared, and no step is
  * recorded.  More steps run all the same. */
 static inline bool program_runs_once(const struct ckpt_program *p)
@@ -362,6 +361,7 @@ static inline bool program_runs_once(const struct ckpt_program *p)
     return p->programs->options->runs == 1;
 }
 
+/* Whether all ranks run its step together. */
 static inline bool program_is_shared(const struct ckpt_program *p)
 {
     return p->trains && p->programs->ranks->sharing.ranks > 1;
