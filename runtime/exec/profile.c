@@ -104,5 +104,6 @@ void ckpt_profile_print(const ckpt_program *p, FILE *f)
         print_kind(f, &k.data[i], all, &p->programs->machine);
     fprintf(f, "  %-24s %6s %10.3f\n", "all", "", 1e3 * all);
     free(k.data);
-    print_startup(f, p->programs);
+    if (p->programs->first_step > 0)
+        print_startup(f, p->programs);
 }

@@ -77,11 +77,12 @@ struct programs {
     double startup[STARTUP_COUNT]; /* seconds */
 };
 
-/* Counts the seconds since `begin` under s.  Returns the time now. */
+/* Counts the seconds since `begin` under s, unless a step has begun.  Returns the time now. */
 static inline double startup_add(struct programs *ps, enum startup s, double begin)
 {
     const double now = clock_seconds();
-    ps->startup[s] += now - begin;
+    if (ps->first_step <= 0)
+        ps->startup[s] += now - begin;
     return now;
 }
 

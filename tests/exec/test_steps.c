@@ -676,12 +676,42 @@ static void test_more_than_once(void **state)
     assert_memory_equal(once[1], once[2], sizeof once[1]);
 }
 
+/* Seconds of the start are printed once a step has begun, and a later program adds none. */
+static void test_profile_of_start(void **state)
+{
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    struct line m = {.rows = 0};
+    ckpt_program *p, *later;
+    double start[STARTUP_COUNT];
+    char *text = NULL;
+    size_t size = 0;
+    (void)state;
+    opt.profile = true;
+    ckpt *c = open_line(&m, CKPT_F32, &opt);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &p), 0);
+    for (int steps = 0; steps < 2; steps++) {
+        FILE *f = open_memstream(&text, &size);
+        assert_non_null(f);
+        ckpt_profile_print(p, f);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(strstr(text, "profile: start") != NULL, steps > 0);
+        free(text);
+        assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+        assert_int_equal(ckpt_step(p, NULL), 0);
+    }
+    memcpy(start, c->programs.startup, sizeof start);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 2, &later), 0);
+    assert_memory_equal(start, c->programs.startup, sizeof start);
+    ckpt_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient_by_hand),
         cmocka_unit_test(test_feed_errors),
         cmocka_unit_test(test_more_than_once),
+        cmocka_unit_test(test_profile_of_start),
         cmocka_unit_test(test_two_programs),
         cmocka_unit_test(test_nan_keeps_weights),
         cmocka_unit_test(test_nan_stops_what_is_under_way),
