@@ -16,8 +16,8 @@ static void to_bytes(const float *restrict y, int64_t n, uint8_t *restrict rgb)
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float x = y[i] * 0.5f + 0.5f;
-        x = x > 0.f ? x : 0.f; /* NaN becomes 0 */
-        x = (x < 1.f ? x : 1.f) * 255.f;
+        x = (x > 0.f ? x : 0.f) * 255.f; /* NaN becomes 0 */
+        x = x < 255.f ? x : 255.f;       /* between product and sum: they are not fused */
         x += WHOLE;
         rgb[i] = (uint8_t)(int32_t)(x - WHOLE);
     }
