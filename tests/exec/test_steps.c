@@ -641,77 +641,11 @@ static void test_untrainable_operand(void **state)
     ckpt_close(c);
 }
 
-/* Two steps under way, and one more, of a program that expects so many runs. */
-static void run_three(int64_t runs, float y[3][4][2])
-{
-    struct ckpt_options opt = CKPT_OPTIONS_INIT;
-    float other[4][3] = {{4, -1, 0}};
-    struct line m = {.rows = 0};
-    ckpt_program *p;
-    opt.runs = runs;
-    ckpt *c = open_line(&m, CKPT_F32, &opt);
-    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &p), 0);
-    assert_int_equal(p->fetches[0].data[1] == NULL, runs == 1);
-    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
-    assert_int_equal(ckpt_submit(p), 0);
-    assert_int_equal(ckpt_feed(p, "x", other, sizeof other), 0);
-    assert_int_equal(ckpt_submit(p), 0);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(ckpt_wait(p, NULL), 0);
-        assert_int_equal(ckpt_fetch(p, "y", y[i], sizeof y[i]), 0);
-    }
-    assert_int_equal(ckpt_step(p, NULL), 0); /* with the input of the step before */
-    assert_int_equal(ckpt_fetch(p, "y", y[2], sizeof y[2]), 0);
-    ckpt_close(c);
-}
-
-/* `runs` is an expectation: buffers of a second slot are made when it is used. */
-static void test_more_than_once(void **state)
-{
-    float once[3][4][2], many[3][4][2];
-    (void)state;
-    run_three(1, once);
-    run_three(0, many);
-    assert_memory_equal(once, many, sizeof once);
-    assert_memory_equal(once[1], once[2], sizeof once[1]);
-}
-
-/* Seconds of the start are printed once a step has begun, and a later program adds none. */
-static void test_profile_of_start(void **state)
-{
-    struct ckpt_options opt = CKPT_OPTIONS_INIT;
-    struct line m = {.rows = 0};
-    ckpt_program *p, *later;
-    double start[STARTUP_COUNT];
-    char *text = NULL;
-    size_t size = 0;
-    (void)state;
-    opt.profile = true;
-    ckpt *c = open_line(&m, CKPT_F32, &opt);
-    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &p), 0);
-    for (int steps = 0; steps < 2; steps++) {
-        FILE *f = open_memstream(&text, &size);
-        assert_non_null(f);
-        ckpt_profile_print(p, f);
-        assert_int_equal(fclose(f), 0);
-        assert_int_equal(strstr(text, "profile: start") != NULL, steps > 0);
-        free(text);
-        assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
-        assert_int_equal(ckpt_step(p, NULL), 0);
-    }
-    memcpy(start, c->programs.startup, sizeof start);
-    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 2, &later), 0);
-    assert_memory_equal(start, c->programs.startup, sizeof start);
-    ckpt_close(c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient_by_hand),
         cmocka_unit_test(test_feed_errors),
-        cmocka_unit_test(test_more_than_once),
-        cmocka_unit_test(test_profile_of_start),
         cmocka_unit_test(test_two_programs),
         cmocka_unit_test(test_nan_keeps_weights),
         cmocka_unit_test(test_nan_stops_what_is_under_way),
