@@ -29,21 +29,33 @@ struct variable *variable_storage(struct variable *v)
     return v;
 }
 
+/* The op on one part of complex numbers, or on what is not complex. */
+static struct tensor record_part(struct call *c, int part)
+{
+    int64_t shape[TENSOR_AXES];
+    const int n = call_sizes(c, shape);
+
+    for (int i = 0; i < n; i++)
+        if (!shape[i]) /* nothing is computed, whatever is read */
+            return tensor_zeros(c->r, c->dtype, n, shape);
+    return c->op->record(c, part);
+}
+
 struct tensor call_record(struct call *c, int part)
 {
     struct tensor *imaginary;
 
     if (!c->facts || !pt2_is_complex(c->facts->dtype))
-        return c->op->record(c, part);
+        return record_part(c, part);
     c->dtype = PT2_F32;
     imaginary = heap_zeros(&c->r->heap, 1, sizeof *imaginary);
     if (!imaginary) {
         recording_fail(c->r, CKPT_ENOMEM, "%s", error_get());
         return tensor_number(c->r, PT2_F32, 0, 0);
     }
-    struct tensor real = c->op->record(c, part);
+    struct tensor real = record_part(c, part);
     c->imaginary = true;
-    *imaginary = c->op->record(c, part);
+    *imaginary = record_part(c, part);
     c->imaginary = false;
     real.imaginary = imaginary;
     return real;

@@ -63,7 +63,7 @@ static struct tensor op_arange(struct call *c, int part)
     const double n = step != 0 ? ceil((call_double(c, "end") - start) / step) : 0;
 
     (void)part;
-    if (!(n >= 1 && n < 1e9)) {
+    if (!(n >= 0 && n < 1e9)) {
         recording_fail(c->r, CKPT_EFORMAT, "a range has %.0f elements", n);
         return tensor_number(c->r, c->dtype, 0, 0);
     }
@@ -82,7 +82,7 @@ static struct tensor op_linspace(struct call *c, int part)
     const int64_t n = call_int(c, "steps");
 
     (void)part;
-    if (n < 1 || !pt2_is_float(c->dtype)) {
+    if (n < 0 || !pt2_is_float(c->dtype)) {
         recording_fail(c->r, CKPT_EFORMAT, "a range has %lld steps", (long long)n);
         return tensor_number(c->r, c->dtype, 0, 0);
     }

@@ -148,8 +148,6 @@ struct tensor view_expand(struct recording *r, struct tensor a, int ndim, const 
 
     if (a.ndim == ndim && !memcmp(a.shape, shape, (size_t)ndim * sizeof *shape))
         return a;
-    if (!a.constant && !count(ndim, shape)) /* only a join reads what is empty */
-        return tensor_zeros(r, a.dtype, ndim, shape);
     if (!a.constant && !r->failed)
         return tensor_of(r, a.dtype, ckpt_expand(r->t, a.x, ndim, shape));
     if (ndim > TENSOR_AXES || count(ndim, shape) < 0) {

@@ -216,6 +216,11 @@ model("aliases", kept=True)(lambda: (modules.Aliases(), (floats(3, 4),), {}))
 model("recurrent", kept=True)(lambda: (modules.Recurrent(), (floats(5, 3, 4), floats(4, 3, 5)), {}))
 
 
+@model("nothing", kept=True)
+def nothing():
+    return modules.Nothing(), (floats(2, 3, 4),), {}
+
+
 @model("distances", kept=True)
 def distances():
     return modules.Distances(), (floats(4, 6), integers(2, 4).float() * 2 - 1, integers(9, 4, 3), floats(4, 3)), {}

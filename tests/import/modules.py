@@ -671,3 +671,17 @@ class Distances(nn.Module):
 
     def forward(self, x, sign, ids, weights):
         return (*self.losses(x, sign), *self.bags(ids, weights), *self.grids(x))
+
+
+class Nothing(nn.Module):
+    """Tensors without elements, from slices and ranges, through layers, products and complex numbers to a join."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        angles = torch.outer(x[0, :, 0], torch.arange(0, 0, 2) / 2)
+        turns = torch.view_as_real(torch.polar(torch.ones_like(angles), angles)).flatten(1)
+        y = torch.cat([F.gelu(self.a(part)) @ self.b for part in (x[:, 3:], x)], 1)
+        return y, torch.cat([angles.cos(), turns, y[0], torch.outer(x[0, :, 1], torch.linspace(0, 1, 0))], 1)
