@@ -43,6 +43,10 @@ sed -n 's/^{"step": \([0-9]*\),.*"time": \([0-9.]*\)}$/\1 \2/p' "$work/log" | so
             return v[int(n / 2)]
         }
         END {
+            if (save < 4 || NR < 2 * save - 2) {
+                print "STEPS is at least 4, and the log has " NR " steps" >"/dev/stderr"
+                exit 1
+            }
             for (first = 2; !(first in at); first++)
                 continue
             last = save in at ? save - 1 : save # of the steps before the save

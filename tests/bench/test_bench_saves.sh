@@ -10,5 +10,6 @@ for sync in "" yes; do
     grep -q "^a step without a save  *[0-9.]* ms, [1-9]" "$work/out" || fail "no step: $(cat "$work/out")"
     grep -q "^the step of the save  *-*[0-9.]* ms more" "$work/out" || fail "no stall: $(cat "$work/out")"
 done
+refuses 1 "STEPS is at least 4" env STEPS=2 HOST=64M DIR="$work" sh "${srcdir:-.}/tests/bench/bench-saves.sh" $tiny
 ls "$work"/saves.* >/dev/null 2>&1 && fail "files are left"
 finish
