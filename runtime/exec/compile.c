@@ -92,11 +92,20 @@ static int check_io(const struct ckpt_program *p, struct choice *k, int variant)
                                    variant);
 }
 
+static bool has_stages(const struct ckpt_program *p)
+{
+    return p->programs->ranks->sharing.stages > 1;
+}
+
 /* Whether a plan may fit and take at most `limit` seconds, by its lower bound: no plan is made,
- * since planning takes most of the time. */
+ * since planning takes most of the time.  The bound of one stage says nothing: if it does not fit,
+ * another cut may. */
 static int check_bound(struct ckpt_program *p, double limit, bool *may_win)
 {
     double seconds;
+    *may_win = true;
+    if (has_stages(p))
+        return 0;
     int rc = program_bound(p, &seconds);
     *may_win = !rc && (program_plan_is_given(p) || (seconds <= limit && seconds < INFINITY));
     return rc ? rc : program_broadcast_decision(p, may_win);
@@ -113,11 +122,6 @@ static int run_candidate(struct ckpt_program *p, const struct choice *k, bool *m
     if (!rc && (*may_win || !before))
         rc = program_run_first(p);
     return rc || before ? rc : check_bound(p, k->seconds, may_win);
-}
-
-static bool has_stages(const struct ckpt_program *p)
-{
-    return p->programs->ranks->sharing.stages > 1;
 }
 
 /* Of the first program a cut into stages is free; later ones have the same.  Stages of ranks that
@@ -466,6 +470,11 @@ static void describe(const struct ckpt_program *p, struct ckpt_forecast *f)
     f->planned_peak =
         max_i64(p->programs->memory->persistent, p->plan->persistent) + p->plan->transient;
     f->step_seconds = p->plan->seconds;
+    if (!p->stages)
+        return;
+    for (int s = 0; s < p->programs->ranks->sharing.stages; s++)
+        f->planned_peak = max_i64(f->planned_peak, p->stages[s].peak);
+    f->step_seconds = p->pipeline_seconds;
 }
 
 int programs_forecast(struct programs *ps, const struct ckpt_variant *variant,

@@ -52,6 +52,9 @@ struct member {
     float *value[PARAMS], *moment[PARAMS];
     char sentence[1024];
     struct ckpt_program_info info;
+    bool variants; /* first a forecast, then the first of two, of which the second does more */
+    struct ckpt_forecast forecast;
+    int chosen;
     int mine;         /* parameters that this rank has */
     int64_t resident; /* bytes of the host copies of parameters */
     struct transfer transfers[TRANSFERS];
@@ -108,6 +111,24 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     x = ckpt_linear_cross_entropy(t, x, m->param[m->tied ? EMBEDDING : HEAD], CKPT_NONE, label,
                                   &spec);
     return ckpt_reshape(t, x, 1, (const int64_t[]){1}); /* a view, as some models return */
+}
+
+static ckpt_tensor record_more(ckpt_tape *t, int64_t batch, void *user)
+{
+    const ckpt_tensor loss = record(t, batch, user);
+    return ckpt_mul(t, loss, ckpt_sigmoid(t, loss));
+}
+
+/* A limit lets a forecast look at bounds first. */
+static int compile(struct member *m, ckpt *c, ckpt_optimizer *o, ckpt_program **p)
+{
+    const struct ckpt_variant both[] = {{.record = record, .user = m},
+                                        {.record = record_more, .user = m}};
+    if (!m->variants)
+        return ckpt_compile(c, record, m, o, SAMPLES, p);
+    m->forecast = (struct ckpt_forecast)CKPT_FORECAST_INIT;
+    const int rc = ckpt_forecast(c, record, m, o, SAMPLES, 1e30, &m->forecast);
+    return rc ? rc : ckpt_compile_variants(c, 2, both, o, SAMPLES, p, &m->chosen);
 }
 
 static int feed(ckpt_program *p, int step)
@@ -193,7 +214,7 @@ static int train(struct member *m, ckpt *c)
     adamw.lr = 1e-2f;
     adamw.clip_norm = m->clip;
     adamw.ema_decay = .9f;
-    int rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), SAMPLES, &p);
+    int rc = compile(m, c, ckpt_adamw(c, &adamw), &p);
     if (!rc)
         note_transfers(m, p);
     if (!rc && m->load)
@@ -476,6 +497,7 @@ static void check_cut(void **state)
     (void)state;
     run(equal, &m, 2);
     expect_end(equal, 2);
+    m.variants = true;
     for (int little = 0; little < 2; little++) {
         m.vram[little] = equal[little].info.min_budget * 3 / 4;
         m.vram[!little] = 0;
@@ -484,10 +506,16 @@ static void check_cut(void **state)
         assert_true(all[little].info.planned_peak <= m.vram[little]);
         assert_true(all[little].mine < equal[little].mine);
         assert_int_equal(all[0].mine + all[1].mine, PARAMS);
-        for (int r = 0; r < 2; r++)
+        for (int r = 0; r < 2; r++) {
             assert_true(distance(&equal[0], &all[r]) == 0);
+            assert_int_equal(all[r].chosen, 0);
+            assert_true(all[r].forecast.step_seconds == all[0].info.step_seconds);
+            assert_true(all[r].forecast.planned_peak >= all[r].info.planned_peak);
+        }
+        assert_int_equal(all[0].forecast.planned_peak, all[1].forecast.planned_peak);
         release(all, 2);
     }
+    m.variants = false;
     m.vram[0] = m.vram[1] = equal[1].info.min_budget / 4; /* the model does not fit both */
     expect_refused(&m, 2, "no cut fits the memory of all ranks; of the last one stage");
     release(equal, 2);
