@@ -22,6 +22,7 @@ static void *work(void *arg)
     ckpt *c = rank_open(&m->as, m->options, m->zero, m->per_host);
     if (!c)
         return NULL;
+    ckpt_plan_in_full(c, m->in_full);
     m->as.rc = train(m, c);
     if (m->as.rc)
         print_message("rank %d: %s\n", m->as.rank, ckpt_error(c));

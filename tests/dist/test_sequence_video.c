@@ -49,6 +49,7 @@ struct member {
     bool probed;                   /* no products, whose bits depend on the number of rows */
     int zero, group, ranks, steps; /* group: ranks that split a sequence */
     int per_host;                  /* 0: all are on one */
+    bool in_full; /* the information tells the smallest budget */
     ckpt_tensor param[PARAMS];
     /* results */
     float losses[STEPS];
@@ -401,11 +402,13 @@ static void test_stages_and_budgets(void **state)
         struct member what = plain;
         what.kind = kind;
         what.steps = STEPS;
+        what.in_full = true;
         run(ranks, &what, 4, 2, 0);
         for (int zero = 1; zero <= 3; zero++) {
             run(others, &what, 4, 2, zero);
             expect_same(others, ranks, "a stage");
             what.options.vram = others[0].info.min_budget;
+            assert_true(what.options.vram > 0);
             release(others, 4);
             run(others, &what, 4, 2, zero);
             expect_same(others, ranks, "the smallest budget");
