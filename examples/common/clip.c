@@ -94,29 +94,52 @@ uint8_t *clip_read(const struct clip *c, const struct video_file *file, double *
 
 /* ---- whole videos -------------------------------------------------------------------------- */
 
-/* Reads every stride-th frame of n; repeats the last one if there are fewer. */
-static int read_frames(struct video *v, int64_t n, int64_t frames, const struct picture_size *size,
-                       uint8_t *rgb)
+/* A picture is one frame at every rate. */
+static bool has_rate(const struct clip_whole *w, const struct video *v)
 {
-    int64_t stride = n / (n < frames ? n : frames), frame = size->width * size->height * 3;
+    return w->fps > 0 && !v->image;
+}
 
-    for (int64_t i = 0; i < frames; i++) {
-        int64_t at = i < n ? i * stride : n - 1;
-        int rc = video_read(v, at, size, rgb + i * frame);
+int64_t clip_whole_has(const struct clip_whole *w, struct video *v)
+{
+    const int64_t n = video_frames(v);
+
+    if (n < 0)
+        return -1;
+    if (!n)
+        return say_fail("%s: holds no frame", v->path);
+    if (!has_rate(w, v))
+        return n;
+    if (!(v->fps > 0))
+        return say_fail("%s: does not say how many frames a second it has, which --fps needs",
+                        v->path);
+    return (int64_t)(((double)n - 0.5) * w->fps / v->fps) + 1;
+}
+
+/* The place of frame i in a video of n frames, which has `all` frames for the clip. */
+static int64_t whole_place(const struct clip_whole *w, const struct video *v, int64_t n,
+                           int64_t all, int64_t i)
+{
+    const int64_t stride = n / (n < w->frames ? n : w->frames);
+
+    if (i >= all)
+        return n - 1;
+    return has_rate(w, v) ? (int64_t)((double)i * v->fps / w->fps + 0.5) : i * stride;
+}
+
+int clip_take_whole(const struct clip_whole *w, struct video *v, uint8_t *rgb)
+{
+    const int64_t all = clip_whole_has(w, v), frame = w->size.width * w->size.height * 3;
+
+    if (all < 0)
+        return -1;
+    for (int64_t i = 0; i < w->frames; i++) {
+        int64_t at = whole_place(w, v, video_frames(v), all, i);
+        int rc = video_read(v, at, &w->size, rgb + i * frame);
         if (!rc)
             say_fail("%s: ends before frame %lld", v->path, (long long)at);
         if (rc <= 0)
             return -1;
     }
     return 0;
-}
-
-int clip_spread(struct video *v, int64_t frames, int64_t height, int64_t width, uint8_t *rgb)
-{
-    const struct picture_size size = {width, height, false};
-    int64_t n = video_frames(v);
-
-    if (n <= 0)
-        return n < 0 ? -1 : say_fail("%s: holds no frame", v->path);
-    return read_frames(v, n, frames, &size, rgb);
 }

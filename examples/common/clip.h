@@ -28,10 +28,19 @@ int64_t clip_place(const struct clip *c, int64_t all, int64_t i);
  */
 int clip_take(const struct clip *c, struct video *v, uint8_t *rgb);
 
-/* The clip that a whole video is, without keeping the aspect ratio: every n / frames-th frame of a
- * video of n, from the first; the last one is repeated if there are fewer.  Returns as clip_take.
- */
-int clip_spread(struct video *v, int64_t frames, int64_t height, int64_t width, uint8_t *rgb);
+/* The one clip of a video. */
+struct clip_whole {
+    struct picture_size size;
+    int64_t frames;
+    double fps; /* frames a second, from the first on; 0: the frames of the whole video */
+};
+
+/* The number of frames that the video has for such a clip, or -1 after an error message. */
+int64_t clip_whole_has(const struct clip_whole *w, struct video *v);
+
+/* The frames nearest to the times of the clip, or every n / frames-th frame of a video of n; the
+ * last one is repeated if there are fewer.  Returns as clip_take. */
+int clip_take_whole(const struct clip_whole *w, struct video *v, uint8_t *rgb);
 
 /* Reads a clip from a file, malloc'ed; *fps is the file's frame rate.  NULL after an error message.
  */

@@ -94,7 +94,7 @@ static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int
     if (!rc && !rgb)
         rc = say_fail("%s: no memory for %lld frames", path, (long long)frames);
     if (!rc)
-        rc = clip_spread(&v, frames, height, width, rgb);
+        rc = clip_take_whole(&(struct clip_whole){{width, height, false}, frames, 0}, &v, rgb);
     *shorter += !rc && video_frames(&v) < frames;
     video_close(&v);
     if (!rc)

@@ -83,6 +83,69 @@ refuses 1 "would have the same file" "$encode" $model $sizes --list "$work/twice
 : >"$work/empty.txt"
 refuses 1 "names no video" "$encode" $model $sizes --list "$work/empty.txt" --output "$work/out.d"
 
+# ---- a cache of videos of other shapes and rates ----------------------------------------------------
+
+# video SIDE FRAMES RATE STEP: frames of 16 x 16 between sides of SIDE columns; of the frames
+# 0 on each STEP-th.
+video() {
+    {
+        echo "RGBCLIP $((16 + 2 * $1)) 16 $2 $3"
+        LC_ALL=C awk -v side="$1" -v n="$2" -v step="$4" 'BEGIN {
+            for (f = 0; f < n; f++)
+                for (y = 0; y < 16; y++)
+                    for (x = -side; x < 16 + side; x++)
+                        printf("%c%c%c", (x < 0 || x > 15) ? 120 : 40 + x, 30 + y, 20 + 5 * f * step)
+        }'
+    } >"$work/videos/clip.rgb"
+    echo "a clip" >"$work/videos/clip.txt"
+}
+
+# cache NAME OPTION...: the latents of that video, in $work/NAME.
+cache() {
+    name=$1
+    shift
+    runs "the manifest is written" ./video-encode $model --dtype fp32 --size 16x16 --frames 9 --data "$work/videos" \
+        --output "$work/$name" "$@"
+}
+
+# values NAME: those of the shard, without the header, which has the settings.
+values() {
+    tail -c $((4 * 4 * 3 * 2 * 2)) "$work/$1"/latents-00000.safetensors
+}
+
+# expect_equal A B, expect_other A B
+expect_equal() {
+    [ "$(values "$1" | cksum)" = "$(values "$2" | cksum)" ] || fail "$2 has other latents than $1"
+}
+expect_other() {
+    [ "$(values "$1" | cksum)" != "$(values "$2" | cksum)" ] || fail "$2 has the latents of $1"
+}
+
+mkdir "$work/videos"
+video 0 9 8 1 && cache plain
+cache plain8 --fps 8
+expect_equal plain plain8
+video 8 9 8 1 && cache stretched
+expect_other plain stretched
+cache cropped --fit crop
+expect_equal plain cropped
+refuses 1 "other than in this run: fit" ./video-encode $model --dtype fp32 --size 16x16 --frames 9 \
+    --data "$work/videos" --output "$work/cropped"
+video 0 5 8 2 && cache slow
+grep -q "last frame is repeated: 1" "$work/out" || fail "no frame was repeated"
+video 0 9 16 1 && cache slow8 --fps 8
+grep -q "last frame is repeated: 1" "$work/out" || fail "no frame is missing at half of the rate"
+expect_equal slow slow8
+video 0 18 8 1 && cache whole
+grep -q "only the beginning" "$work/out" && fail "the whole video was used"
+cache begun --fps 8 --fit crop
+grep -q "only the beginning is used (--fps): 1" "$work/out" || fail "its end is not named"
+expect_equal plain begun
+expect_other plain whole
+refuses 2 "crop" ./video-encode $model --fit best --data "$work/videos" --output "$work/x"
+refuses 2 "are for --model DIR" ./video-encode --vae "$work/dir/vae" --fps 8 --data "$work/videos" --output "$work/x"
+refuses 2 "out of range" ./video-encode $model --fps 0 --data "$work/videos" --output "$work/x"
+
 # ---- what goes wrong ---------------------------------------------------------------------------------
 
 refuses 2 "--model DIR is missing" "$decode" --latents "$latents" --output "$work/x.rgb"

@@ -277,7 +277,7 @@ static const struct json_keys text_keys[] = {JSON_READ("dtype tokens encoder tok
 static const struct json_keys setup_keys[] = {
     JSON_READ(
         "family vae_model vae dtype stored data captions seed stride rows shard clip buckets "
-        "first_frame"),
+        "first_frame fit fps"),
     JSON_READ_INSIDE("text", text_keys), JSON_END};
 static const struct json_keys shard_keys[] = {JSON_READ("file bytes clips header_sum"), JSON_END};
 static const struct json_keys bad_keys[] = {JSON_READ("row name why"), JSON_END};

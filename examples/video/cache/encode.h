@@ -18,6 +18,8 @@ struct encode_options {
     const struct encode_family *family;
     const char *output, *stored;
     const char *model; /* a directory with the autoencoder; NULL: that of --vae */
+    const char *fit; /* "crop" or "stretch" */
+    double fps;      /* of clips; 0: a clip is a whole video */
     int64_t shard;
     bool first; /* also what models read that continue a first frame */
     bool check;
@@ -63,6 +65,7 @@ struct encode {
     int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
     int64_t bad;               /* number of clips */
     atomic_llong shorter;      /* clips whose last frame is repeated; readers count them */
+    atomic_llong longer;       /* videos with --fps whose end is in no clip */
     ckpt *context;             /* of Open-Sora's autoencoder */
     struct video_coder coder;  /* the other ones */
     struct video_coder *each;  /* [shapes]: it, with the program of a shape */

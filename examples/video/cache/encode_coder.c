@@ -129,13 +129,18 @@ static void close_coder(struct encode *e)
 static int read_clip(struct encode *e, struct loader_file *f, const struct loader_clip *c,
                      int64_t row, double *fps)
 {
-    struct clip whole = {.frames = 1};
-    struct video *v = loader_file_open(f, videos_find(&e->data.videos, row, 0, &whole));
+    const struct encode_options *o = &e->options;
+    const struct clip_whole whole = {
+        {c->width, c->height, !strcmp(o->fit, "crop")}, c->frames, o->fps};
+    struct clip one = {.frames = 1};
+    struct video *v = loader_file_open(f, videos_find(&e->data.videos, row, 0, &one));
 
-    if (!v || clip_spread(v, c->frames, c->height, c->width, c->rgb))
+    if (!v || clip_take_whole(&whole, v, c->rgb))
         return -1;
-    atomic_fetch_add(&e->shorter, video_frames(v) < c->frames);
-    *fps = v->fps;
+    const int64_t has = clip_whole_has(&whole, v);
+    atomic_fetch_add(&e->shorter, has < c->frames);
+    atomic_fetch_add(&e->longer, o->fps > 0 && has > c->frames);
+    *fps = o->fps > 0 ? o->fps : v->fps;
     return 1;
 }
 

@@ -54,6 +54,13 @@ static const struct ckpt_option table[] = {
           "spread a clip over N times as many frames of the file (default 1)", 1, 65536),
     RANGE("clips", INT, video.clips, "N",
           "largest number of clips per video (default: as many as fit)", 1, OPTION_MOST),
+    ROW("fit", STRING, fit, "HOW",
+        "frames of another shape, with --model: stretch, or crop: keep proportions and cut the "
+        "sides off (default stretch)"),
+    RANGE("fps", FLOAT, fps, "X",
+          "frames a second of clips, with --model: a clip is the beginning of its video (default: "
+          "frames evenly from the whole video)",
+          0.01, 1000),
     CKPT_OPTION_GROUP("Running"),
     ROW("dtype", STRING, video.dtype, "TYPE",
         "dtype of weights, activations and text features: fp32 or bf16 (default bf16)"),
@@ -136,8 +143,14 @@ static int check(struct encode_options *o)
         return -1;
     if (o->model && !s->text_encoder)
         s->text_encoder = encoder_in(o->model);
-    if (o->first && !o->model)
-        return say_fail("--first-frame is for --model DIR");
+    if (!o->model && (o->first || o->fit || o->fps > 0))
+        return say_fail("--first-frame, --fit and --fps are for --model DIR");
+    if (!o->fit)
+        o->fit = "stretch";
+    if (strcmp(o->fit, "stretch") && strcmp(o->fit, "crop"))
+        return say_fail("--fit %s: stretch or crop", o->fit);
+    if (o->fps > 0 && s->buckets)
+        return say_fail("--fps: leave it out, buckets of --buckets are for the lengths of files");
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (s->empty_captions && !s->text_encoder)

@@ -148,6 +148,10 @@ static int describe(struct encode *e)
                       &failed);
     if (e->options.first)
         json_make_set(e->setup, "first_frame", json_true(), &failed);
+    if (strcmp(e->options.fit, "stretch"))
+        json_make_set(e->setup, "fit", json_string(e->options.fit), &failed);
+    if (e->options.fps > 0)
+        json_make_set(e->setup, "fps", json_real(e->options.fps), &failed);
     if (!e->setup || failed)
         return say_fail("no memory for the settings of a cache");
     if (cache_put_sum(e->setup, "vae", e->family->weights(e)) ||
@@ -258,7 +262,7 @@ static int check(struct encode *e)
 
 static int finish(struct encode *e)
 {
-    const long long shorter = atomic_load(&e->shorter);
+    const long long shorter = atomic_load(&e->shorter), longer = atomic_load(&e->longer);
     const char *output = e->options.output;
     const struct videos *v = &e->data.videos;
     int64_t missing = cache_manifest_write(output, e->setup, e->data.shapes.rows, e->options.shard,
@@ -270,6 +274,8 @@ static int finish(struct encode *e)
         say_print(
             "clips with fewer frames than were asked for, whose last frame is repeated: %lld\n",
             shorter);
+    if (longer)
+        say_print("videos of which only the beginning is used (--fps): %lld\n", longer);
     say_print("%s: %lld shards of latents and %lld of text were made, %lld clips could not be "
               "read; %s\n",
               output, (long long)e->made[CACHE_LATENTS], (long long)e->made[CACHE_TEXT],
