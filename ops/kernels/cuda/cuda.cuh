@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include "ckpt_op.h"
+#include "kernels/cuda/probe.h"
 
 typedef __nv_bfloat16 bf16;
 
@@ -190,7 +191,8 @@ static inline int device_attribute(cudaDeviceAttr attribute)
 }
 
 /* Launches a kernel that calls wait_for_previous_kernel before it reads results of the previous
- * kernel.  On Hopper and later its blocks may start while the previous kernel finishes. */
+ * kernel.  On Hopper and later its blocks may start while the previous kernel finishes, but for
+ * images of older cards, in which that call is empty. */
 template <typename... P, typename... A>
 static void launch_dependent(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(P...),
                              A... args)
@@ -203,7 +205,7 @@ static void launch_dependent(cudaStream_t stream, dim3 grid, dim3 block, void (*
     config.blockDim = block;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
+    config.numAttrs = cuda_compiled_for() >= 90 ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, args...);
 }
 

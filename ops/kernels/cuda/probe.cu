@@ -8,11 +8,11 @@ static __global__ void probe_kernel(void)
 {
 }
 
-int cuda_probe(void)
+int cuda_compiled_for(void)
 {
     cudaFuncAttributes attributes;
     if (cudaFuncGetAttributes(&attributes, probe_kernel) == cudaSuccess)
-        return CKPT_OK;
+        return attributes.ptxVersion;
     cudaGetLastError();
     return CKPT_EDEVICE;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Can the kernels of this build run on the current GPU? */
+/* Which kernels of this build does the current GPU run? */
 #ifndef CKPT_CUDA_PROBE_H
 #define CKPT_CUDA_PROBE_H
 
@@ -7,8 +7,9 @@
 extern "C" {
 #endif
 
-/* Returns 0 or CKPT_EDEVICE. */
-int cuda_probe(void);
+/* The compute capability (80: 8.0) whose code the current GPU runs: a newer card translates the
+ * code of an older one.  CKPT_EDEVICE: the build has none for it. */
+int cuda_compiled_for(void);
 
 #ifdef __cplusplus
 }

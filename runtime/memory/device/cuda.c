@@ -610,7 +610,7 @@ static int find_device(struct cuda_device *c, int index, int64_t *memory)
                          "--device cuda: %s has compute capability %d.%d, and libckpt needs 8.0 or "
                          "later, for bf16",
                          prop.name, prop.major, prop.minor);
-    if (cuda_probe())
+    if (cuda_compiled_for() < 0)
         return error_set(CKPT_EDEVICE,
                          "--device cuda: %s has compute capability %d.%d, for which the kernels "
                          "were not built; configure with --with-cuda-arch=%d%d",
