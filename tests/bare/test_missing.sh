@@ -60,6 +60,23 @@ if command -v nvcc >/dev/null && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; t
 fi
 [ "$(grep -c checking "$work/out")" = 0 ] || fail "not quiet: $(head -n 3 "$work/out")"
 
+# Kernels are compiled for the cards that are there, if one kind of code does for all.
+cards() {
+    rm -rf "$work/bin/nvidia-smi" "$work/card" # a link, where the machine has a card
+    printf '#!/bin/sh\nprintf "%s"\n' "$2" >"$work/bin/nvidia-smi"
+    chmod +x "$work/bin/nvidia-smi"
+    BUILDDIR=$work/card CONFIGURE_FLAGS='' CC=false "$srcdir/bootstrap" build >"$work/out" 2>&1 &&
+        fail "a build without a compiler"
+    set -- "$1" "$(sed -n 's/^  \$ .*configure *\(.*\)/\1/p' "$work/card/config.log")"
+    [ "$2" = "$1" ] || fail "configured with \"$2\", not \"$1\""
+}
+cards --with-cuda-arch=80 '8.9\n8.6\n'
+cards --with-cuda-arch=90 '12.0\n'
+cards '' '8.6\n9.0\n'
+cards '' '9.0\n7.5\n'
+cards '' 'No devices were found\n'
+rm -f "$work/bin/nvidia-smi"
+
 cp "$work/pc/sentencepiece.pc" "$work/whole.pc" && rm "$work/pc/sentencepiece.pc"
 { cat "$work/whole.pc"; echo 'Requires.private: ckpt-no-such'; } >"$work/pc/sentencepiece.pc"
 says "going on without: libprotobuf-dev " "$srcdir/bootstrap" deps
