@@ -113,8 +113,8 @@ double median_of(double *values, int32_t n);
 bool floats_are_finite(const float *x, int64_t n);
 bool values_are_finite(const void *x, enum ckpt_dtype dtype, int64_t n);
 
-/* Copies text from a file into dst for use in a one-line sentence, and returns dst.  Control
- * characters are written as \x1b, because a terminal would obey them. */
+/* Copies text from a file into dst for use in a sentence, and returns dst.  Control characters are
+ * written as \x1b, because a terminal would obey them; so are line ends: the text is one line. */
 const char *text_shown(const char *text, char *dst, size_t size);
 
 bool text_is_utf8(const char *text);

@@ -7,27 +7,34 @@
 static _Thread_local struct error own;    /* of calls without a context */
 static _Thread_local struct error *where; /* NULL: own */
 
+/* Which line ends and tabs stay. */
+enum lines {
+    ONE_LINE, /* none */
+    SENTENCE, /* a line that begins with two blanks belongs to the sentence above it: refusals of
+                 the planner have such lines */
+    ALL_LINES
+};
+
 /* The number of bytes at s that form a control character, which a terminal would obey: of the first
- * set, or of the second (C1) in UTF-8.  A line that begins with two blanks belongs to the sentence
- * above it: refusals of the planner have such lines. */
-static size_t control_at(const unsigned char *s, bool one_line)
+ * set, or of the second (C1) in UTF-8. */
+static size_t control_at(const unsigned char *s, enum lines lines)
 {
-    if (s[0] == '\n' && s[1] == ' ' && s[2] == ' ')
+    if (lines == SENTENCE && s[0] == '\n' && s[1] == ' ' && s[2] == ' ')
         return 0;
     if (s[0] == '\n' || s[0] == '\t')
-        return one_line;
+        return lines != ALL_LINES;
     if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0)
         return 2;
     return s[0] < 0x20 || s[0] == 0x7f;
 }
 
-static char *text_escape(char *dst, size_t size, const char *text, bool one_line)
+static char *text_escape(char *dst, size_t size, const char *text, enum lines lines)
 {
     const unsigned char *s = (const unsigned char *)text;
     size_t n = 0;
 
     while (*s) {
-        size_t bytes = control_at(s, one_line);
+        size_t bytes = control_at(s, lines);
         if (n + (bytes ? 4 * bytes : 1) >= size)
             break;
         if (!bytes)
@@ -42,14 +49,14 @@ static char *text_escape(char *dst, size_t size, const char *text, bool one_line
 
 const char *text_shown(const char *text, char *dst, size_t size)
 {
-    return text_escape(dst, size, text, true);
+    return text_escape(dst, size, text, ONE_LINE);
 }
 
 const char *ckpt_escape(char *dst, size_t size, const char *text)
 {
     if (!dst)
         return "";
-    return text_escape(dst, size, text ? text : "", false);
+    return text_escape(dst, size, text ? text : "", ALL_LINES);
 }
 
 /* The sentence is formatted in a buffer first, because an argument may be the text in dst.  Control
@@ -61,7 +68,7 @@ int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
 
     if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
         text[0] = 0;
-    text_escape(dst, size, text, true);
+    text_escape(dst, size, text, SENTENCE);
     return code;
 }
 

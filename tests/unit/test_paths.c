@@ -377,6 +377,7 @@ static void test_escape(void **state)
     assert_string_equal(ckpt_escape(text, 6, "ab\033c"), "ab");
     assert_string_equal(ckpt_escape(text, 1, "ab"), "");
     assert_string_equal(text_shown("a\nb", text, sizeof text), "a\\x0ab");
+    assert_string_equal(text_shown("a\n  b", text, sizeof text), "a\\x0a  b");
 }
 
 int main(void)
