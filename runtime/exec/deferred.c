@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Updates that are pending between two steps: see deferred.h. */
 #include "exec/deferred.h"
+#include <math.h>
 #include <string.h>
 #include "attr.h"
 #include "exec/enqueue.h"
@@ -55,7 +56,8 @@ int programs_run_pending(void *user)
         rc = sync_device(ps, p);
     }
     if (!rc && !broken && __atomic_load_n(p->halt, __ATOMIC_RELAXED) >= HALT_UPDATE)
-        rc = program_report_update(p, p->before + p->submitted); /* those under way are done */
+        rc = program_report_update(p, p->before + p->submitted, /* those under way are done */
+                                   p->submitted > p->steps ? NAN : p->grad_norm);
     return rc;
 }
 

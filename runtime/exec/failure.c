@@ -116,20 +116,23 @@ static void name_broken(struct programs *ps, char *where, size_t size)
 }
 
 /* Gradients were finite and the weights are not: they cannot be restored and must not be saved. */
-int program_report_update(struct ckpt_program *p, int64_t step)
+int program_report_update(struct ckpt_program *p, int64_t step, double norm)
 {
     struct programs *ps = p->programs;
-    char where[300];
+    char where[300], how[120] = "";
     int rc = ps->memory->device->ops->sync(ps->memory->device);
     program_abandon(p, rc);
     if (rc)
         return programs_fail_device(ps, p, rc);
     *p->halt = 0;
     name_broken(ps, where, sizeof where);
+    if (isfinite(norm))
+        snprintf(how, sizeof how, ", with a learning rate of %g and a gradient norm of %g",
+                 (double)p->lr, norm);
     error_set(CKPT_ENAN,
-              "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
-              "gradient norm of %g; the weights are lost: load those saved last",
-              (long long)step, where, (double)p->lr, p->grad_norm);
+              "step %lld: the update made %s infinite or NaN%s; the weights are lost: load those "
+              "saved last",
+              (long long)step, where, how);
     ps->params->lost = step;
     return ranks_give_up(ps->ranks, CKPT_ENAN);
 }

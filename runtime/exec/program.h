@@ -323,9 +323,9 @@ void program_submit(struct ckpt_program *p, int slot);
 /* After a failure no step in flight counts, of p or another program of its optimizer.  Returns rc.
  */
 int program_abandon(struct ckpt_program *p, int rc);
-/* The update of this step made a weight infinite or NaN: the weights are lost.  Returns the code,
- * with the sentence. */
-int program_report_update(struct ckpt_program *p, int64_t step);
+/* The update of this step made a weight infinite or NaN: the weights are lost. norm: of its
+ * gradients; NaN: no longer known.  Returns the code, with the sentence. */
+int program_report_update(struct ckpt_program *p, int64_t step, double norm);
 
 /* The output of this name, or -1. */
 int32_t program_find_fetch(const struct ckpt_program *p, const char *name);

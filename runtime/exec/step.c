@@ -462,7 +462,8 @@ static int finish_step(struct ckpt_program *p, int slot, float value)
         return report_bad_index(p, slot, !finite);
     int64_t broken = p->trains ? broken_update(p) : 0;
     if (broken)
-        return program_report_update(p, broken);
+        return program_report_update(p, broken,
+                                     broken > p->before + p->steps ? p->grad_norm : NAN);
     if (!finite)
         return report_nan(p, slot, value);
     int32_t output = p->trains ? -1 : program_find_bad_output(p, slot);

@@ -319,6 +319,9 @@ static void check_broken(enum finder by)
     assert_int_equal(ckpt_set_lr(p, 3e38f), 0);
     assert_int_equal(find_broken(by, c, p, &forced, saved), CKPT_ENAN);
     assert_non_null(strstr(ckpt_error(c), "step 3: the update made '"));
+    assert_true((by == SAVED || by == OTHER_PROGRAM) ==
+                !!strstr(ckpt_error(c), ", with a learning rate of 3e+38 and a gradient norm of "));
+    assert_null(strstr(ckpt_error(c), "nan"));
     assert_int_equal(ckpt_save_state(c, saved), CKPT_EDEVICE);
     assert_int_equal(ckpt_step(p, NULL), CKPT_EDEVICE);
     ckpt_close(c);
