@@ -187,7 +187,8 @@ struct comm *ranks_all(struct ranks *job);
 int ranks_agree(struct ranks *job, int64_t batch, uint64_t program, uint64_t optimizer);
 /* Compares the facts given to ckpt_agree. */
 int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n);
-/* Returns the code of the first rank whose `own` is not 0, on all ranks, or that of a failure. */
+/* Returns the code of the first rank whose `own` is not 0, on all ranks, or that of a failure.  The
+ * sentence of such a rank is its own, of the others that of the first one, with its number. */
 int ranks_agree_code(struct ranks *job, int own);
 /* Implements ckpt_gather_ranks. */
 int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all);

@@ -327,14 +327,24 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
     return stop_if_different(job, rc);
 }
 
+/* What a rank tells the others of its own work. */
+struct outcome {
+    int32_t code;
+    char text[CKPT_MESSAGE];
+};
+
 int ranks_agree_code(struct ranks *job, int own)
 {
     const int n = job->sharing.ranks;
-    int32_t code = own, *all = calloc((size_t)n, sizeof *all);
-    int rc = all ? ranks_gather(job, &code, sizeof code, all)
+    struct outcome here = {.code = own}, *all = calloc((size_t)n, sizeof *all);
+    if (own)
+        snprintf(here.text, sizeof here.text, "%s", error_get());
+    int rc = all ? ranks_gather(job, &here, sizeof here, all)
                  : error_set(CKPT_ENOMEM, "no memory for the codes of the ranks");
     for (int r = 0; r < n && !rc; r++)
-        rc = all[r];
+        if (all[r].code)
+            rc = own ? error_set(all[r].code, "%s", here.text)
+                     : error_set(all[r].code, "rank %d: %s", r, all[r].text);
     free(all);
     return rc;
 }

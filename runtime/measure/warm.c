@@ -512,7 +512,7 @@ static int map_scratch(struct warmer *w)
         }
     int64_t left = ps->budget - ps->memory->device->ops->overhead(w->d) - ps->memory->persistent;
     if (left < smallest) /* no plan can fit either; the planner reports that in more detail */
-        return CKPT_EBUDGET;
+        return error_set(CKPT_EBUDGET, "the budget has no bytes for the first runs of kernels");
     w->bytes = min_i64(need, left / CKPT_ALIGN * CKPT_ALIGN);
     w->flush = min_i64(FLUSH, left - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
     w->sample = min_i64(SAMPLE, (left - w->bytes - w->flush) / 2) / CKPT_ALIGN * CKPT_ALIGN;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that start with different values, or whose values diverge later: each difference is found,
  * and the error names the rank. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
 #include "context/context.h"
+#include "dist/comm_threads.h"
 #include "dist/crew_checks.h"
+#include "dist/ranks.h"
 #include "unit/test_directory.h"
 
 static char weights[96], states[2][96];
@@ -219,6 +222,54 @@ static void test_set_by_one(void **state)
     expect_words(crew, "rank 1", "agreement");
 }
 
+/* ---- what one of them could not do ----------------------------------------------------------- */
+
+enum { CODES = 3 };
+
+struct coder {
+    struct ckpt_options options;
+    struct params params;
+    struct ranks job;
+    int own, rc;
+    char text[CKPT_MESSAGE];
+};
+
+static void *run_coder(void *user)
+{
+    struct coder *k = user;
+    if (k->own)
+        error_set(k->own, "no bytes on rank %d", k->job.rank);
+    k->rc = ranks_agree_code(&k->job, k->own);
+    snprintf(k->text, sizeof k->text, "%s", error_get());
+    comm_close(k->job.comm);
+    return NULL;
+}
+
+/* Each rank says what it could not do itself; the others, what the first of these said. */
+static void test_codes(void **state)
+{
+    struct coder k[CODES] = {{.own = 0}, {.own = CKPT_ENOMEM}, {.own = CKPT_EBUDGET}};
+    struct comm *comms[CODES];
+    pthread_t threads[CODES];
+    (void)state;
+    assert_int_equal(comm_open_threads(comms, CODES, 60), 0);
+    for (int r = 0; r < CODES; r++) {
+        k[r].job = (struct ranks){.options = &k[r].options,
+                                  .params = &k[r].params,
+                                  .sharing.ranks = CODES,
+                                  .rank = r,
+                                  .comm = comms[r]};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_coder, &k[r]), 0);
+    }
+    for (int r = 0; r < CODES; r++) {
+        pthread_join(threads[r], NULL);
+        assert_int_equal(k[r].rc, CKPT_ENOMEM);
+    }
+    assert_string_equal(k[0].text, "rank 1: no bytes on rank 1");
+    assert_string_equal(k[1].text, "no bytes on rank 1");
+    assert_string_equal(k[2].text, "no bytes on rank 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_checks_change_nothing),
         cmocka_unit_test(test_broken_update),
         cmocka_unit_test(test_set_by_one),
+        cmocka_unit_test(test_codes),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove_plans();
