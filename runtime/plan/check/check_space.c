@@ -3,8 +3,9 @@
  * No two residences of a tier share bytes at the same step, and sizes are what the plan says.
  *
  * A sweep over addresses: the residences that cover the current address must be disjoint in steps.
- * They are kept in the order of steps, so a new one is compared with its two neighbours.  A
- * residence that runs into the next step enters as two pieces.
+ * A set has the steps at which they begin.  Of those that begin before a new one ends, the latest
+ * one ends last, so the new one is compared with that alone.  A residence that runs into the next
+ * step enters as two pieces.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +31,18 @@ struct edge {
     struct piece piece;
 };
 
+/* A set of steps: a bit for each step, and a bit for each of these words that is not 0.  In a long
+ * chain thousands of pieces cover one address, so the set must not be a sorted list. */
+struct steps {
+    uint64_t *has, *words;
+};
+
 struct sweep {
     struct checker *c;
     struct edge *edges;
     int32_t n;
-    struct piece *here; /* at the current address; disjoint and in the order of their steps */
-    int32_t n_here;
+    struct steps begins; /* of the pieces at the current address, which are disjoint */
+    struct piece *here;  /* per step: the piece that begins there */
 };
 
 static int by_address(const void *a, const void *b)
@@ -48,44 +55,49 @@ static int by_address(const void *a, const void *b)
     return (x->piece.residence > y->piece.residence) - (x->piece.residence < y->piece.residence);
 }
 
-/* The place of a piece that begins at this step. */
-static int32_t find(const struct sweep *s, int32_t first)
+/* The last bit of a list at or before bit i, or -1. */
+static int32_t last_bit(const uint64_t *list, int32_t i)
 {
-    int32_t low = 0, high = s->n_here;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (s->here[middle].first < first)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint64_t word = i < 0 ? 0 : list[i / 64] & UINT64_MAX >> (63 - i % 64);
+    i /= 64;
+    while (!word && i > 0)
+        word = list[--i];
+    return word ? 64 * i + 63 - __builtin_clzll(word) : -1;
+}
+
+/* The last step of a set at or before k, or -1. */
+static int32_t last_step(const struct steps *s, int32_t k)
+{
+    uint64_t word = s->has[k / 64] & UINT64_MAX >> (63 - k % 64);
+    int32_t i = word ? k / 64 : last_bit(s->words, k / 64 - 1);
+    return i < 0 ? -1 : last_bit(s->has, i < k / 64 ? 64 * i + 63 : k);
+}
+
+static void set_bit(uint64_t *list, int32_t i, bool in)
+{
+    uint64_t bit = UINT64_C(1) << i % 64;
+    list[i / 64] = in ? list[i / 64] | bit : list[i / 64] & ~bit;
+}
+
+static void set_step(struct steps *s, int32_t k, bool in)
+{
+    set_bit(s->has, k, in);
+    set_bit(s->words, k / 64, s->has[k / 64] != 0);
 }
 
 static int enter(struct sweep *s, const struct piece *piece)
 {
     const struct residence *r = s->c->p->residences;
-    int32_t i = find(s, piece->first);
-    struct piece *at = &s->here[i], *other = NULL;
-    if (i < s->n_here && at->first <= piece->last)
-        other = at;
-    if (i > 0 && at[-1].last >= piece->first)
-        other = at - 1;
-    if (other)
+    int32_t k = last_step(&s->begins, piece->last);
+    if (k >= 0 && s->here[k].last >= piece->first)
         return violation(s->c, "residences %d (%.100s) and %d (%.100s) overlap at step %d",
-                         (int)other->residence, check_storage(s->c, r[other->residence].storage),
+                         (int)s->here[k].residence,
+                         check_storage(s->c, r[s->here[k].residence].storage),
                          (int)piece->residence, check_storage(s->c, r[piece->residence].storage),
-                         (int)piece->first);
-    memmove(at + 1, at, (size_t)(s->n_here++ - i) * sizeof(*at));
-    *at = *piece;
+                         (int)max_i64(k, piece->first));
+    s->here[piece->first] = *piece;
+    set_step(&s->begins, piece->first, true);
     return 0;
-}
-
-static void leave(struct sweep *s, const struct piece *piece)
-{
-    int32_t i = find(s, piece->first);
-    struct piece *at = &s->here[i];
-    memmove(at, at + 1, (size_t)(--s->n_here - i) * sizeof(*at));
 }
 
 static void add_piece(struct sweep *s, struct piece piece, int64_t unit)
@@ -101,7 +113,7 @@ static int sweep_tier(struct sweep *s, int tier, int64_t unit)
     const struct plan *p = s->c->p;
     int32_t steps = p->n_steps;
     int rc = 0;
-    s->n = s->n_here = 0;
+    s->n = 0;
     for (int32_t n = 0; n < p->n_residences; n++) {
         const struct residence *r = &p->residences[n];
         bool next = r->last >= steps;
@@ -116,7 +128,7 @@ static int sweep_tier(struct sweep *s, int tier, int64_t unit)
         if (s->edges[i].begins)
             rc = enter(s, &s->edges[i].piece);
         else
-            leave(s, &s->edges[i].piece);
+            set_step(&s->begins, s->edges[i].piece.first, false);
     return rc;
 }
 
@@ -255,6 +267,8 @@ static int check_overlap(struct checker *c)
     struct sweep s = {.c = c};
     POOL_ARRAY(&c->memory, s.edges, 4 * (int64_t)c->p->n_residences);
     POOL_ARRAY(&c->memory, s.here, c->p->n_steps);
+    POOL_ARRAY(&c->memory, s.begins.has, c->p->n_steps / 64 + 1);
+    POOL_ARRAY(&c->memory, s.begins.words, c->p->n_steps / 4096 + 1);
     int rc = pool_status(&c->memory);
     for (int tier = TIER_DEVICE; tier < TIER_COUNT && !rc; tier++)
         rc = sweep_tier(&s, tier, tier == TIER_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN);
