@@ -85,9 +85,11 @@ OPS_DEF(all_to_all, .shape = all_to_all_shape, .grad = all_to_all_grad);
 struct collective_attr collective_of_bucket(const ckpt_tape *t, int32_t bucket)
 {
     const struct layout_bucket *b = &t->env.sharing.layout->buckets[bucket];
-    return (struct collective_attr){
-        .ranks = b->ranks,
-        .group = sharing_is_split(&t->env.sharing, b) ? GROUP_DATA : GROUP_BY_NUMBER};
+    return (struct collective_attr){.ranks = b->ranks,
+                                    .group = sharing_is_split(&t->env.sharing, b) ||
+                                                     sharing_has_pipelines(&t->env.sharing)
+                                                 ? GROUP_DATA
+                                                 : GROUP_BY_NUMBER};
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
@@ -125,6 +127,11 @@ static void receive_grad(struct ckpt_grad *g)
 }
 
 OPS_DEF(receive, .flags = CKPT_OP_ONCE, .shape = receive_shape, .grad = receive_grad);
+
+bool collective_gathers(const struct ckpt_op_def *def)
+{
+    return def == &op_all_gather || def == &op_all_gather_once;
+}
 
 bool collective_is(const struct ckpt_op_def *def)
 {

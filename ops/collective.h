@@ -29,7 +29,7 @@ struct ops_ranks {
 };
 
 /* The ranks of a collective: by their number all, those of a replica, or of a sequence; those with
- * the other parts of split parameters; those with the same parts. */
+ * the other parts of split parameters; those with the same parts, or the same stage. */
 enum collective_group { GROUP_BY_NUMBER, GROUP_TENSOR, GROUP_DATA };
 
 struct collective_attr {
@@ -50,8 +50,10 @@ struct stage_attr {
     struct ckpt_desc desc;      /* receive: the result */
 };
 
-/* Whether def is a collective op. */
+/* Whether def is a collective op, and whether it gathers the shares of parameters as a model reads
+ * them. */
 bool collective_is(const struct ckpt_op_def *def);
+bool collective_gathers(const struct ckpt_op_def *def);
 
 /*
  * - all_gather: the [n] of every rank becomes [ranks * n].  all_gather_once is never recomputed.

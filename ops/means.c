@@ -216,7 +216,10 @@ static ckpt_tensor input_of(ckpt_tape *t, ckpt_tensor count)
 /* The mean of a count over the ranks. */
 static ckpt_tensor over_ranks(ckpt_tape *t, ckpt_tensor count)
 {
-    const struct collective_attr ranks = {.ranks = t->env.sharing.ranks};
+    const struct sharing *s = &t->env.sharing;
+    const struct collective_attr ranks = {.ranks = sharing_losses(s),
+                                          .group = sharing_has_pipelines(s) ? GROUP_DATA
+                                                                            : GROUP_BY_NUMBER};
     count = ckpt_reshape(t, count, 1, (int64_t[]){1});
     count = OPS_RECORD(t, &op_all_reduce, &ranks, count);
     return ckpt_div(t, ckpt_reshape(t, count, 0, NULL), ops_scalar(t, (float)ranks.ranks));

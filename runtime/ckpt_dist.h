@@ -7,11 +7,12 @@
  * Ranks that split sequences have the same samples in groups: see ckpt_sample_group.
  * After ckpt_mix_programs() the ranks of a step may run different programs.
  *
- * With options.stages the ranks, as many, are the stages of a pipeline.  Each records the whole
- * model, feeds the same whole inputs, and keeps a part of its ops and parameters, which the library
- * chooses by the speed and the memory of each rank; the batch is that of the job, and the loss that
- * of one rank.  A micro-step goes from rank to rank, so options.micro_batch says how many are under
- * way.  CKPT_EINVAL: options.zero above 0, options.sequence or options.tensor above 1, micro_batch
+ * With options.stages groups of as many neighbouring ranks are the stages of a pipeline.  Each
+ * records the whole model, feeds the whole inputs of its group, and keeps a part of its ops and
+ * parameters, which the library chooses by the speed and the memory of each rank.  Ranks with one
+ * stage in several pipelines share its parameters by options.zero.  A micro-step goes from rank to
+ * rank, so options.micro_batch says how many are under way.  CKPT_EINVAL: options.zero above 0 with
+ * one pipeline, shard_over "host", options.sequence or options.tensor above 1, micro_batch
  * CKPT_AUTO, plan and graph files, an elastic job; a program without an optimizer;
  * ckpt_mix_programs; an output or a new value of a buffer in a program that trains; more stages
  * than places to cut.
@@ -104,10 +105,10 @@ CKPT_API int ckpt_ranks(const ckpt *c);
 
 /*
  * The number of this rank's group, and the number of groups, where groups of options.sequence
- * neighbouring ranks split the tokens of their samples, or of options.tensor the layers of the
- * model: the ranks of a group have the same samples, the batch of ckpt_compile is that of a group,
- * and for random ops sample i of group g is number g * batch + i.  If both options are 1 each rank
- * is a group; with options.stages all ranks are one.
+ * neighbouring ranks split the tokens of their samples, or of options.tensor the wide layers of the
+ * model, or of options.stages its layers: the ranks of a group have the same samples, the batch of
+ * ckpt_compile is that of a group, and for random ops sample i of group g is number g * batch + i.
+ * If all these options are 1 each rank is a group.
  */
 CKPT_API int ckpt_sample_group(const ckpt *c);
 CKPT_API int ckpt_sample_groups(const ckpt *c);

@@ -11,15 +11,19 @@ static void set_sequence(struct ranks *job)
     job->sharing.sequence_place = job->sharing.sequence > 1 ? job->rank % job->sharing.sequence : 0;
 }
 
-/* Each rank is a stage, with its own parameters: nothing is shared. */
+/* Each rank is a stage, with parameters that it shares with that stage of other pipelines. */
 static void set_stages(struct ranks *job)
 {
+    struct sharing *s = &job->sharing;
     if (job->options->stages < 2)
         return;
-    job->sharing.stages = (int)job->options->stages;
-    job->sharing.stage = job->rank;
-    job->sharing.zero = job->requested_zero = 0;
-    job->sharing.group_ranks = job->sharing.replicas = 1;
+    s->stages = (int)job->options->stages;
+    s->stage = job->rank % s->stages;
+    s->place = job->rank / s->stages;
+    s->group_ranks = s->ranks / s->stages;
+    s->replicas = 1;
+    if (!sharing_has_pipelines(s))
+        s->zero = job->requested_zero = 0;
 }
 
 void ranks_join(struct ranks *job, struct comm *comm, int zero)
@@ -118,17 +122,13 @@ static int check_tensor(const struct ranks *job)
                      (long long)o->tensor, other);
 }
 
-/* Whether each rank is one stage, and does nothing that stages cannot do. */
+/* Whether the ranks do nothing that stages cannot do. */
 static int check_stages(const struct ranks *job)
 {
     const struct ckpt_options *o = job->options;
     const long long n = o->stages;
     if (n < 2)
         return 0;
-    if (job->sharing.ranks != n)
-        return error_set(CKPT_EINVAL,
-                         "--stages %lld: each stage is one rank, and there %s %d; see --ranks", n,
-                         job->sharing.ranks == 1 ? "is" : "are", job->sharing.ranks);
     if (o->sequence > 1)
         return error_set(CKPT_EINVAL,
                          "--stages %lld: stages do not split sequences; leave out "
@@ -138,11 +138,17 @@ static int check_stages(const struct ranks *job)
         return error_set(CKPT_EINVAL,
                          "--stages %lld: a stage has whole layers; leave out --tensor or --stages",
                          n);
-    if (o->zero != CKPT_AUTO && o->zero != 0)
+    if (o->zero != CKPT_AUTO && o->zero != 0 && job->sharing.ranks == n)
+        return error_set(
+            CKPT_EINVAL,
+            "--stages %lld: with %lld ranks a stage is one rank, which shares nothing; "
+            "leave out --zero %lld",
+            n, n, (long long)o->zero);
+    if (o->shard_over && !strcmp(o->shard_over, "host"))
         return error_set(CKPT_EINVAL,
-                         "--stages %lld: a stage is one rank, which shares nothing; leave out "
-                         "--zero %lld",
-                         n, (long long)o->zero);
+                         "--stages %lld: parameters are shared over all pipelines; leave out "
+                         "--shard-over host",
+                         n);
     if (o->micro_batch == CKPT_AUTO)
         return error_set(CKPT_EINVAL,
                          "--stages %lld: give --micro-batch a number of samples: stages work at "
@@ -274,6 +280,8 @@ int ranks_open(struct ranks *job)
     if (!rc)
         rc = check_groups(job, "--tensor", job->options->tensor);
     if (!rc)
+        rc = check_groups(job, "--stages", job->options->stages);
+    if (!rc)
         rc = check_tensor(job);
     return rc ? rc : check_stages(job);
 }
@@ -346,6 +354,7 @@ static int make_layout(struct ranks *job)
                                   desc_numel(&part),
                                   p->trainable && group != LAYOUT_FROZEN,
                                   group,
+                                  p->place.stage,
                                   p->split.ranks > 1 ? job->sharing.ranks / p->split.ranks : 0};
     }
     if (!rc)
@@ -363,6 +372,7 @@ static int add_bucket(struct ranks *job, const struct layout_bucket *b)
     p.training.byte_state = job->params->byte_state && b->dtype == CKPT_BF16;
     p.place.part = job->sharing.zero == 1 ? b->share : 0;
     p.place.part_first = sharing_place(&job->sharing, b) * p.place.part;
+    p.place.stage = job->params->data[job->sharing.layout->order[b->first]].place.stage;
     for (int s = 0; s < SLOT_COUNT; s++)
         p.place.offset[s] = -1;
     p.name = strdup(b->name);
@@ -384,18 +394,33 @@ static void drop_layout(struct ranks *job)
     job->sharing.layout = NULL;
 }
 
+static int lay_out(struct ranks *job)
+{
+    int rc = make_layout(job);
+    for (int32_t i = 0; !rc && i < job->sharing.layout->n_buckets; i++)
+        rc = add_bucket(job, &job->sharing.layout->buckets[i]);
+    return rc ? error_set(rc, "no memory for the layout of %d ranks", job->sharing.ranks) : 0;
+}
+
 int ranks_share(struct ranks *job, enum ranks_over over)
 {
     if (job->sharing.ranks < 2 || job->groups_fixed || job->sharing.stages > 1)
         return 0;
     drop_layout(job);
-    int rc = ranks_choose_group(job, over);
-    if (rc)
-        return rc;
-    rc = make_layout(job);
-    for (int32_t i = 0; !rc && i < job->sharing.layout->n_buckets; i++)
-        rc = add_bucket(job, &job->sharing.layout->buckets[i]);
-    return rc ? error_set(rc, "no memory for the layout of %d ranks", job->sharing.ranks) : 0;
+    const int rc = ranks_choose_group(job, over);
+    return rc ? rc : lay_out(job);
+}
+
+void ranks_forget_stages(struct ranks *job)
+{
+    drop_layout(job);
+    for (int32_t i = 0; i < job->params->n; i++)
+        job->params->data[i].place.stage = 0;
+}
+
+int ranks_share_stages(struct ranks *job)
+{
+    return sharing_has_pipelines(&job->sharing) ? lay_out(job) : 0;
 }
 
 void ranks_fix_groups(struct ranks *job)
@@ -458,35 +483,6 @@ int ranks_give_up(struct ranks *job, int code)
     if (job->comm && code && code != CKPT_ECOMM)
         job->comm->ops->give_up(job->comm, error_get());
     return code;
-}
-
-/* Messages consist of whole 32-bit words: each part is padded. */
-static int gather_filled(struct ranks *job, const char *own, size_t bytes, char *all)
-{
-    int n = job->sharing.ranks;
-    size_t filled = (size_t)round_up((int64_t)bytes, sizeof(int32_t));
-    char *parts = calloc((size_t)n + 1, filled);
-    struct comm *hosts = ranks_hosts(job);
-    if (!parts)
-        return error_set(CKPT_ENOMEM, "no memory for the messages of ranks");
-    memcpy(parts + (size_t)n * filled, own, bytes);
-    int rc = comm_gather(hosts, parts + (size_t)n * filled, parts, filled, "gather");
-    for (int r = 0; r < n && !rc; r++)
-        memcpy(all + (size_t)r * bytes, parts + (size_t)r * filled, bytes);
-    free(parts);
-    return rc ? error_set(rc, "%s", hosts->reason) : 0;
-}
-
-int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all)
-{
-    if (!bytes)
-        return 0;
-    if (job->comm)
-        return ranks_give_up(job, gather_filled(job, own, bytes, all));
-    for (int r = 0; r < job->sharing.ranks;
-         r++) /* planned ranks that do not exist: the same data for each */
-        memmove((char *)all + (size_t)r * bytes, own, bytes);
-    return 0;
 }
 
 bool ranks_are_laid_out(const struct ranks *job)
@@ -585,7 +581,7 @@ static float *read_bucket(struct ranks *job, const struct param *bucket, int slo
 static int broadcast(struct ranks *job, const char *name, int owner, int64_t n, const float *src,
                      float *dst)
 {
-    struct comm *hosts = ranks_hosts(job);
+    struct comm *hosts = ranks_alike(job);
     int rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
                                           .dtype = CKPT_F32,
@@ -595,7 +591,7 @@ static int broadcast(struct ranks *job, const char *name, int owner, int64_t n, 
                                           .dst = dst,
                                           .name = name},
                       NULL);
-    if (owner == job->rank)
+    if (owner == hosts->rank)
         memcpy(dst, src, (size_t)n * sizeof *dst);
     return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }

@@ -63,7 +63,7 @@ struct ranks {
                                      after it; NULL: all ranks, or none */
     struct comm *sequence;      /* those that split a sequence with this rank; NULL: all or none */
     struct comm *tensor, *data; /* those with other parts of split parameters, and those with the
-                                   same parts; NULL: all or none */
+                                   same parts or stage; NULL: all or none */
     int over;                   /* enum ranks_over */
     struct stage_limit *limits; /* of sharing.limits, which the first program sets */
     bool laid_out;              /* stages, which have no layout, are there */
@@ -173,6 +173,18 @@ int ranks_open_sequence(struct ranks *job);
 int ranks_open_tensor(struct ranks *job);
 /* The rank that broadcasts the share at this place to all. */
 int ranks_owner(const struct ranks *job, int place);
+
+/* Stages of a pipeline own parameters once the first program is cut.  ranks_forget_stages: what an
+ * earlier cut decided; nothing is placed yet. ranks_share_stages: lays the parameters of each stage
+ * out for its ranks in all pipelines, by the stage of each parameter.  Returns 0 or a code. */
+void ranks_forget_stages(struct ranks *job);
+int ranks_share_stages(struct ranks *job);
+
+/* The communicator for host memory of the ranks with the same programs and plans, which are all, or
+ * those of one stage; NULL: this one alone. ranks_lead: whether it plans for them. */
+struct comm *ranks_alike(struct ranks *job);
+bool ranks_lead(const struct ranks *job);
+int ranks_number(const struct ranks *job, int i); /* in the job, of one of them */
 
 /* The communicator for host memory, with its step set to the last update that all ranks reached.
  * The step of a device that a rank polled last differs between ranks. */

@@ -327,6 +327,35 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
     return stop_if_different(job, rc);
 }
 
+/* Messages consist of whole 32-bit words: each part is padded. */
+static int gather_filled(struct ranks *job, const char *own, size_t bytes, char *all)
+{
+    int n = job->sharing.ranks;
+    size_t filled = (size_t)round_up((int64_t)bytes, sizeof(int32_t));
+    char *parts = calloc((size_t)n + 1, filled);
+    struct comm *hosts = ranks_hosts(job);
+    if (!parts)
+        return error_set(CKPT_ENOMEM, "no memory for the messages of ranks");
+    memcpy(parts + (size_t)n * filled, own, bytes);
+    int rc = comm_gather(hosts, parts + (size_t)n * filled, parts, filled, "gather");
+    for (int r = 0; r < n && !rc; r++)
+        memcpy(all + (size_t)r * bytes, parts + (size_t)r * filled, bytes);
+    free(parts);
+    return rc ? error_set(rc, "%s", hosts->reason) : 0;
+}
+
+int ranks_gather(struct ranks *job, const void *own, size_t bytes, void *all)
+{
+    if (!bytes)
+        return 0;
+    if (job->comm)
+        return ranks_give_up(job, gather_filled(job, own, bytes, all));
+    for (int r = 0; r < job->sharing.ranks;
+         r++) /* planned ranks that do not exist: the same data for each */
+        memmove((char *)all + (size_t)r * bytes, own, bytes);
+    return 0;
+}
+
 /* What a rank tells the others of its own work. */
 struct outcome {
     int32_t code;

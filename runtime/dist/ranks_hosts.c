@@ -4,6 +4,7 @@
  * each host.  In the second case every host holds a replica.  Gradients are summed within each
  * host, then between hosts, so only shares cross the network.
  */
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -309,23 +310,39 @@ int ranks_open_sequence(struct ranks *job)
                      &job->sequence);
 }
 
+/* Those with the same stage, or the same parts of split parameters. */
+static int open_data(struct ranks *job)
+{
+    const int n = sharing_stride(&job->sharing);
+    return open_some(job, job->sharing.ranks / n, job->rank % n, n, &job->data);
+}
+
 int ranks_open_tensor(struct ranks *job)
 {
     const int n = job->sharing.tensor;
     if (n < 2)
         return 0;
     const int rc = open_some(job, n, job->rank - job->rank % n, 1, &job->tensor);
-    return rc ? rc : open_some(job, job->sharing.ranks / n, job->rank % n, n, &job->data);
+    return rc ? rc : open_data(job);
+}
+
+/* The ranks of a stage wait for the slowest of them. */
+static double slowest_of(const struct ranks *job, int stage)
+{
+    double flops = INFINITY;
+    for (int r = stage; r < job->sharing.ranks; r += job->sharing.stages)
+        flops = fmin(flops, job->places[r].flops);
+    return flops;
 }
 
 void ranks_free_cut(struct ranks *job)
 {
     double fastest = 0;
-    for (int s = 0; s < job->sharing.stages && job->places; s++)
-        fastest = job->places[s].flops > fastest ? job->places[s].flops : fastest;
+    for (int r = 0; r < job->sharing.ranks && job->places; r++)
+        fastest = job->places[r].flops > fastest ? job->places[r].flops : fastest;
     for (int s = 0; s < job->sharing.stages && job->limits; s++)
         job->limits[s] = (struct stage_limit){
-            .speed = fastest > 0 ? job->places[s].flops / fastest : 1, .most = INT64_MAX};
+            .speed = fastest > 0 ? slowest_of(job, s) / fastest : 1, .most = INT64_MAX};
 }
 
 /* In the order of ranks: the first of two is in the pair before it. */
@@ -340,14 +357,11 @@ int ranks_open_stages(struct ranks *job)
     job->sharing.limits = job->limits;
     if (!job->limits)
         return error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
-    if (!job->comm || n < 3)
-        return 0;
-    ranks_hosts(job);
     if (own > 0)
-        rc = comm_open_group(job->comm, 2, (const int[]){own - 1, own}, &job->previous);
+        rc = open_some(job, 2, job->rank - 1, 1, &job->previous);
     if (!rc && own < n - 1)
-        rc = comm_open_group(job->comm, 2, (const int[]){own, own + 1}, &job->next);
-    return rc;
+        rc = open_some(job, 2, job->rank, 1, &job->next);
+    return rc ? rc : open_data(job);
 }
 
 void ranks_close_groups(struct ranks *job)
@@ -365,6 +379,24 @@ int ranks_choose_group(struct ranks *job, enum ranks_over over)
     job->sharing.group_ranks = hosts && job->per_host > 1 ? job->per_host : job->sharing.ranks;
     set_place(job);
     return job->comm && job->sharing.replicas > 1 && !job->within ? open_groups(job) : 0;
+}
+
+struct comm *ranks_alike(struct ranks *job)
+{
+    if (job->sharing.stages < 2)
+        return ranks_all(job);
+    ranks_all(job); /* sets the step */
+    return job->data ? comm_of_hosts(job->data) : NULL;
+}
+
+int ranks_number(const struct ranks *job, int i)
+{
+    return job->sharing.stages > 1 ? i * job->sharing.stages + job->sharing.stage : i;
+}
+
+bool ranks_lead(const struct ranks *job)
+{
+    return job->sharing.stages > 1 ? !job->sharing.place : !job->rank;
 }
 
 int ranks_owner(const struct ranks *job, int place)

@@ -140,6 +140,13 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
     return rc;
 }
 
+/* Whether this rank has a slot of p, or a part of it. */
+static bool has_slot(const struct ranks *job, const struct param *p, int slot)
+{
+    const struct param *bucket = ranks_bucket_of(job, p);
+    return p->place.filled[slot] || (bucket && bucket->place.filled[slot]);
+}
+
 int values_tell_stages(struct ranks *job)
 {
     const int32_t n = job->params->n;
@@ -148,7 +155,7 @@ int values_tell_stages(struct ranks *job)
     int rc = own && all ? 0 : error_set(CKPT_ENOMEM, "no memory for the parameters of stages");
     for (int32_t i = 0; i < n && !rc; i++)
         for (int s = CKPT_VALUE; s <= CKPT_EXP_AVG_SQ_COL; s++)
-            own[i] |= (unsigned)job->params->data[i].place.filled[slot_of[s]] << s;
+            own[i] |= (unsigned)has_slot(job, &job->params->data[i], slot_of[s]) << s;
     if (!rc)
         rc = ranks_gather(job, own, (size_t)n * sizeof *own, all);
     for (int32_t i = 0; i < n && !rc; i++) {
@@ -277,13 +284,13 @@ static int set_value(struct ranks *job, struct param *p, const float *src)
     return rc;
 }
 
-/* The stage that has p broadcasts it to the others. */
+/* The ranks of the stage that has p put its parts together; the first one broadcasts it to all. */
 static int get_from_stage(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
 {
     const struct ckpt_desc d = values_file_desc(p, slot);
     const int owner = p->place.stage - 1;
     int rc = memory_sync(job->memory); /* steps under way use the same link */
-    if (!rc && owner == job->rank)
+    if (!rc && owner == job->sharing.stage)
         rc = values_read(job, p, slot, dst);
     struct comm *hosts = ranks_hosts(job);
     const struct comm_call call = {.kind = COMM_BROADCAST,
@@ -361,14 +368,18 @@ struct values_run values_find_run(const struct ranks *job, const struct param *p
     const struct ckpt_desc d = values_file_desc(p, slot);
     const struct param *in = find_home(job, p, slot_of[slot], planned);
     struct values_run run = {.in = in, .slot = slot_of[slot], .n = desc_numel(&d), .shared = true};
-    if (p->place.stage) {
+    const bool staged = p->place.stage != 0;
+    if (staged)
         run.shared = false;
-        run.n = p->place.stage == job->sharing.stage + 1 ? run.n : 0;
-    }
+    if (staged && p->place.stage != job->sharing.stage + 1)
+        run.n = 0;
+    else if (staged && in == p && job->sharing.place) /* of several pipelines one writes it */
+        run.n = 0;
     if (!run.n)
         return run;
     if (slot == CKPT_VALUE && !planned && exact_slot(p, in) == SLOT_COUNT) {
         run.in = NULL;
+        run.n = staged && job->sharing.place ? 0 : run.n;
         return run;
     }
     if (slot == CKPT_VALUE && will_have(job, in, SLOT_MASTER, planned))
@@ -376,9 +387,10 @@ struct values_run values_find_run(const struct ranks *job, const struct param *p
     if (in == p)
         return run;
     const int32_t i = (int32_t)(p - job->params->data);
-    run.shared = ranks_is_whole(job, run.slot) && p->split.ranks < 2;
+    const bool all = p->split.ranks < 2 && !staged; /* they have the same part of the model */
+    run.shared = ranks_is_whole(job, run.slot) && all;
     run.n = ranks_own_part(job, i, run.slot, &run.first, &run.at);
-    if (p->split.ranks > 1 && ranks_is_whole(job, run.slot) && job->rank >= p->split.ranks)
+    if (!all && ranks_is_whole(job, run.slot) && job->rank >= sharing_stride(&job->sharing))
         run.n = 0;
     if (!run.shared &&
         job->sharing.layout->places[i].bucket % job->sharing.replicas != job->sharing.replica)

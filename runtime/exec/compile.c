@@ -129,7 +129,7 @@ static int run_candidate(struct ckpt_program *p, const struct choice *k, bool *m
 static int draft(struct ckpt_program *p, const struct choice *k, int variant, int64_t micro)
 {
     struct ranks *job = p->programs->ranks;
-    if (!p->programs->first)
+    if (programs_may_cut(p->programs))
         ranks_free_cut(job);
     if (!job->comm)
         job->sharing.stage = 0;

@@ -127,19 +127,28 @@ static bool reads_param(const ckpt_tape *t, int32_t param)
            uses_last_reader(t, t->tensors.data[x].storage) >= 0;
 }
 
-/* Which stages of a pipeline have which parameters.  All programs have the same. */
+/* Which stages of a pipeline have which parameters: those of the first program that reads them.
+ * Programs after it are cut accordingly. */
 static int note_stages(const struct programs *ps, const ckpt_tape *t)
 {
+    const struct sharing *s = &ps->ranks->sharing;
     for (int32_t i = 0; i < t->n_params; i++) {
         struct param *p = &ps->params->data[i];
-        const int32_t stage = t->param_stage[i] + 1;
-        if (ps->first && p->place.stage != stage)
+        const bool known = p->place.stage || i >= ps->params->n - ps->params->n_hidden;
+        const int32_t own = t->param_stage[i] + 1, stage = known ? p->place.stage : own;
+        if (known && own && own != stage)
             return error_set(CKPT_EINVAL,
                              "--stages: a program before this one has parameter '%s' in another "
-                             "stage: cut programs of one kind only",
+                             "stage",
                              p->name);
+        if (stage != p->place.stage && tape_is_sharded(t, i))
+            return error_set(CKPT_EINVAL,
+                             "--stages: no program before this one reads parameter '%s', so no "
+                             "stage has it: compile a program that reads all parameters first",
+                             p->name);
+        const bool others = stage && stage != s->stage + 1 && !reads_param(t, i);
+        p->place.elsewhere = others && (!ps->first || !p->place.stage || p->place.elsewhere);
         p->place.stage = stage;
-        p->place.elsewhere = stage && stage != ps->ranks->sharing.stage + 1 && !reads_param(t, i);
     }
     return 0;
 }
@@ -188,7 +197,9 @@ static ckpt_tensor record_loss(const struct ckpt_program *p, const struct ckpt_v
     return loss;
 }
 
-static int record_tape(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
+/* last: the pass after which it ends, or NULL. */
+static int record_tape(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
+                       const char *last)
 {
     struct programs *ps = p->programs;
     const struct ckpt_optimizer *opt = p->optimizer;
@@ -220,9 +231,10 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
                             .again = again,
                             .optimizer = opt,
                             .groups = p->groups,
+                            .last = last,
                             .verify = ps->options->verify,
-                            .dump = ps->options->dump_tape};
-    if (ps->params->n == n_params && !passes_run(&c))
+                            .dump = last ? NULL : ps->options->dump_tape};
+    if (ps->params->n == n_params && !passes_run(&c) && !last)
         kernel_bind(t);
     tape_free(second);
     if (ps->params->n != n_params)
@@ -300,10 +312,38 @@ static int make_graph(struct ckpt_program *p)
     return rc;
 }
 
+bool programs_may_cut(const struct programs *ps)
+{
+    for (int32_t i = 0; i < ps->params->n; i++)
+        for (int s = 0; s < SLOT_COUNT; s++)
+            if (ps->params->data[i].place.filled[s])
+                return false;
+    return !ps->first;
+}
+
+/* Of several pipelines, the ranks of a stage share its parameters in buckets, which a model reads
+ * while it is recorded.  So a first recording finds which stage has which parameters; the next one
+ * is cut likewise. */
+static int find_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
+{
+    struct ranks *job = p->programs->ranks;
+    if (job->sharing.stages < 2 || !programs_may_cut(p->programs))
+        return 0;
+    ranks_forget_stages(job);
+    if (!sharing_has_pipelines(&job->sharing))
+        return 0;
+    int rc = record_tape(p, variant, micro, "stages");
+    tape_free(p->tape);
+    p->tape = NULL;
+    return rc ? rc : ranks_share_stages(job);
+}
+
 int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     const double begin = clock_seconds();
-    int rc = record_tape(p, variant, micro);
+    int rc = find_stages(p, variant, micro);
+    if (!rc)
+        rc = record_tape(p, variant, micro, NULL);
 
     startup_add(p->programs, STARTUP_RECORD, begin);
     return rc ? rc : make_graph(p);
@@ -465,7 +505,7 @@ int program_plan(struct ckpt_program *p)
     int rc = program_find_budgets(p, &budgets);
     if (rc)
         return rc;
-    if (ps->ranks->rank == 0 || ps->ranks->sharing.stages > 1)
+    if (ranks_lead(ps->ranks))
         rc = program_plan_is_given(p) ? read_plan(p) : search_plan(p, &budgets);
     rc = program_broadcast_plan(p, rc);
     if (!rc)
@@ -477,7 +517,7 @@ int program_plan(struct ckpt_program *p)
 int program_least_budget(struct ckpt_program *p, int64_t *bytes)
 {
     struct programs *ps = p->programs;
-    const bool stages = ps->ranks->sharing.stages > 1, own = !ps->ranks->rank || stages;
+    const bool own = ranks_lead(ps->ranks);
     struct budgets b;
     struct frontier *pf;
     int rc = program_find_budgets(p, &b);
@@ -486,7 +526,7 @@ int program_least_budget(struct ckpt_program *p, int64_t *bytes)
         rc = find_frontier(p, &pf, frontiers_get);
     if (!rc && own)
         rc = frontier_least(pf, &ps->machine, &b, p->reserved, bytes);
-    return stages ? rc : program_broadcast_bytes(p, rc, bytes);
+    return program_broadcast_bytes(p, rc, bytes);
 }
 
 int program_bound(struct ckpt_program *p, double *seconds)

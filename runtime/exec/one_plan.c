@@ -55,7 +55,7 @@ static void report_smallest(struct programs *ps, const char *option, int rank, b
     size_t n = strlen(ps->memory->least);
     if (differ)
         snprintf(ps->memory->least + n, sizeof ps->memory->least - n, "%s%s of rank %d",
-                 n ? ", " : "", option, rank);
+                 n ? ", " : "", option, ranks_number(ps->ranks, rank));
 }
 
 /* Sets the budgets to the smallest of all ranks, and p->reserved to match the device's. */
@@ -63,7 +63,8 @@ static void use_smallest(struct ckpt_program *p, const struct capacity *all, str
 {
     struct programs *ps = p->programs;
     bool differ;
-    int n = ps->ranks->comm && ps->ranks->sharing.stages < 2 ? ps->ranks->sharing.ranks : 1,
+    const struct comm *alike = ranks_alike(ps->ranks);
+    int n = alike ? alike->size : 1,
         rank = smallest(all, n, offsetof(struct capacity, left), &differ);
     int64_t left = all[rank].left;
     bool reported = *ps->memory->least != '\0'; /* the plan of an earlier program has set it */
@@ -85,7 +86,7 @@ static void use_smallest(struct ckpt_program *p, const struct capacity *all, str
 
 static int gather_capacities(struct programs *ps, const struct capacity *own, struct capacity *all)
 {
-    struct comm *hosts = ranks_hosts(ps->ranks);
+    struct comm *hosts = ranks_alike(ps->ranks);
     int rc = comm_gather(hosts, own, all, sizeof *own, "budgets");
     return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
@@ -184,11 +185,12 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
     if (rc)
         return ranks_give_up(ps->ranks, rc);
     struct capacity own = capacity_of(p);
-    if (!ps->ranks->comm || ps->ranks->sharing.stages > 1) {
+    const struct comm *alike = ranks_alike(ps->ranks);
+    if (!alike) {
         use_smallest(p, &own, b);
         return 0;
     }
-    struct capacity *all = calloc((size_t)ps->ranks->sharing.ranks, sizeof *all);
+    struct capacity *all = calloc((size_t)alike->size, sizeof *all);
     rc = all ? 0 : error_set(CKPT_ENOMEM, "no memory for the budgets of ranks");
     if (!rc)
         rc = gather_capacities(ps, &own, all);
@@ -206,9 +208,8 @@ struct outcome {
     char message[CKPT_MESSAGE];
 };
 
-static int broadcast(struct programs *ps, void *data, size_t bytes)
+static int broadcast(struct comm *hosts, void *data, size_t bytes)
 {
-    struct comm *hosts = ranks_hosts(ps->ranks);
     int rc = comm_broadcast(hosts, data, bytes, "plan");
     return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
@@ -216,7 +217,8 @@ static int broadcast(struct programs *ps, void *data, size_t bytes)
 int program_broadcast_decision(struct ckpt_program *p, bool *decision)
 {
     int32_t yes = *decision;
-    int rc = p->programs->ranks->comm ? broadcast(p->programs, &yes, sizeof yes) : 0;
+    struct comm *hosts = ranks_all(p->programs->ranks);
+    int rc = hosts ? broadcast(hosts, &yes, sizeof yes) : 0;
     *decision = yes != 0;
     return rc;
 }
@@ -225,13 +227,14 @@ int program_broadcast_bytes(struct ckpt_program *p, int rc, int64_t *bytes)
 {
     struct programs *ps = p->programs;
     int64_t answer[2] = {rc, *bytes};
-    if (!ps->ranks->comm)
+    struct comm *alike = ranks_alike(ps->ranks);
+    if (!alike)
         return rc;
-    int failed = broadcast(ps, answer, sizeof answer);
+    int failed = broadcast(alike, answer, sizeof answer);
     *bytes = answer[1];
-    if (failed || !ps->ranks->rank || !answer[0])
+    if (failed || ranks_lead(ps->ranks) || !answer[0])
         return failed ? failed : rc;
-    return error_set((int)answer[0], "rank 0 has no smallest budget");
+    return error_set((int)answer[0], "rank %d has no smallest budget", ranks_number(ps->ranks, 0));
 }
 
 /* Pads a text of n bytes with zeros to whole 32-bit words, the unit of a broadcast; at least one
@@ -247,50 +250,53 @@ static int pad_text(char **text, size_t n, int64_t *size)
     return 0;
 }
 
-/* Rank 0 sends its text; the others allocate and receive a copy. */
-static int broadcast_text(struct programs *ps, char **text, int64_t size)
+/* The first rank sends its text; the others allocate and receive a copy. */
+static int broadcast_text(struct comm *hosts, char **text, int64_t size)
 {
-    if (ps->ranks->rank)
+    if (hosts->rank)
         *text = malloc((size_t)size);
     if (!*text)
         return error_set(CKPT_ENOMEM, "no memory for the plan");
-    return broadcast(ps, *text, (size_t)size);
+    return broadcast(hosts, *text, (size_t)size);
 }
 
-/* Why rank 0 fails: for lack of memory, perhaps of another rank, or for what only it reads. */
+/* Why the first rank fails: for lack of memory, perhaps of another rank, or for what only it reads.
+ */
 static void name_reason(const struct programs *ps, int rc, char *dst, size_t size)
 {
     const bool lacks = rc == CKPT_EBUDGET;
     if (lacks && *ps->memory->least)
-        snprintf(dst, size, "%s\n  the budgets are the smallest of all ranks: %s", error_get(),
-                 ps->memory->least);
+        snprintf(dst, size, "%s\n  the budgets are the smallest of all ranks%s: %s", error_get(),
+                 ps->ranks->sharing.stages > 1 ? " of a stage" : "", ps->memory->least);
+    else if (lacks)
+        snprintf(dst, size, "%s", error_get());
     else
-        snprintf(dst, size, "%s%s", lacks ? "" : "rank 0: ", error_get());
+        snprintf(dst, size, "rank %d: %s", ps->ranks->rank, error_get());
 }
 
 /*
- * Rank 0 has a text of n bytes, or a code with its sentence.  Broadcasts it to all ranks: the text
- * ends with a zero and is freed by the caller.  Returns the code, or that of a failed broadcast.
+ * The first of some ranks has a text of n bytes, or a code with its sentence.  Broadcasts it to
+ * them: the text ends with a zero and is freed by the caller.  Returns the code, or that of a
+ * failed broadcast.
  */
-static int broadcast_result(struct programs *ps, int rc, char **text, size_t n)
+static int broadcast_result(struct programs *ps, struct comm *hosts, int rc, char **text, size_t n)
 {
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)
         return error_set(CKPT_ENOMEM, "no memory for the plan");
-    if (!rc && !ps->ranks->rank && pad_text(text, n, &o->size))
+    if (!rc && !hosts->rank && pad_text(text, n, &o->size))
         rc = error_set(CKPT_ENOMEM, "no memory for the plan");
     o->rc = rc;
     if (rc)
         name_reason(ps, rc, o->message, sizeof o->message);
-    struct comm *hosts = ranks_hosts(ps->ranks);
     double deadline = hosts->deadline;
     hosts->deadline = PLAN_PATIENCE * deadline;
-    rc = broadcast(ps, o, sizeof *o);
+    rc = broadcast(hosts, o, sizeof *o);
     hosts->deadline = deadline;
     if (!rc && o->rc)
         rc = error_set((int)o->rc, "%s", o->message);
     if (!rc)
-        rc = broadcast_text(ps, text, o->size);
+        rc = broadcast_text(hosts, text, o->size);
     free(o);
     return rc;
 }
@@ -310,12 +316,13 @@ int program_broadcast_plan(struct ckpt_program *p, int rc)
     struct programs *ps = p->programs;
     char *text = NULL;
     size_t n = 0;
-    if (!ps->ranks->comm || ps->ranks->sharing.stages > 1) /* each stage has its own */
+    struct comm *alike = ranks_alike(ps->ranks);
+    if (!alike)
         return rc;
-    if (!rc && !ps->ranks->rank && plan_print(p->graph, p->plan, &text, &n))
+    if (!rc && !alike->rank && plan_print(p->graph, p->plan, &text, &n))
         rc = error_set(CKPT_ENOMEM, "no memory for the plan");
-    rc = broadcast_result(ps, rc, &text, n);
-    if (!rc && ps->ranks->rank)
+    rc = broadcast_result(ps, alike, rc, &text, n);
+    if (!rc && alike->rank)
         rc = parse_plan(p, text);
     free(text);
     return rc;
@@ -358,7 +365,7 @@ int program_broadcast_algorithms(struct ckpt_program *p, struct algorithms *algo
         return rc;
     if (!rc && !ps->ranks->rank && print_algorithms(algorithms, &text, &n))
         rc = error_set(CKPT_ENOMEM, "no memory for the algorithms of libraries");
-    rc = broadcast_result(ps, rc, &text, n);
+    rc = broadcast_result(ps, ranks_hosts(ps->ranks), rc, &text, n);
     if (!rc && ps->ranks->rank && parse_algorithms(text, algorithms))
         rc = error_set(CKPT_ENOMEM, "no memory for the algorithms of libraries");
     free(text);

@@ -203,9 +203,16 @@ static int plan_together(struct ckpt_program *p)
         return ranks_give_up(job, rc);
     struct comm *hosts = ranks_hosts(job);
     const double deadline = hosts->deadline;
+    struct stage_plan *all = calloc((size_t)job->sharing.ranks, sizeof *all);
+    if (!all)
+        return ranks_give_up(
+            job, error_set(CKPT_ENOMEM, "no memory for the plans of %d ranks", job->sharing.ranks));
     hosts->deadline = PLAN_PATIENCE * deadline;
-    rc = ranks_gather(job, &own, sizeof own, p->stages);
+    rc = ranks_gather(job, &own, sizeof own, all);
     hosts->deadline = deadline;
+    if (!rc) /* the pipelines have the same */
+        memcpy(p->stages, all, (size_t)job->sharing.stages * sizeof *all);
+    free(all);
     return rc;
 }
 
@@ -237,7 +244,7 @@ static int cut_again(struct ckpt_program *p, int stage, const struct ckpt_varian
     const int n = job->sharing.stages;
     const struct stage_plan *k = &p->stages[stage];
     int rc = CKPT_EBUDGET;
-    if (p->programs->first)
+    if (!programs_may_cut(p->programs))
         return error_set(rc, "stage %d of %d, on rank %d: %s", stage + 1, n, stage, k->refused);
     if (!job->comm)
         job->sharing.stage = 0;

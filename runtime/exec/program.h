@@ -246,6 +246,9 @@ bool program_trains_in_turn(const struct ckpt_program *p);
 int program_plan_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
 double pipeline_seconds(const struct stage_plan *s, int n, int micro);
 
+/* Whether the next program may cut the model anew: it is the first, and no rank has values yet. */
+bool programs_may_cut(const struct programs *ps);
+
 /* The environment that a program's tape gets from the context. */
 struct tape_env programs_tape_env(const struct programs *ps);
 

@@ -151,7 +151,10 @@ int passes_run(const struct compilation *c)
 {
     if (!c->tape->error.code)
         check_dump(c);
-    for (const struct pass *p = passes; p->name && !c->tape->error.code; p++)
+    for (const struct pass *p = passes; p->name && !c->tape->error.code; p++) {
         run_pass(p, c);
+        if (c->last && !strcmp(p->name, c->last))
+            break;
+    }
     return c->tape->error.code;
 }

@@ -23,6 +23,7 @@ struct compilation {
     ckpt_tensor again;      /* its loss */
     const struct ckpt_optimizer *optimizer; /* NULL: the program does not train */
     const int32_t *groups;                  /* of the optimizer, per parameter */
+    const char *last;                       /* the pass after which it ends; NULL: all run */
     bool verify;                            /* check the tape after each pass */
     const char *dump;                       /* print the tape after this pass; NULL: never */
 };

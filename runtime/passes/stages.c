@@ -9,6 +9,8 @@
  * - Each stage computes for itself what depends on no parameter: inputs, tables, masks.
  * - A trained parameter belongs to the first stage that reads it.  Another one that reads it, as a
  *   head that is also the embedding, receives its value like an activation, and sends the gradient.
+ * - Where an earlier program has cut the model, or a recording before this one, each parameter
+ *   stays in its stage (param_place.stage).
  * - Cuts are balanced by arithmetic and bytes moved, three times those of the forward pass for ops
  *   with gradients, and by how fast the ranks are.  A stage gets no more bytes of parameters than
  *   its limit: exec/pipeline.c lowers that of a stage whose plan does not fit.
@@ -20,11 +22,19 @@
 #include "passes/passes.h"
 #include "recorders.h"
 
+/* The next op from one on that reads a parameter first which has a stage already: its place, the
+ * stage from 1 on, and the next one after it with another stage. */
+struct fixed {
+    int32_t at, stage, until;
+};
+
 struct cutting {
     ckpt_tape *t;
+    int32_t n_tensors;  /* of the model */
     int32_t n_ops, end; /* ops of the model; the one that makes the loss */
     int stages;
     int32_t *root;         /* per tensor: the one that it is a view of */
+    int32_t *param;        /* per tensor: the parameter that it is, or -1 */
     int32_t *first, *last; /* per tensor that may cross: the op that makes it, or reads it first if
                               it is a parameter; the last one that reads it; -1: none */
     bool *shared;          /* per op: each stage that needs it has it */
@@ -33,6 +43,7 @@ struct cutting {
     int64_t *bytes;        /* per op: that cross before it; -1: a cut is not possible */
     int64_t *held;         /* per op: bytes of parameters that ops before it read first */
     int32_t *params;       /* per op: trained parameters that ops before it read first */
+    struct fixed *fixed;   /* per op; one entry more */
     int32_t *places;       /* where a cut is possible */
     int32_t n_places;
     int32_t *cut; /* per stage: its first op; one entry more */
@@ -49,18 +60,32 @@ static int32_t root_of(const struct cutting *k, int32_t x)
 
 static bool is_trained(const struct cutting *k, int32_t root)
 {
-    return tape_param_of(k->t, root) >= 0 && k->t->tensors.data[root].needs_grad;
+    return k->param[root] >= 0 && k->t->tensors.data[root].needs_grad;
 }
 
 /* Whether every stage may have an op: it is a view, or computes the same from what all have. */
 static bool is_shared(const ckpt_tape *t, const struct op *o)
 {
-    if (o->feed >= 0 || o->def->flags & CKPT_OP_VIEW || o->def == &op_dequantize)
+    if (o->feed >= 0 || o->def->flags & CKPT_OP_VIEW || o->def == &op_dequantize ||
+        collective_gathers(o->def))
         return true;
     bool learned = o->fetch >= 0 || (o->def->flags & CKPT_OP_INPLACE);
     for (int i = 0; i < o->n_out; i++)
         learned |= op_out(t, o, i) > 0 && t->tensors.data[op_out(t, o, i)].learned;
     return !learned;
+}
+
+/* What models read of a parameter: its value, or a view of a bucket that ranks share. */
+static void find_params(struct cutting *k)
+{
+    const ckpt_tape *t = k->t;
+    for (int32_t x = 0; x < t->n_tensors; x++)
+        k->param[x] = -1;
+    for (int32_t i = 0; i < t->n_params; i++) {
+        const int32_t x = t->slots[i][SLOT_VALUE];
+        if (x && tape_param_of(t, x) == i)
+            k->param[x] = i;
+    }
 }
 
 static void find_roots(struct cutting *k)
@@ -72,7 +97,8 @@ static void find_roots(struct cutting *k)
         const struct op *o = &t->ops.data[i];
         k->shared[i] = is_shared(t, o);
         for (int j = 0; j < o->n_out && o->def->flags & CKPT_OP_VIEW; j++)
-            k->root[op_out(t, o, j)] = root_of(k, op_in(t, o, 0));
+            if (k->param[op_out(t, o, j)] < 0)
+                k->root[op_out(t, o, j)] = root_of(k, op_in(t, o, 0));
     }
 }
 
@@ -91,6 +117,26 @@ static void find_live(struct cutting *k, int32_t loss)
     }
 }
 
+/* Parameters of two stages in one op: no stage may have it. */
+static void note_fixed(struct fixed *f, int32_t stage)
+{
+    if (stage)
+        f->stage = !f->stage || f->stage == stage ? stage : -1;
+}
+
+static void find_fixed(struct cutting *k)
+{
+    k->fixed[k->n_ops] = (struct fixed){k->n_ops, 0, k->n_ops};
+    for (int32_t i = k->n_ops - 1; i >= 0; i--) {
+        const struct fixed *next = &k->fixed[i + 1];
+        if (!k->fixed[i].stage)
+            k->fixed[i] = *next;
+        else
+            k->fixed[i] = (struct fixed){i, k->fixed[i].stage,
+                                         k->fixed[i].stage == next->stage ? next->until : next->at};
+    }
+}
+
 /* From the op that makes each tensor to the last that reads it, views aside. */
 static void find_spans(struct cutting *k)
 {
@@ -104,10 +150,11 @@ static void find_spans(struct cutting *k)
         const struct op *o = &t->ops.data[i];
         for (int j = 0; j < o->n_in && !k->shared[i]; j++) {
             const int32_t x = root_of(k, op_in(t, o, j));
-            const int32_t param = x ? tape_param_of(t, x) : -1;
+            const int32_t param = x ? k->param[x] : -1;
             if (param >= 0 && t->param_stage[param] < 0) {
                 t->param_stage[param] = i; /* an op as yet */
                 k->held[i + 1] += desc_bytes(&t->tensors.data[x].desc);
+                note_fixed(&k->fixed[i], t->env.params->data[param].place.stage);
             }
             if (x && is_trained(k, x) && k->first[x] < 0)
                 k->first[x] = i;
@@ -156,12 +203,18 @@ static bool is_plain(const ckpt_tape *t, int32_t x)
            desc_bytes(&v->desc) == t->storages.data[v->storage].bytes;
 }
 
+/* Whether it is a part of a bucket, which is sent as a copy. */
+static bool is_bucket_part(const struct cutting *k, int32_t x)
+{
+    return k->param[x] >= 0 && tape_is_sharded(k->t, k->param[x]);
+}
+
 /* A cut before op i sends what ops before it make and others read. */
 static void find_crossing(struct cutting *k)
 {
     const ckpt_tape *t = k->t;
     for (int32_t x = 1; x < t->n_tensors; x++) {
-        const bool sends = is_plain(t, x);
+        const bool sends = is_plain(t, x) || is_bucket_part(k, x);
         const int64_t bytes = desc_bytes(&t->tensors.data[x].desc);
         if (k->first[x] >= 0 && is_trained(k, x))
             k->params[k->first[x] + 1]++;
@@ -207,12 +260,15 @@ static int most_stages(const struct cutting *k)
     return n;
 }
 
-/* Whether a stage may have the ops from one place to another: it has trained parameters, and no
- * more than its limit. */
+/* Whether a stage may have the ops from one place to another: it has trained parameters, no more
+ * than its limit, and none that is in another stage already. */
 static bool may_have(const struct cutting *k, int32_t s, int32_t from, int32_t to)
 {
-    return k->params[to] > k->params[from] &&
-           k->held[to] - k->held[from] <= k->t->env.sharing.limits[s].most;
+    if (k->params[to] == k->params[from] ||
+        k->held[to] - k->held[from] > k->t->env.sharing.limits[s].most)
+        return false;
+    const struct fixed *f = &k->fixed[from];
+    return (f->stage == s + 1 ? f->until : f->at) >= to;
 }
 
 /* Of all ways to cut, the one whose slowest stage is fastest.  best[s][j]: of the first s + 1
@@ -244,6 +300,18 @@ static bool choose(struct cutting *k, double *best, int32_t *from)
     return true;
 }
 
+static void fail_cut(struct cutting *k)
+{
+    if (!k->fixed->stage)
+        tape_fail(k->t, CKPT_EBUDGET, "--stages %d: no cut fits the memory of all ranks",
+                  k->stages);
+    else
+        tape_fail(k->t, CKPT_EINVAL,
+                  "--stages %d: no cut leaves each parameter in the stage that a program before "
+                  "this one gave it: programs have to read them in the same order",
+                  k->stages);
+}
+
 static int find_cuts(struct cutting *k)
 {
     ckpt_tape *t = k->t;
@@ -263,7 +331,7 @@ static int find_cuts(struct cutting *k)
     double *best = malloc(n * sizeof *best);
     int32_t *from = malloc(n * sizeof *from);
     if (best && from && !choose(k, best, from))
-        tape_fail(t, CKPT_EBUDGET, "--stages %d: no cut fits the memory of all ranks", k->stages);
+        fail_cut(k);
     else if (!best || !from)
         tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
     free(best);
@@ -281,6 +349,17 @@ static int stage_of(const struct cutting *k, int32_t op)
     return s;
 }
 
+static bool crosses(const struct cutting *k, int32_t x, int32_t at)
+{
+    return k->first[x] >= 0 && k->first[x] < at && k->last[x] >= at;
+}
+
+/* Whether the stage gets a parameter from the one before. */
+static bool comes(const struct cutting *k, int32_t x, int stage)
+{
+    return k->param[x] >= 0 && stage > 0 && crosses(k, x, k->cut[stage]);
+}
+
 /* The ops of the stage, and those that it needs and all may have. */
 static void keep_ops(struct cutting *k, int stage)
 {
@@ -291,7 +370,7 @@ static void keep_ops(struct cutting *k, int stage)
         k->keep[i] |= !k->shared[i] && stage_of(k, i) == stage;
         for (int j = 0; j < o->n_in && k->keep[i]; j++) {
             const int32_t x = op_in(t, o, j), by = x > 0 ? t->tensors.data[x].op : -1;
-            if (by >= 0 && k->shared[by])
+            if (by >= 0 && k->shared[by] && !comes(k, x, stage))
                 k->keep[by] = true;
         }
     }
@@ -302,11 +381,6 @@ static void keep_ops(struct cutting *k, int stage)
         }
 }
 
-static bool crosses(const struct cutting *k, int32_t x, int32_t at)
-{
-    return k->first[x] >= 0 && k->first[x] < at && k->last[x] >= at;
-}
-
 /* The same name on both sides, which ranks compare. */
 static void label_link(ckpt_tape *t, int before)
 {
@@ -314,7 +388,26 @@ static void label_link(ckpt_tape *t, int before)
     ckpt_label(t, "stages %d and %d", before + 1, before + 2);
 }
 
-/* Has x be what the stage before sent.  A parameter gets bytes that are no place of its value. */
+/* Gives a parameter and its views bytes that are no place of its value. */
+static void leave_place(struct cutting *k, int32_t x)
+{
+    ckpt_tape *t = k->t;
+    struct ckpt_desc d = t->tensors.data[x].desc;
+    const int64_t offset = d.offset;
+    d.offset = 0;
+    const ckpt_tensor own = tape_new_tensor(t, &d, STORAGE_ACTIVATION);
+    if (!own.id)
+        return;
+    const int32_t from = t->tensors.data[x].storage, to = t->tensors.data[own.id].storage;
+    for (int32_t y = 1; y < k->n_tensors; y++)
+        if (k->root[y] == x) {
+            uses_move_tensor(&t->uses, y, from, to);
+            t->tensors.data[y].storage = to;
+            t->tensors.data[y].desc.offset -= offset;
+        }
+}
+
+/* Has x be what the stage before sent. */
 static void receive(struct cutting *k, int32_t x, ckpt_tensor token)
 {
     ckpt_tape *t = k->t;
@@ -325,12 +418,9 @@ static void receive(struct cutting *k, int32_t x, ckpt_tensor token)
     }
     attr->all.ranks = k->stages;
     attr->graded = k->live[x] && t->tensors.data[x].needs_grad;
+    if (k->param[x] >= 0)
+        leave_place(k, x);
     attr->desc = t->tensors.data[x].desc;
-    if (tape_param_of(t, x) >= 0) {
-        ckpt_tensor own = tape_new_tensor(t, &attr->desc, STORAGE_ACTIVATION);
-        if (own.id)
-            tape_move_storage(t, t->tensors.data[x].storage, t->tensors.data[own.id].storage);
-    }
     const ckpt_tensor out = tape_handle(t, x);
     const int32_t i = tape_append(t, &op_receive, 1, &token, 1, &out);
     if (i < 0) {
@@ -341,11 +431,18 @@ static void receive(struct cutting *k, int32_t x, ckpt_tensor token)
     t->ops.data[i].attr_size = sizeof *attr;
 }
 
+static ckpt_tensor sent(const struct cutting *k, int32_t x)
+{
+    ckpt_tensor from = tape_handle(k->t, x);
+    return is_bucket_part(k, x) && k->t->tensors.data[x].op < k->n_ops
+               ? ops_record1(k->t, &op_copy, 1, &from, NULL, 0)
+               : from;
+}
+
 /* What comes is received before all else, what goes is sent after it. */
 static void link_stage(struct cutting *k, int stage)
 {
     ckpt_tape *t = k->t;
-    const int32_t n_tensors = t->n_tensors;
     struct stage_attr attr = {.all.ranks = k->stages};
     ckpt_tensor token = CKPT_NONE;
     t->label = 0;
@@ -353,16 +450,16 @@ static void link_stage(struct cutting *k, int stage)
         token = ops_fill(t, 0.f, CKPT_F32, 1, (const int64_t[]){1});
         label_link(t, stage - 1);
     }
-    for (int32_t x = 1; x < n_tensors && stage > 0; x++)
+    for (int32_t x = 1; x < k->n_tensors && stage > 0; x++)
         if (crosses(k, x, k->cut[stage]))
             receive(k, x, token);
     const int32_t received = t->n_ops;
     if (stage < k->stages - 1)
         label_link(t, stage);
-    for (int32_t x = 1; x < n_tensors && stage < k->stages - 1; x++)
+    for (int32_t x = 1; x < k->n_tensors && stage < k->stages - 1; x++)
         if (crosses(k, x, k->cut[stage + 1])) {
             attr.graded = k->live[x] && t->tensors.data[x].needs_grad;
-            OPS_RECORD(t, &op_send, &attr, tape_handle(t, x));
+            OPS_RECORD(t, &op_send, &attr, sent(k, x));
         }
     int64_t *key = malloc((size_t)t->n_ops * sizeof *key);
     for (int32_t i = 0; i < t->n_ops && key; i++)
@@ -401,6 +498,8 @@ static bool allocate(struct cutting *k)
 {
     const size_t n_tensors = (size_t)k->t->n_tensors, n_ops = (size_t)k->n_ops + 2;
     k->root = calloc(n_tensors, sizeof *k->root);
+    k->param = calloc(n_tensors, sizeof *k->param);
+    k->fixed = calloc(n_ops, sizeof *k->fixed);
     k->first = calloc(n_tensors, sizeof *k->first);
     k->last = calloc(n_tensors, sizeof *k->last);
     k->live = calloc(n_tensors, sizeof *k->live);
@@ -412,13 +511,15 @@ static bool allocate(struct cutting *k)
     k->params = calloc(n_ops, sizeof *k->params);
     k->places = calloc(n_ops, sizeof *k->places);
     k->cut = calloc((size_t)k->stages + 1, sizeof *k->cut);
-    return k->root && k->first && k->last && k->live && k->shared && k->keep && k->work &&
-           k->bytes && k->held && k->params && k->places && k->cut;
+    return k->root && k->param && k->fixed && k->first && k->last && k->live && k->shared &&
+           k->keep && k->work && k->bytes && k->held && k->params && k->places && k->cut;
 }
 
 static void release(struct cutting *k)
 {
     free(k->root);
+    free(k->param);
+    free(k->fixed);
     free(k->first);
     free(k->last);
     free(k->live);
@@ -437,9 +538,11 @@ static void cut(struct cutting *k, int32_t loss)
     ckpt_tape *t = k->t;
     const int stage = t->env.sharing.stage;
     k->end = t->tensors.data[loss].op;
+    find_params(k);
     find_roots(k);
     find_live(k, loss);
     find_spans(k);
+    find_fixed(k);
     if (find_cuts(k))
         return;
     for (int32_t i = 0; i < t->n_params; i++)
@@ -454,7 +557,8 @@ static void cut(struct cutting *k, int32_t loss)
 int pass_stages(const struct compilation *c)
 {
     ckpt_tape *t = c->tape;
-    struct cutting k = {.t = t, .n_ops = t->n_ops, .stages = t->env.sharing.stages};
+    struct cutting k = {
+        .t = t, .n_tensors = t->n_tensors, .n_ops = t->n_ops, .stages = t->env.sharing.stages};
     if (passes_check_loss(t, c->loss) || check(t))
         return t->error.code;
     if (allocate(&k))

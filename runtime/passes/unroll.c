@@ -28,23 +28,32 @@ struct unrolling {
     int32_t n_tensors, n_storages; /* of the body */
     int32_t *tensor;               /* per micro-step and tensor of the body: its copy, or 0 */
     int32_t *storage;              /* the same of storages, or -1 */
+    bool *gathered;                /* per storage of the body: what ranks gather once a step */
     int32_t *sum;                  /* per storage: the tensor that holds the sum so far, or 0 */
     int32_t micro;
 };
+
+static void find_gathered(struct unrolling *u)
+{
+    const ckpt_tape *t = u->t;
+    for (int32_t i = 0; i < u->n_old; i++)
+        if (collective_gathers(t->ops.data[i].def))
+            u->gathered[t->tensors.data[op_out(t, &t->ops.data[i], 0)].storage] = true;
+}
 
 static bool is_last(const struct unrolling *u)
 {
     return u->micro == u->t->n_micro - 1;
 }
 
-/* Whether all micro-steps have the same tensor: no op makes it, or copies in a constant, or it is a
- * view of such a one. */
+/* Whether all micro-steps have the same tensor: no op makes it, or copies in a constant, or gathers
+ * parameters, or it is a view of such a one. */
 static bool is_fixed(const struct unrolling *u, int32_t x)
 {
     const ckpt_tape *t = u->t;
     const struct tensor *v = &t->tensors.data[x];
     const struct storage *s = &t->storages.data[v->storage];
-    return s->kind == STORAGE_CONSTANT ||
+    return s->kind == STORAGE_CONSTANT || (v->storage < u->n_storages && u->gathered[v->storage]) ||
            (s->kind >= STORAGE_VALUE && s->kind <= STORAGE_EXP_AVG_SQ_COL);
 }
 
@@ -114,7 +123,8 @@ static bool is_once(const struct unrolling *u, const struct op *o)
     for (int k = 0; k < o->n_out; k++)
         if (op_out(u->t, o, k) > 0 && !is_fixed(u, op_out(u->t, o, k)))
             return false;
-    return o->n_out > 0 && (o->feed >= 0 || o->def->flags & CKPT_OP_VIEW);
+    return o->n_out > 0 &&
+           (o->feed >= 0 || o->def->flags & CKPT_OP_VIEW || collective_gathers(o->def));
 }
 
 static bool copy_operands(struct unrolling *u, const struct op *from, struct op *o)
@@ -235,8 +245,10 @@ int pass_unroll(const struct compilation *c)
     u.ops = malloc(n * (size_t)t->n_ops * sizeof *u.ops);
     u.tensor = calloc(n * (size_t)u.n_tensors, sizeof *u.tensor);
     u.storage = malloc(n * (size_t)u.n_storages * sizeof *u.storage);
+    u.gathered = calloc((size_t)u.n_storages + 1, sizeof *u.gathered);
     u.sum = calloc((size_t)u.n_storages + 1, sizeof *u.sum);
-    if (u.ops && u.tensor && u.storage && u.sum) {
+    if (u.ops && u.tensor && u.storage && u.gathered && u.sum) {
+        find_gathered(&u);
         memset(u.storage, 0xff, n * (size_t)u.n_storages * sizeof *u.storage);
         copy_all(&u);
     } else {
@@ -249,6 +261,7 @@ int pass_unroll(const struct compilation *c)
     free(u.ops);
     free(u.tensor);
     free(u.storage);
+    free(u.gathered);
     free(u.sum);
     return t->error.code;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pipeline stages, against one rank with the same micro-steps: bits of losses and weights, budgets
- * and tiers, states that another number of stages resumes, and what is refused.
+ * and tiers, states that another number of stages resumes, and what is refused.  Several pipelines,
+ * against as many ranks.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 #include "exec/program.h"
 #include "unit/test_directory.h"
 
-enum { MOST = 4, SAMPLES = 8, LENGTH = 8, WIDTH = 32, HEADS = 4, CLASSES = 40, LAYERS = 5 };
+enum { MOST = 6, SAMPLES = 8, LENGTH = 8, WIDTH = 32, HEADS = 4, CLASSES = 40, LAYERS = 5 };
 enum { STEPS = 4 };
 enum { NORM, QKV, OUT, UP, DOWN, PER_LAYER };
 enum { EMBEDDING, PLACES, HEAD, FIRST, PARAMS = FIRST + LAYERS * PER_LAYER };
@@ -35,6 +36,9 @@ struct member {
     struct ckpt_options options;
     enum ckpt_dtype dtype;
     int64_t micro;
+    int pipelines; /* each with its own samples; 0: one */
+    int batches;   /* of a pipeline that this rank has; 0: one */
+    int zero;
     bool tied;    /* the head is the embedding */
     bool drops;   /* dropout in each layer */
     bool frozen;  /* the layers below the last two */
@@ -125,24 +129,28 @@ static int compile(struct member *m, ckpt *c, ckpt_optimizer *o, ckpt_program **
     const struct ckpt_variant both[] = {{.record = record, .user = m},
                                         {.record = record_more, .user = m}};
     if (!m->variants)
-        return ckpt_compile(c, record, m, o, SAMPLES, p);
+        return ckpt_compile(c, record, m, o, SAMPLES * (m->batches ? m->batches : 1), p);
     m->forecast = (struct ckpt_forecast)CKPT_FORECAST_INIT;
     const int rc = ckpt_forecast(c, record, m, o, SAMPLES, 1e30, &m->forecast);
     return rc ? rc : ckpt_compile_variants(c, 2, both, o, SAMPLES, p, &m->chosen);
 }
 
-static int feed(ckpt_program *p, int step)
+/* The samples of some groups of ranks, from one on. */
+static int feed(ckpt_program *p, int step, int first, int groups)
 {
-    int32_t tokens[SAMPLES][LENGTH], labels[SAMPLES][LENGTH];
-    float u[SAMPLES][LENGTH][3];
-    ckpt_fill_uniform(5, (uint64_t)step, 1, &u[0][0][0], SAMPLES * LENGTH * 3);
-    for (int b = 0; b < SAMPLES; b++)
+    static _Thread_local int32_t tokens[MOST * SAMPLES][LENGTH], labels[MOST * SAMPLES][LENGTH];
+    static _Thread_local float u[MOST * SAMPLES][LENGTH][3];
+    const size_t bytes = (size_t)groups * sizeof tokens / MOST;
+    for (int g = 0; g < groups; g++)
+        ckpt_fill_uniform(5, (uint64_t)step, (uint64_t)(1 + first + g), &u[g * SAMPLES][0][0],
+                          SAMPLES * LENGTH * 3);
+    for (int b = 0; b < groups * SAMPLES; b++)
         for (int i = 0; i < LENGTH; i++) {
             tokens[b][i] = (int32_t)(u[b][i][0] * CLASSES);
             labels[b][i] = u[b][i][2] * LENGTH < (float)i + 1 ? (int32_t)(u[b][i][1] * CLASSES) : 0;
         }
-    const int rc = ckpt_feed(p, "tokens", tokens, sizeof tokens);
-    return rc ? rc : ckpt_feed(p, "labels", labels, sizeof labels);
+    const int rc = ckpt_feed(p, "tokens", tokens, bytes);
+    return rc ? rc : ckpt_feed(p, "labels", labels, bytes);
 }
 
 static void make(struct member *m, ckpt *c)
@@ -220,7 +228,7 @@ static int train(struct member *m, ckpt *c)
     if (!rc && m->load)
         rc = ckpt_load_state(c, m->load);
     for (int s = m->first; s < m->steps && !rc; s++) {
-        rc = feed(p, s);
+        rc = feed(p, s, ckpt_sample_group(c), m->batches ? m->batches : 1);
         if (!rc && s == m->nan_step && s)
             rc = poison(m, c);
         if (!rc)
@@ -230,7 +238,7 @@ static int train(struct member *m, ckpt *c)
     if (!rc)
         rc = ckpt_program_info(p, &m->info);
     m->norm = m->info.grad_norm;
-    for (int k = 0; k < PARAMS && !rc; k++)
+    for (int k = 0; k < c->params.n && !rc; k++)
         m->mine += c->params.data[k].place.filled[SLOT_VALUE];
     for (int k = 0; k < PARAMS && !rc; k++)
         m->resident += c->params.data[k].place.initial ? numel(k) : 0;
@@ -242,7 +250,7 @@ static int train(struct member *m, ckpt *c)
 static void *work(void *arg)
 {
     struct member *m = arg;
-    ckpt *c = rank_open(&m->as, m->options, 0, 0);
+    ckpt *c = rank_open(&m->as, m->options, m->zero, 0);
     if (!c)
         return NULL;
     m->code = train(m, c);
@@ -258,14 +266,15 @@ static struct member small(void)
 
 static void run(struct member *m, const struct member *what, int stages)
 {
-    for (int r = 0; r < stages; r++) {
+    const int n = stages * (what->pipelines ? what->pipelines : 1);
+    for (int r = 0; r < n; r++) {
         m[r] = *what;
         m[r].options.stages = stages;
         m[r].options.micro_batch = what->micro;
         m[r].options.vram = what->vram[r];
         m[r].options.machine = what->machine[r];
     }
-    run_ranks(m, sizeof *m, stages, 0, work);
+    run_ranks(m, sizeof *m, n, 0, work);
 }
 
 static void expect_end(const struct member *m, int stages)
@@ -358,6 +367,102 @@ static void check_tied(void **state)
     m.tied = true;
     compare(&m, 2, 1e-5);
     compare(&m, 4, 1e-5);
+}
+
+/* Several pipelines train like as many ranks, and nearly like one rank with all samples. */
+static void compare_pipelines(const struct member *what, int stages, double most)
+{
+    static struct member one[1], plain[MOST], all[MOST];
+    const int groups = what->pipelines, n = stages * groups;
+    struct member m = *what;
+    m.zero = 0;
+    run(plain, &m, 1);
+    expect_end(plain, groups);
+    m.pipelines = 1;
+    m.batches = groups;
+    run(one, &m, 1);
+    expect_end(one, 1);
+    run(all, what, stages);
+    expect_end(all, n);
+    for (int r = 0; r < n; r++) {
+        const double d = distance(plain, &all[r]);
+        if (!(d <= most))
+            fail_msg("%d pipelines of %d stages, --zero %d: rank %d: %g from %d ranks", groups,
+                     stages, what->zero, r, d, groups);
+        assert_true(distance(one, &all[r]) <= 1e-3);
+        for (int s = 0; s < what->steps; s++) {
+            assert_true(fabs(all[r].losses[s] - plain->losses[s]) <=
+                        1e-6 * plain->losses[s] + most);
+            assert_true(fabs(all[r].losses[s] - one->losses[s]) <= 1e-4 * one->losses[s]);
+        }
+        assert_true(fabs(all[r].norm - plain->norm) <= 1e-5 * plain->norm + most);
+    }
+    release(one, 1);
+    release(plain, groups);
+    release(all, n);
+}
+
+static void check_pipelines(void **state)
+{
+    struct member m = small();
+    (void)state;
+    m.pipelines = 2;
+    for (m.zero = 0; m.zero <= 3; m.zero++)
+        compare_pipelines(&m, 2, 0);
+    m.zero = 2;
+    m.drops = true;
+    m.dtype = CKPT_BF16;
+    compare_pipelines(&m, 3, 0);
+    m.options.state = "bf16";
+    compare_pipelines(&m, 2, 0);
+    m = small();
+    m.pipelines = 3;
+    m.zero = 1;
+    m.micro = SAMPLES;
+    compare_pipelines(&m, 2, 0);
+    m.pipelines = 2;
+    m.zero = 3;
+    m.micro = 2;
+    m.clip = .1f;
+    m.tied = true;
+    compare_pipelines(&m, 3, 1e-5);
+    m = small();
+    m.pipelines = 2;
+    m.frozen = true;
+    compare_pipelines(&m, 2, 0);
+}
+
+/* A state of pipelines continues on ranks without stages, and as other pipelines, and the reverse,
+ * to the same bits. */
+static void check_shapes(void **state)
+{
+    static struct member whole[MOST], first[MOST], second[MOST];
+    static const int shapes[][3] = {{2, 1, 0}, {1, 2, 2}, {3, 3, 1}, {2, 2, 1}}; /* stages, zero */
+    struct member m = small();
+    (void)state;
+    m.drops = true;
+    m.dtype = CKPT_BF16;
+    m.pipelines = 2;
+    run(whole, &m, 1);
+    expect_end(whole, 2);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct member a = m, b = m;
+        const int to = shapes[i][1];
+        a.steps = b.first = STEPS / 2;
+        a.save = b.load = path;
+        a.zero = shapes[i][2];
+        b.zero = 3 - a.zero;
+        run(first, &a, shapes[i][0]);
+        expect_end(first, 2 * shapes[i][0]);
+        run(second, &b, to);
+        expect_end(second, 2 * to);
+        for (int r = 0; r < 2 * to; r++)
+            assert_true(distance(whole, &second[r]) == 0);
+        release(first, 2 * shapes[i][0]);
+        release(second, 2 * to);
+        assert_int_equal(ckpt_file_remove(path), 0);
+    }
+    release(whole, 2);
 }
 
 static struct transfer *turn(struct member *m, int *at, bool warms)
@@ -583,12 +688,13 @@ static void check_bubble(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_bits),    cmocka_unit_test(check_kinds),
-        cmocka_unit_test(check_tied),    cmocka_unit_test(check_transfers),
-        cmocka_unit_test(check_budgets), cmocka_unit_test(check_tier),
-        cmocka_unit_test(check_resume),  cmocka_unit_test(check_refused),
-        cmocka_unit_test(check_nan),     cmocka_unit_test(check_bubble),
-        cmocka_unit_test(check_cut),     cmocka_unit_test(check_speeds),
+        cmocka_unit_test(check_bits),      cmocka_unit_test(check_kinds),
+        cmocka_unit_test(check_tied),      cmocka_unit_test(check_transfers),
+        cmocka_unit_test(check_budgets),   cmocka_unit_test(check_tier),
+        cmocka_unit_test(check_resume),    cmocka_unit_test(check_refused),
+        cmocka_unit_test(check_nan),       cmocka_unit_test(check_bubble),
+        cmocka_unit_test(check_cut),       cmocka_unit_test(check_speeds),
+        cmocka_unit_test(check_pipelines), cmocka_unit_test(check_shapes),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

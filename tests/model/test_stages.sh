@@ -30,6 +30,19 @@ same_steps one parts 2e-6
 cmp "$work/one.safetensors" "$work/rest.safetensors" || fail "the weights of a resumed run"
 grep "changed: sequence" "$work/rest.0" && fail "stages count as ranks that split sequences"
 
+# two pipelines train as two ranks, bit for bit, and one state continues as the other
+half="--steps 4 --batch 4 --micro-batch 2"
+ranks_run 2 plain $lm --model tiny-llama $half --log "$work/plain" --save "$work/plain.safetensors"
+ranks_run 4 groups $lm --model tiny-llama $half --stages 2 --zero 2 --log "$work/groups" \
+    --save "$work/groups.safetensors"
+same_steps plain groups 2e-6
+cmp "$work/plain.safetensors" "$work/groups.safetensors" || fail "the weights of two pipelines"
+ranks_run 4 some $lm --model tiny-llama --steps 2 --batch 4 --micro-batch 2 --stages 2 \
+    --log "$work/shapes" --save-state "$work/shape"
+ranks_run 2 others $lm --model tiny-llama $half --log "$work/shapes" --resume "$work/shape" \
+    --save "$work/others.safetensors"
+cmp "$work/plain.safetensors" "$work/others.safetensors" || fail "weights after another shape"
+
 # conditions that all layers read go through all stages; values are read between two steps
 both="--device cpu --threads 1 --warmup 2 --dtype fp32 --clip-norm 0 $steps"
 stdit="${STDIT_TRAIN:-./stdit-train} $both --hidden 32 --heads 4 --depth 3 --caption-channels 8
@@ -99,8 +112,9 @@ refused() {
         grep -q -e "$words" "$work/$refusal.$r" || fail "$*: rank $r: $(tail -n 1 "$work/$refusal.$r")"
     done
 }
-refused number "each stage is one rank, and there are 2" --model tiny --stages 3
+refused number "2 ranks do not divide into groups of 3" --model tiny --stages 3
 refused zero "a stage is one rank, which shares nothing" --model tiny --stages 2 --zero 2
+refused over "leave out --shard-over host" --model tiny --stages 2 --shard-over host
 refused both "stages do not split sequences" --model tiny --stages 2 --sequence 2
 refused choice "leave out --sequence or --stages" --model tiny --stages 2 --sequence auto
 refused layers "a stage has whole layers" --model tiny --stages 2 --tensor 2
@@ -114,7 +128,7 @@ wait $!
 rm -f "$work/meet"
 grep -q "rank 1 started with another --micro-batch than rank 0" "$work/differ.0" ||
     fail "other micro-steps: $(tail -n 1 "$work/differ.0")"
-refuses 1 "each stage is one rank, and there is 1" $lm --model tiny --steps 1 --stages 2
+refuses 1 "1 rank does not divide into groups of 2" $lm --model tiny --steps 1 --stages 2
 refuses 1 "places for [0-9]* stages with trained parameters" $lm --model tiny-llama --steps 1 \
     --plan-only --ranks 64 --stages 64
 finish

@@ -36,7 +36,13 @@ static void name_bucket(struct layout_bucket *b, const struct layout_param *p)
              p->dtype == CKPT_BF16 ? " (bf16)" : "");
 }
 
-/* A bucket collects the following parameters of the same block, dtype, group and ranks. */
+static bool goes_with(const struct layout_param *p, const struct layout_param *head)
+{
+    return p->dtype == head->dtype && p->group == head->group && p->stage == head->stage &&
+           p->ranks == head->ranks;
+}
+
+/* A bucket collects the following parameters of the same block and kind. */
 static void fill_bucket(struct layout *l, const struct layout_param *params, int32_t first)
 {
     struct layout_bucket *b = &l->buckets[l->n_buckets];
@@ -51,8 +57,7 @@ static void fill_bucket(struct layout *l, const struct layout_param *params, int
             continue;
         if (!same_block(p->name, head->name))
             break;
-        if (p->dtype != head->dtype || p->group != head->group || p->ranks != head->ranks ||
-            l->places[i].bucket >= 0)
+        if (!goes_with(p, head) || l->places[i].bucket >= 0)
             continue;
         int64_t offset = round_up(b->numel, LAYOUT_ALIGN);
         l->places[i] =

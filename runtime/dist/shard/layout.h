@@ -21,6 +21,7 @@ struct layout_param {
     int64_t numel;
     bool trainable; /* other parameters are not sharded */
     int32_t group;  /* optimizer group: a bucket holds one group */
+    int32_t stage;  /* of a pipeline: a bucket holds parameters of one */
     int32_t ranks;  /* of a split parameter, those that have this part; numel is that of the part;
                        0: all ranks have the whole */
 };

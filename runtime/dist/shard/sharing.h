@@ -28,22 +28,39 @@ struct sharing {
     int sequence_place;      /* of this rank among those */
     int tensor;              /* ranks that have a part each of split parameters; below 2: none */
     int stages;              /* of a pipeline, each a rank; below 2: none.  A rank then has the
-                                parameters of its stage, and nothing is shared: zero is 0 */
+                                parameters of its stage, and group_ranks counts the pipelines, whose
+                                ranks of one stage share these; of one pipeline zero is 0, and there
+                                is no layout */
     int stage;               /* of this rank */
     const struct stage_limit *limits; /* of each stage; the same on all ranks */
-    struct layout *layout; /* of the parameters, from the first compile on; NULL: single rank */
+    struct layout *layout; /* of the parameters, from the first compile on, or once stages are cut;
+                              NULL: single rank */
 };
 
 /* Ranks that have the same samples. */
 static inline int sharing_sample_ranks(const struct sharing *s)
 {
-    return s->stages > 1 ? s->ranks : s->sequence > 1 ? s->sequence : s->tensor > 1 ? s->tensor : 1;
+    const int n = s->stages > 1 ? s->stages : s->sequence > 1 ? s->sequence : s->tensor;
+    return n > 1 ? n : 1;
 }
 
 /* Ranks that compute a loss each: a step takes the mean of these. */
 static inline int sharing_losses(const struct sharing *s)
 {
-    return s->stages > 1 || s->ranks < 1 ? 1 : s->ranks;
+    return s->ranks < 1 ? 1 : s->stages > 1 ? s->ranks / s->stages : s->ranks;
+}
+
+/* Whether several pipelines run at once; their ranks of one stage share its parameters. */
+static inline bool sharing_has_pipelines(const struct sharing *s)
+{
+    return s->stages > 1 && s->ranks > s->stages;
+}
+
+/* Ranks from one to the next of those with the same part of the model, be it a stage or parts of
+ * split parameters. */
+static inline int sharing_stride(const struct sharing *s)
+{
+    return s->stages > 1 ? s->stages : s->tensor > 1 ? s->tensor : 1;
 }
 
 /* Groups of ranks that have samples of their own, and the one of this rank in the job. */

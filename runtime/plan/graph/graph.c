@@ -217,7 +217,7 @@ static void set_collective(const ckpt_tape *t, const struct op *o, struct graph_
             const struct collective_attr *attr = o->attr;
             to->ranks = (int32_t)attr->ranks;
             to->replicas = (int32_t)attr->replicas;
-            to->stride = attr->group == GROUP_DATA ? t->env.sharing.tensor : 0;
+            to->stride = attr->group == GROUP_DATA ? sharing_stride(&t->env.sharing) : 0;
             to->within_layer = attr->group == GROUP_TENSOR;
             to->drop_after_forward = attr->drop_after_forward && to->rerunnable;
         }
