@@ -11,6 +11,7 @@
 #include "../common/clip.h"
 #include "../common/directory.h"
 #include "../common/memory.h"
+#include "../common/names.h"
 #include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
@@ -138,12 +139,30 @@ static int encode_video(struct video_coder *k, const struct options *o, const ch
     return rc;
 }
 
+/* Videos that could not be read fail the run only where it wrote nothing. */
+static int report(const struct video_coder *k, const struct options *o, const struct video_list *v,
+                  const struct names *skipped, int64_t there, int64_t shorter)
+{
+    const int64_t written = v->n - there - skipped->n;
+
+    if (shorter)
+        say_print("videos with fewer frames than were asked for, whose last frame is repeated: "
+                  "%lld\n",
+                  (long long)shorter);
+    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld existed, %lld skipped\n",
+              o->output, (long long)written, (long long)o->frames, (long long)o->width,
+              (long long)o->height, (long long)there, (long long)skipped->n);
+    names_report(skipped, o->list ? o->list : o->output, "could not be read and are skipped");
+    return skipped->n && !written ? say_fail("no video could be encoded") : 0;
+}
+
 static int encode_all(struct video_coder *k, const struct options *o, const struct video_list *v,
                       float *x)
 {
     ckpt_progress *progress = ckpt_progress_open(stderr, "encode", v->n);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    int64_t left_out = 0, there = 0, shorter = 0;
+    int64_t there = 0, shorter = 0;
+    struct names skipped = {.n = 0};
     int rc = 0;
 
     ckpt_program_info(k->program, &info);
@@ -157,23 +176,15 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
             continue;
         }
         rc = encode_video(k, o, v->video[i], x, path, &shorter);
-        left_out += rc > 0;
+        if (rc > 0)
+            names_add(&skipped, v->video[i]);
         ckpt_progress_step(progress, i + 1, NAN, info.arena_bytes);
     }
     ckpt_progress_close(progress);
     if (rc < 0)
         return -1;
-    if (left_out == v->n)
-        return say_fail("no video could be encoded");
     video_coder_report(k);
-    if (shorter)
-        say_print("videos with fewer frames than were asked for, whose last frame is repeated: "
-                  "%lld\n",
-                  (long long)shorter);
-    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld existed, %lld skipped\n",
-              o->output, (long long)(v->n - there - left_out), (long long)o->frames,
-              (long long)o->width, (long long)o->height, (long long)there, (long long)left_out);
-    return 0;
+    return report(k, o, v, &skipped, there, shorter);
 }
 
 /* ---- before the first clip ----------------------------------------------------------------- */

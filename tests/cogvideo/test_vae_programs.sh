@@ -75,9 +75,11 @@ printf 'hare.rgb\n\n none.rgb \r\n' >"$work/videos.txt"
 runs "1 of 10 frames, 24 x 16; 0 existed, 1 skipped" "$encode" $model $sizes --list \
     "$work/videos.txt" --output "$work/out.d"
 grep -q "none.rgb: cannot be read" "$work/err" || fail "a missing video is not named"
+grep -q "videos.txt: could not be read and are skipped: .*none.rgb" "$work/err" || fail "$(cat "$work/err")"
 cmp -s "$work/out.d/hare.safetensors" "$work/again/hare.safetensors" || fail "a list changed a clip"
-runs "0 of 10 frames, 24 x 16; 1 existed, 1 skipped" "$encode" $model $sizes --only-missing \
-    --list "$work/videos.txt" --output "$work/out.d"
+refuses 1 "no video could be encoded" "$encode" $model $sizes --only-missing --list "$work/videos.txt" \
+    --output "$work/out.d"
+grep -q "0 of 10 frames, 24 x 16; 1 existed, 1 skipped" "$work/out" || fail "$(cat "$work/out")"
 printf 'a/hare.rgb\nhare.mp4\n' >"$work/twice.txt"
 refuses 1 "would have the same file" "$encode" $model $sizes --list "$work/twice.txt" --output "$work/out.d"
 : >"$work/empty.txt"

@@ -213,6 +213,7 @@ mkdir "$work/junk"
 cp "$work/videos/1.rgb" "$work/junk"
 echo junk >"$work/junk/2.rgb"
 runs "1 clips could not be read" "$encode" $coder --data "$work/junk" --size 16x16 --frames 5 --output "$work/left"
+grep -q "left: could not be read and are skipped: " "$work/err" || fail "no names: $(cat "$work/err")"
 grep -q '"name": ".*junk/2.rgb"' "$work/left/manifest.json" || fail "2.rgb: $(cat "$work/left/manifest.json")"
 runs "all checksums match" "$encode" --check --output "$work/left"
 

@@ -4,6 +4,7 @@
 #define CACHE_ENCODE_H
 
 #include <stdatomic.h>
+#include "../../common/names.h"
 #include "../../text/reader.h"
 #include "../coder.h"
 #include "../model.h"
@@ -63,7 +64,7 @@ struct encode {
     uint64_t sum;              /* digest of setup */
     int64_t made[CACHE_PARTS]; /* number of new shards */
     int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
-    int64_t bad;               /* number of clips */
+    struct names bad;          /* clips that could not be read */
     atomic_llong shorter;      /* clips whose last frame is repeated; readers count them */
     atomic_llong longer;       /* videos with --fps whose end is in no clip */
     ckpt *context;             /* of Open-Sora's autoencoder */

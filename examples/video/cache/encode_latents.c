@@ -107,9 +107,10 @@ static int add_clip(struct pass *p, struct cache_writer *w, const struct video_s
                              s->geometry.width};
 
     note->bad = c->bad;
-    p->e->bad += c->bad != NULL;
-    if (c->bad)
+    if (c->bad) {
+        names_add(&p->e->bad, note->name);
         return cache_writer_add(w, note, CKPT_F32, 0, NULL, NULL);
+    }
     note->frames = c->frames;
     note->height = (int64_t)s->geometry.pixel_height;
     note->width = (int64_t)s->geometry.pixel_width;

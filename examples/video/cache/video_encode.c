@@ -9,7 +9,6 @@
 #include "../../common/json_make.h"
 #include "../../common/lock.h"
 #include "../../common/memory.h"
-#include "../../common/names.h"
 #include "caption_pass.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
@@ -270,6 +269,8 @@ static int finish(struct encode *e)
 
     if (missing < 0)
         return -1;
+    for (int64_t i = 0; i < v->n_left && !e->rank; i++)
+        names_add(&e->bad, v->left[i]);
     if (shorter)
         say_print(
             "clips with fewer frames than were asked for, whose last frame is repeated: %lld\n",
@@ -279,8 +280,9 @@ static int finish(struct encode *e)
     say_print("%s: %lld shards of latents and %lld of text were made, %lld clips could not be "
               "read; %s\n",
               output, (long long)e->made[CACHE_LATENTS], (long long)e->made[CACHE_TEXT],
-              (long long)(e->bad + (e->rank ? 0 : v->n_left)),
+              (long long)e->bad.n,
               missing ? "other ranks have not finished their shards" : "the manifest is written");
+    names_report(&e->bad, output, "could not be read and are skipped");
     return 0;
 }
 
