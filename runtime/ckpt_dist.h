@@ -213,11 +213,11 @@ CKPT_API int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n);
  * This rank ends for a reason of the program, such as a file that it cannot read.  The others,
  * which would wait for it, get CKPT_ECOMM from their next collective call, with the number of this
  * rank and the reason.  c NULL: the program ends before ckpt_open, as it refuses its options: this
- * process joins the job that opt names for that, and so waits for the others as ckpt_open does.
- * With a context only ckpt_close may follow; a second call changes nothing.  An elastic job goes on
- * without this rank.  Returns 0, also for one rank alone; CKPT_EINVAL: no reason, neither context
- * nor options, or options.ranks names no job to join; CKPT_ENOMEM; CKPT_ECOMM: the others did not
- * come.  ckpt_open does the same where it fails.
+ * process joins the job that opt names for that, and waits 10 seconds for others to tell (under MPI
+ * as long as ckpt_open).  With a context only ckpt_close may follow; a second call changes nothing.
+ * An elastic job goes on without this rank once it has formed.  Returns 0, also for one rank alone;
+ * CKPT_EINVAL: no reason, neither context nor options, or options.ranks names no job to join;
+ * CKPT_ENOMEM; CKPT_ECOMM: not all others came.  ckpt_open does the same where it fails.
  */
 CKPT_API int ckpt_give_up(ckpt *c, const struct ckpt_options *opt, const char *reason);
 

@@ -187,11 +187,18 @@ int options_reject(const struct option_reading *r, int argc, char **argv)
 
 /* ---- ranks that wait for this one ------------------------------------------------------------ */
 
-void options_refuse(const struct ckpt_options *library)
+void options_refuse(const struct ckpt_options *library, bool elastic)
 {
+    struct ckpt_options o = *library;
+    char where[4200];
+
     fflush(NULL); /* the others may come late */
-    if (library->ranks && *library->ranks)
-        ckpt_give_up(NULL, library, say_failure());
+    if (!o.ranks || !*o.ranks)
+        return;
+    snprintf(where, sizeof where, "elastic:1:%s", o.ranks); /* nothing is divided */
+    if (elastic && strncmp(o.ranks, "elastic:", 8))
+        o.ranks = where;
+    ckpt_give_up(NULL, &o, say_failure());
 }
 
 /* Takes what says where the job is, and how long its ranks wait.  Other words may be wrong. */
@@ -208,17 +215,17 @@ static void take_where(struct ckpt_options *o, int argc, char **argv)
     }
 }
 
-/* words: all that were given.  An elastic job goes on without this process. */
+/* words: all that were given. */
 static int refuse_words(const struct option_reading *r, int n, char **words)
 {
     struct ckpt_options o = *r->library;
+    bool elastic = false;
 
     for (int i = 0; i < n && words; i++)
-        if (!strncmp(words[i], "--elastic", 9))
-            return -1;
+        elastic |= !strncmp(words[i], "--elastic", 9);
     if (words)
         take_where(&o, n, words);
-    options_refuse(&o);
+    options_refuse(&o, elastic);
     return -1;
 }
 

@@ -88,8 +88,8 @@ int options_alone(const struct ckpt_options *library);
 char **options_copy(int argc, char **argv);
 
 /* Before this process ends because it refuses its options: tells the other ranks, which wait for
- * it, what say_fail printed first.  options_read does so itself. */
-void options_refuse(const struct ckpt_options *library);
+ * it, what say_fail printed first. elastic: the job is.  options_read does so itself. */
+void options_refuse(const struct ckpt_options *library, bool elastic);
 
 enum { OPTION_PARTS = 2 };
 

@@ -308,11 +308,10 @@ static bool is_refused(const struct trainer *t, const struct remedies *r)
     return r->command && *compiled_refusal() && !t->library->ranks && !remedies_planning();
 }
 
-/* Ends before the ranks meet.  An elastic job goes on without this one. */
+/* Ends before the ranks meet. */
 static int refuse(const struct trainer *t)
 {
-    if (!t->train->state.elastic)
-        options_refuse(t->library);
+    options_refuse(t->library, t->train->state.elastic && !t->library->plan_only);
     return -1;
 }
 

@@ -223,12 +223,15 @@ static int open_elastic(struct ranks *job, struct comm_rendezvous *m, char *text
     return peers_open(&job->peers, &m->former_rank, &m->former_size);
 }
 
-static int open_ranks(struct ranks *job)
+/* gives_up: NULL, or why this process joins only to end. */
+static int open_ranks(struct ranks *job, const char *gives_up)
 {
     const char *where = job->options->ranks;
     char found[256];
-    struct comm_rendezvous m = {
-        .where = where, .job = getenv("SLURM_JOB_ID"), .token = getenv("CKPT_JOB_TOKEN")};
+    struct comm_rendezvous m = {.where = where,
+                                .job = getenv("SLURM_JOB_ID"),
+                                .token = getenv("CKPT_JOB_TOKEN"),
+                                .gives_up = gives_up};
     struct comm *comm = NULL;
     if (job->options->sequence == CKPT_AUTO || job->options->tensor == CKPT_AUTO)
         m.patience = PLAN_PATIENCE;
@@ -261,7 +264,7 @@ static int open_ranks(struct ranks *job)
         peers_close(job->peers);
         job->peers = NULL;
     }
-    if (rc)
+    if (rc || !comm)
         return rc;
     if (comm->size == 1)
         comm_close(comm); /* a single rank runs as without --ranks */
@@ -272,7 +275,7 @@ static int open_ranks(struct ranks *job)
 
 int ranks_open(struct ranks *job)
 {
-    int rc = open_ranks(job);
+    int rc = open_ranks(job, NULL);
     if (!rc)
         rc = find_groups(job);
     if (!rc)
@@ -286,14 +289,10 @@ int ranks_open(struct ranks *job)
     return rc ? rc : check_stages(job);
 }
 
-/* An elastic job goes on without this process. */
 int ranks_refuse(struct ranks *job, const char *reason)
 {
-    const char *where = job->options->ranks;
-    if (where && !strncmp(where, "elastic:", 8))
-        return 0;
-    int rc = open_ranks(job);
-    if (!rc && job->comm)
+    int rc = open_ranks(job, reason);
+    if (!rc && job->comm) /* MPI begins with all ranks */
         job->comm->ops->give_up(job->comm, reason);
     ranks_close(job, 0);
     return rc;

@@ -97,7 +97,8 @@ int ranks_open_device(struct ranks *job);
 void ranks_close(struct ranks *job, int code);
 
 /* Joins the job that the options name only to send the others the reason why this rank ends: they
- * would wait for it.  Call it in place of ranks_open.  Returns 0, or a code: it met no others. */
+ * would wait for it.  An elastic job that has formed goes on without it.  Call it in place of
+ * ranks_open.  Returns 0, or a code: some others did not come. */
 int ranks_refuse(struct ranks *job, const char *reason);
 
 /* While rank 0 plans, the deadline of the other ranks is this many times the usual one. */

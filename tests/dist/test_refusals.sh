@@ -65,6 +65,12 @@ each() {
 
 # ---- options, before the ranks meet --------------------------------------------------------------
 
+# A process that nobody joins ends, too, after the seconds for which it would tell others.
+for r in 0 1; do
+    RANK=$r WORLD_SIZE=2 timeout $most $lm --hiden 8 --ranks "file:$work/alone.$r" >"$work/alone$r" 2>&1 &
+    eval "alone$r=$!"
+done
+
 each "unknown option '--hiden'" "--hiden 8" $lm
 ends 4 0 "unknown option '--hiden'" "--hiden 8" $lm
 ends 4 2 "unknown option '--hiden'" "--hiden 8" $lm
@@ -79,6 +85,14 @@ ends 2 0 "option --batch: 0 is out of range" "--batch 0" "$PWD/vae-train" --rand
     --comm-deadline 60
 each "dtype fp17: give fp32 or bf16" "--dtype fp17" "$PWD/video-encode" --data . --output cache \
     --vae weights --comm-deadline 60
+
+# An elastic job that has not formed ends as others do.
+for r in 0 1 3; do
+    ends 4 $r "unknown option '--hiden'" "--hiden 8" $lm --elastic 1
+done
+ends 4 2 "save-async needs --save-state" "--save-async" $lm --elastic 1
+ends 2 0 "machine file none: there is none" "--machine none" $lm --elastic 1
+ends 2 1 "machine file none: there is none" "--machine none" $lm --elastic 1
 
 # --sequence auto: rank 0 plans before it meets the others
 ends 2 0 "no number of ranks that split sequences or layers has a plan" "--vram 1K" $lm --sequence auto
@@ -106,4 +120,11 @@ ends 2 0 "tensorboard /dev/full" "" $lm --tensorboard /dev/full
 each "no plan fits 1.00 KiB" "--vram 1K" $lm
 ends 4 3 "no plan fits 1.00 KiB" "--vram 1K" $lm
 ends 2 0 "plan file none cannot be opened" "--plan-in none" $lm
+
+for r in 0 1; do
+    eval "wait \$alone$r"
+    status=$?
+    [ $status = 2 ] || fail "rank $r, alone: exit $status: $(cat "$work/alone$r")"
+    grep -q "unknown option '--hiden'" "$work/alone$r" || fail "rank $r, alone: $(cat "$work/alone$r")"
+done
 finish

@@ -47,6 +47,7 @@ static void check_hello(const void *bytes, size_t n)
     check_text(h.version, sizeof h.version);
     check_text(h.job, sizeof h.job);
     check_text(h.host, sizeof h.host);
+    must(strlen(h.gives_up) < sizeof h.gives_up);
     must(h.rank > 0 && h.rank < h.size && h.to >= 0 && h.to < h.rank);
     must(h.port > 0 && h.port < 65536);
     hello_sign(&none, &c, &h);

@@ -44,6 +44,7 @@ static void test_hellos_are_checked(void **state)
     CHECK_BAD(memset(bad.version, '1', sizeof bad.version));
     CHECK_BAD(memset(bad.host, 'h', sizeof bad.host));
     CHECK_BAD(memset(bad.job, 'j', sizeof bad.job));
+    CHECK_BAD(memset(bad.gives_up, 'g', sizeof bad.gives_up));
     CHECK_BAD(bad.host[0] = 27);
     CHECK_BAD(bad.version[0] = 0);
 #undef CHECK_BAD

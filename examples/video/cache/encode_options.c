@@ -185,7 +185,7 @@ int encode_options_parse(struct encode_options *o, int argc, char **argv)
     s->train.batch = 1;
     int rc = options_read(&reading, argc, argv);
     if (!rc && check(o)) {
-        options_refuse(&s->library);
+        options_refuse(&s->library, false);
         rc = -1;
     }
     return rc;

@@ -123,7 +123,8 @@ struct comm_rendezvous {
     const char *job;   /* job name, up to 63 bytes, which separates jobs; NULL: "" */
     const char *token; /* the secret, JOB_TOKEN_MIN bytes or more; NULL: the secret of the file */
     int rank, size;
-    int patience; /* the other ranks wait for rank 0 as many deadlines; 0: one */
+    int patience;         /* the other ranks wait for rank 0 as many deadlines; 0: one */
+    const char *gives_up; /* not NULL: this process joins only to tell the others why it ends */
     /*
      * Not NULL: an elastic job.  rank is the seat of this process among `size`.  Whoever is there
      * forms the job: at first all seats; again, once each process that was in it before has come
@@ -136,6 +137,7 @@ struct comm_rendezvous {
     int former_rank, former_size; /* in the job before; size 0: this process is new, or, set by
                                      comm_open_tcp, a job formed without it */
 };
+/* *c stays NULL where this process gives up: 0, the others know it. */
 int comm_open_tcp(struct comm **c, struct comm_rendezvous *m, double deadline);
 
 /* Whether a job of `ranks` would have more if it formed again: processes wait at the place.  Does

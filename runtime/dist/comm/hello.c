@@ -4,7 +4,7 @@
 #include "dist/comm/hello.h"
 
 _Static_assert(sizeof(struct challenge) == 16 + JOB_NONCE, "no padding travels");
-_Static_assert(sizeof(struct hello) == 56 + 2 * HELLO_TEXT + JOB_NONCE + JOB_MAC,
+_Static_assert(sizeof(struct hello) == 56 + 2 * HELLO_TEXT + CKPT_MESSAGE + JOB_NONCE + JOB_MAC,
                "no padding travels");
 _Static_assert(sizeof(struct answer) == 24 + CKPT_MESSAGE + JOB_MAC, "no padding travels");
 _Static_assert(sizeof(struct address) == SOCKET_HOST + 4, "no padding travels");
@@ -67,7 +67,8 @@ const char *hello_read(const void *bytes, size_t n, struct hello *out)
         return wrong;
     if (!hello_text_is_good(out->version, sizeof out->version, false) ||
         !hello_text_is_good(out->job, sizeof out->job, true) ||
-        !hello_text_is_good(out->host, sizeof out->host, true))
+        !hello_text_is_good(out->host, sizeof out->host, true) ||
+        !memchr(out->gives_up, '\0', sizeof out->gives_up))
         return endless;
     if (out->secured < 0 || out->secured > 1 || out->pid < 1 || !is_port(out->port) ||
         out->size < 2 || out->size > HELLO_MAX_RANKS || out->rank < 1 || out->rank >= out->size ||

@@ -21,7 +21,7 @@ enum { HELLO_TEXT = 64, HELLO_MAX_RANKS = 1 << 20 };
 
 /* The last byte is the version of these messages. */
 #define CHALLENGE_MAGIC UINT64_C(0x636b70742d636802)
-#define HELLO_MAGIC     UINT64_C(0x636b70742d686902)
+#define HELLO_MAGIC     UINT64_C(0x636b70742d686903)
 #define ANSWER_MAGIC    UINT64_C(0x636b70742d616e02)
 
 struct challenge {
@@ -34,13 +34,14 @@ struct challenge {
 struct hello {
     uint64_t magic;
     int32_t secured, pid;
-    int32_t rank, to; /* rank of the sender, rank it wants to reach */
-    int32_t size;     /* ranks of the job */
-    int32_t port;     /* port it listens on, at the address it connects from */
+    int32_t rank, to;                 /* rank of the sender, rank it wants to reach */
+    int32_t size;                     /* ranks of the job */
+    int32_t port;                     /* port it listens on, at the address it connects from */
     int32_t former_rank, former_size; /* see struct comm_rendezvous; an elastic job alone */
     char version[16];
-    char job[HELLO_TEXT];  /* job name, often "" */
-    char host[HELLO_TEXT]; /* host name, for error messages */
+    char job[HELLO_TEXT];        /* job name, often "" */
+    char host[HELLO_TEXT];       /* host name, for error messages */
+    char gives_up[CKPT_MESSAGE]; /* why the sender ends before the job begins; "": it takes part */
     uint8_t nonce[JOB_NONCE];
     uint8_t mac[JOB_MAC]; /* last member */
 };

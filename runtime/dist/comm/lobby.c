@@ -178,7 +178,11 @@ static void take_seat(struct rendezvous *v, int own_seat, const struct arrival *
     const struct hello *h = &came->hello;
     if (!is_of_job(h, v->m->size - 1))
         rendezvous_reject(v, came, FOREIGN);
-    else if (v->fds[h->rank] >= 0 || h->rank == own_seat + 1)
+    else if (*h->gives_up) {
+        rendezvous_note_end(v, h->rank - 1, h->gives_up);
+        send_away(&v->key, came, v->m->size - 1, ANSWER_WAIT);
+        v->told++;
+    } else if (v->fds[h->rank] >= 0 || h->rank == own_seat + 1)
         send_away(&v->key, came, v->m->size - 1, ANSWER_WAIT);
     else {
         v->arrivals[h->rank] = *came;
@@ -212,7 +216,8 @@ static int refuse(const struct rendezvous *v, int n)
                      v->m->where, v->deadline, rejected);
 }
 
-/* Waits until a job can form.  0 or a code. */
+/* Waits until a job can form.  0 or a code.  One that forms for the first time ends where a process
+ * gives up; another one goes on without it. */
 static int gather(struct rendezvous *v, int own_seat)
 {
     struct arrival came;
@@ -221,12 +226,13 @@ static int gather(struct rendezvous *v, int own_seat)
     for (;;) {
         const int n = count(v, &survivors, &former);
         const bool enough = former && survivors >= former - 1;
-        double until = enough ? last + GRACE_PERIOD : v->until;
+        const bool ends = *v->ended && !former;
+        double until = enough || ends ? last + GRACE_PERIOD : v->until;
         if (n == v->m->size - 1)
             return 0;
         switch (acceptor_wait(&v->acceptor, until, v->fds, v->m->size, &came, &which)) {
         case ACCEPTOR_LATE:
-            return former ? 0 : refuse(v, n);
+            return former ? 0 : ends ? rendezvous_end(v) : refuse(v, n);
         case ACCEPTOR_ARRIVAL:
             take_seat(v, own_seat, &came);
             last = clock_seconds();
@@ -372,12 +378,14 @@ static int lead(struct rendezvous *v, int seat, int seats, struct comm_lobby *l)
     v->m->size = seats + 1;
     v->acceptor.rank = 0;
     int rc = v->path ? rendezvous_publish(v) : 0;
+    if (v->m->gives_up)
+        rendezvous_note_end(v, seat, v->m->gives_up);
     if (!rc)
-        rc = gather(v, seat);
-    if (!rc)
+        rc = v->m->gives_up ? rendezvous_end(v) : gather(v, seat);
+    if (!rc && !v->m->gives_up)
         rc = form(v);
     keep_place(v, l);
-    if (!rc)
+    if (!rc && !v->m->gives_up)
         return 0;
     comm_lobby_close(l);
     *v->m->lobby = NULL;
@@ -391,7 +399,7 @@ static int lead(struct rendezvous *v, int seat, int seats, struct comm_lobby *l)
 int rendezvous_form(struct rendezvous *v)
 {
     const int seat = v->m->rank, seats = v->m->size;
-    const bool may_lead = !seat || v->m->former_size;
+    const bool may_lead = !seat || (v->m->former_size && !v->m->gives_up);
     double told = INFINITY, leads_at = 0;
     struct comm_lobby *l = NULL;
     for (;;) {
@@ -433,7 +441,7 @@ static void look(struct comm_lobby *l, double now)
     l->next = now + LOOK_EVERY;
     while (acceptor_wait(&l->acceptor, clock_seconds() + 1e-3, NULL, 0, &came, &which) ==
            ACCEPTOR_ARRIVAL) {
-        if (is_of_job(&came.hello, l->seats))
+        if (is_of_job(&came.hello, l->seats) && !*came.hello.gives_up)
             l->seen[came.hello.rank - 1] = now;
         send_away(&l->key, &came, l->seats, ANSWER_WAIT);
     }

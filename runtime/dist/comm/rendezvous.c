@@ -103,6 +103,8 @@ static void fill_hello(const struct rendezvous *v, int to, struct hello *h)
     memcpy(h->version, v->version, sizeof h->version);
     memcpy(h->host, v->node, sizeof h->host);
     snprintf(h->job, sizeof h->job, "%s", v->m->job);
+    if (v->m->gives_up)
+        snprintf(h->gives_up, sizeof h->gives_up, "%s", v->m->gives_up);
 }
 
 /* NULL, or why this is not the wanted rank. */
@@ -176,6 +178,8 @@ static int handshake(struct rendezvous *v, int fd, int to, double challenge_unti
     }
     if ((*why = read_answer(v, fd, &c, &h, until, &a)))
         return 1;
+    if (v->m->gives_up && (a.verdict == ANSWER_REFUSED || a.verdict == ANSWER_WAIT))
+        return 0;
     if (a.verdict == ANSWER_REFUSED)
         return error_set(CKPT_ECOMM, "%s", a.sentence);
     v->waits = a.verdict == ANSWER_WAIT;
@@ -299,7 +303,7 @@ static int run_rendezvous(struct rendezvous *v)
         rc = rendezvous_form(v);
     else if (!rc)
         rc = v->m->rank ? join_rendezvous(v) : rendezvous_host(v);
-    return rc || !v->m->rank ? rc : meet_peers(v);
+    return rc || !v->m->rank || v->m->gives_up ? rc : meet_peers(v);
 }
 
 static int check(struct rendezvous *v)
@@ -341,7 +345,8 @@ int rendezvous_connect(struct comm_rendezvous *m, double deadline, int *fds,
         return rc;
     for (int r = 0; r < all; r++)
         fds[r] = -1;
-    v.until = clock_seconds() + deadline * (m->rank && m->patience ? m->patience : 1);
+    const double patience = m->gives_up ? rendezvous_late(&v) : deadline;
+    v.until = clock_seconds() + (m->rank && m->patience ? deadline * m->patience : patience);
     snprintf(v.version, sizeof v.version, "%s", ckpt_version());
     gethostname(v.node, sizeof v.node - 1);
     if (!hello_text_is_good(v.node, sizeof v.node, true))
@@ -356,7 +361,7 @@ int rendezvous_connect(struct comm_rendezvous *m, double deadline, int *fds,
     stop_listening(&v);
     acceptor_close(&v.acceptor);
     describe(&v, how); /* by now all others are counted */
-    for (int r = 0; r < all && rc; r++)
+    for (int r = 0; r < all && (rc || m->gives_up); r++)
         if (fds[r] >= 0)
             close(fds[r]);
     explicit_bzero(&v.key, sizeof v.key);

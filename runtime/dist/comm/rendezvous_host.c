@@ -68,6 +68,59 @@ static int refuse_missing(struct rendezvous *v)
                       v->m->where, v->deadline, where, rejected);
 }
 
+/* ---- a process that gives up ----------------------------------------------------------------- */
+
+/* Seconds, of the deadline at most, for which others may come later and are told. */
+#define LATE_WAIT 10.0
+
+double rendezvous_late(const struct rendezvous *v)
+{
+    return v->deadline < LATE_WAIT ? v->deadline : LATE_WAIT;
+}
+
+void rendezvous_note_end(struct rendezvous *v, int rank, const char *why)
+{
+    if (!*v->ended)
+        snprintf(v->ended, sizeof v->ended, "rank %d gave up: %.*s", rank,
+                 (int)sizeof v->ended - 32, why);
+}
+
+/* Of an elastic job that goes on elsewhere: it takes the place next. */
+static bool is_of_former(const struct arrival *came)
+{
+    return came->hello.former_size && !*came->hello.gives_up;
+}
+
+static void tell_late(struct rendezvous *v, int missing)
+{
+    struct arrival came = {.fd = -1};
+    int which;
+    while (missing > 0 && !is_of_former(&came) &&
+           acceptor_wait(&v->acceptor, clock_seconds() + rendezvous_late(v), NULL, 0, &came,
+                         &which) == ACCEPTOR_ARRIVAL) {
+        v->arrivals[0] = came; /* index 0 is this rank's own and unused */
+        if (!is_of_former(&came))
+            v->told += answer(v, 0, false, v->ended, clock_seconds() + 1);
+        close(came.fd);
+        missing--;
+    }
+}
+
+int rendezvous_end(struct rendezvous *v)
+{
+    const int others = v->m->size - 1 - (v->m->lobby != NULL);
+    for (int r = 1; r < v->m->size; r++)
+        if (v->fds[r] >= 0)
+            v->told += answer(v, r, false, v->ended, clock_seconds() + 1);
+    tell_late(v, others - v->told);
+    if (!v->m->gives_up)
+        return error_set(CKPT_ECOMM, "%s", v->ended);
+    return v->told >= others
+               ? 0
+               : error_set(CKPT_ECOMM, "%d of %d other ranks came within %g s to be told", v->told,
+                           others, rendezvous_late(v));
+}
+
 /* What is wrong with a rank of this job, or "". */
 static void check_hello(const struct rendezvous *v, const struct hello *h, char *wrong, size_t size)
 {
@@ -89,6 +142,8 @@ static int register_rank(struct rendezvous *v, struct arrival *came)
 {
     char wrong[512];
     check_hello(v, &came->hello, wrong, sizeof wrong);
+    if (!*wrong && *came->hello.gives_up)
+        rendezvous_note_end(v, came->hello.rank, came->hello.gives_up);
     if (!*wrong) {
         v->arrivals[came->hello.rank] = *came;
         v->fds[came->hello.rank] = came->fd;
@@ -126,7 +181,9 @@ static int host_rendezvous(struct rendezvous *v)
 {
     struct arrival came;
     int which = 0, rc = 0;
-    for (int missing = v->m->size - 1; missing && !rc;) {
+    if (v->m->gives_up)
+        rendezvous_note_end(v, 0, v->m->gives_up);
+    for (int missing = v->m->size - 1; missing && !rc && !*v->ended;) {
         switch (acceptor_wait(&v->acceptor, v->until, v->fds, v->m->size, &came, &which)) {
         case ACCEPTOR_LATE:
             return refuse_missing(v);
@@ -140,6 +197,8 @@ static int host_rendezvous(struct rendezvous *v)
             break;
         }
     }
+    if (!rc && *v->ended)
+        return rendezvous_end(v);
     return rc ? rc : rendezvous_welcome(v);
 }
 

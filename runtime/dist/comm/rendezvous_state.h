@@ -24,6 +24,8 @@ struct rendezvous {
     int *fds;
     struct arrival *arrivals;  /* on rank 0: the hello of each rank */
     struct address *addresses; /* of ranks 1 to size - 1 */
+    char ended[CKPT_MESSAGE];  /* on rank 0: who gave up before the job began, and why; or "" */
+    int told;                  /* on rank 0: processes that gave up, or were told that one did */
 };
 
 /* Opens the listeners of this rank; port 0 takes any.  Returns 0 or CKPT_ECOMM. */
@@ -39,6 +41,16 @@ int rendezvous_join(struct rendezvous *v, const char **why);
  * Return 0 or a code. */
 int rendezvous_publish(struct rendezvous *v);
 int rendezvous_welcome(struct rendezvous *v);
+
+/* Rank 0: a process gave up, this one or another one; the first one counts. */
+void rendezvous_note_end(struct rendezvous *v, int rank, const char *why);
+
+/* Rank 0: the job ends before it begins, for the reason of v->ended.  Tells those that are there,
+ * and those that come in the next seconds.  Returns 0 where it is this process that gives up and
+ * all others know it, else a code with the sentence. */
+int rendezvous_end(struct rendezvous *v);
+/* Those seconds, which a process that gives up waits for rank 0, too. */
+double rendezvous_late(const struct rendezvous *v);
 
 /* Forms an elastic job: sets rank and size, and connects this process with rank 0.  Returns 0 or a
  * code, with the sentence. */

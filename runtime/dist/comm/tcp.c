@@ -261,7 +261,7 @@ int comm_open_tcp(struct comm **c, struct comm_rendezvous *given, double deadlin
                  ? rendezvous_connect(&m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
                  : error_set(CKPT_ENOMEM, "no memory for %d ranks", m.size);
     given->former_size = m.former_size;
-    if (rc) {
+    if (rc || m.gives_up) {
         free(fds);
         if (t)
             tcp_close(&t->link, true);
