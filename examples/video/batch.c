@@ -78,6 +78,7 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
     b->y = MEMORY_FOR(sizeof *b->y, n, y);
     b->y_bf16 = MEMORY_FOR(sizeof *b->y_bf16, n, y);
     b->image = has_image(d) ? MEMORY_FOR(sizeof *b->image, room.image) : NULL;
+    b->sight = video_data_sight(d) ? MEMORY_FOR(sizeof *b->sight, n, video_data_sight(d)) : NULL;
     b->eps = d->eps ? MEMORY_FOR(sizeof *b->eps, room.z) : NULL;
     b->t = MEMORY_FOR(sizeof *b->t, all);
     b->u = MEMORY_FOR(sizeof *b->u, all);
@@ -92,9 +93,10 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
     b->fps = MEMORY_FOR(sizeof *b->fps, n);
     b->mask = MEMORY_FOR(sizeof *b->mask, n, d->tokens);
     b->x_mask = MEMORY_FOR(sizeof *b->x_mask, room.frames, all);
-    if (b->z && b->y && b->y_bf16 && (b->image || !has_image(d)) && (b->eps || !d->eps) && b->t &&
-        b->u && b->drop && b->unseen && b->given && b->null && b->signal && b->noise && b->times &&
-        b->weight && b->fps && b->mask && b->x_mask)
+    if (b->z && b->y && b->y_bf16 && (b->image || !has_image(d)) &&
+        (b->sight || !video_data_sight(d)) && (b->eps || !d->eps) && b->t && b->u && b->drop &&
+        b->unseen && b->given && b->null && b->signal && b->noise && b->times && b->weight &&
+        b->fps && b->mask && b->x_mask)
         return r->options.text_drop > 0 && r->options.null_text
                    ? read_null_text(b, r->options.null_text)
                    : 0;
@@ -103,9 +105,9 @@ int video_batch_open(struct video_batch *b, struct video_run *r, const struct vi
 
 void video_batch_close(struct video_batch *b)
 {
-    void *all[] = {b->null_text, b->z,      b->y,      b->y_bf16, b->image, b->eps,    b->t,
-                   b->u,         b->drop,   b->unseen, b->given,  b->null,  b->signal, b->noise,
-                   b->times,     b->weight, b->fps,    b->mask,   b->x_mask};
+    void *all[] = {b->sight, b->null_text, b->z,      b->y,      b->y_bf16, b->image, b->eps,
+                   b->t,     b->u,         b->drop,   b->unseen, b->given,  b->null,  b->signal,
+                   b->noise, b->times,     b->weight, b->fps,    b->mask,   b->x_mask};
 
     sample_order_close(&b->order);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -187,7 +189,8 @@ static int fill_sample(struct video_batch *b, int64_t i, int64_t n, int64_t samp
     float *image = b->image ? b->image + i * video_data_image(d, b->shape) : NULL;
 
     if (video_data_read(d, b->shape, row, b->z + i * nz, y, r->images->files.n ? NULL : image) ||
-        (image && fill_image(b, image, n, row, sample)))
+        (image && fill_image(b, image, n, row, sample)) ||
+        (b->sight && video_data_read_sight(d, b->shape, row, b->sight + i * video_data_sight(d))))
         return -1;
     if (d->eps)
         memcpy(b->eps + i * nz, d->eps + row * nz, (size_t)nz * sizeof *b->eps);
@@ -262,5 +265,7 @@ int video_batch_feed_training(const struct video_batch *b, ckpt_program *p)
         rc = ckpt_feed(p, "weight", b->weight, n * 4);
     if (!rc && b->image)
         rc = ckpt_feed(p, "image", b->image, n * video_data_image(&b->run->data, b->shape) * 4);
+    if (!rc && b->sight)
+        rc = ckpt_feed(p, "sight", b->sight, n * video_data_sight(&b->run->data) * 4);
     return rc;
 }

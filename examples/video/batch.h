@@ -14,9 +14,9 @@ struct video_batch {
     int64_t size;                    /* samples of this rank */
     int64_t all, first;              /* samples of all ranks; index of this rank's first */
     struct sample_order order;
-    float *z, *y, *image, *eps;
-    float *null_text; /* the features of --null-text, or NULL */
-    uint16_t *y_bf16; /* of y, where the model is in bf16 */
+    float *z, *y, *image, *sight, *eps; /* sight: features of pictures */
+    float *null_text;                   /* the features of --null-text, or NULL */
+    uint16_t *y_bf16;                   /* of y, where the model is in bf16 */
     float *t, *u,
         *drop; /* for the samples of all ranks, as is the next: timesteps, levels of noise */
     float *unseen, *given;

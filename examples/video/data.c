@@ -16,6 +16,11 @@ int64_t video_data_y(const struct video_data *d)
     return d->tokens * d->text_width;
 }
 
+int64_t video_data_sight(const struct video_data *d)
+{
+    return d->sizes ? d->sizes->sight_tokens * d->sizes->sight_width : 0;
+}
+
 void video_data_close(struct video_data *d)
 {
     for (int64_t i = 0; d->file && i < d->shapes.rows; i++) {
@@ -29,7 +34,7 @@ void video_data_close(struct video_data *d)
     video_texts_close(&d->texts);
     cache_close(&d->cache);
     video_shapes_free(&d->shapes);
-    float *all[] = {d->z, d->y, d->image, d->eps, d->t, d->fps};
+    float *all[] = {d->z, d->y, d->image, d->eps, d->t, d->fps, d->sight};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     free(d->mask);

@@ -41,12 +41,17 @@ static int open_noise(struct video_data *d, const struct video_options *o)
     d->shapes.rows = o->library.plan_only ? 1 : o->train.samples;
     d->z = MEMORY_FOR(sizeof *d->z, d->shapes.rows, video_data_z(d, d->shapes.shape));
     d->y = MEMORY_FOR(sizeof *d->y, d->shapes.rows, video_data_y(d));
-    if (!d->z || !d->y)
+    if (video_data_sight(d))
+        d->sight = MEMORY_FOR(sizeof *d->sight, d->shapes.rows, video_data_sight(d));
+    if (!d->z || !d->y || (video_data_sight(d) && !d->sight))
         return say_fail("--data random: no memory for %lld samples", (long long)d->shapes.rows);
     uint64_t seed = (uint64_t)o->library.seed;
     ckpt_fill_normal(seed, 0, VIDEO_STREAM_DATA, d->z,
                      d->shapes.rows * video_data_z(d, d->shapes.shape));
     ckpt_fill_normal(seed, 1, VIDEO_STREAM_DATA, d->y, d->shapes.rows * video_data_y(d));
+    if (d->sight)
+        ckpt_fill_normal(seed, 2, VIDEO_STREAM_DATA, d->sight,
+                         d->shapes.rows * video_data_sight(d));
     snprintf(d->title, sizeof d->title, "random latents of %lld frames of %lld x %lld",
              (long long)frames, (long long)height, (long long)width);
     return 0;
@@ -78,6 +83,9 @@ static int read_features(struct video_data *d, ckpt_file *f, const char *path)
         (struct video_geometry){.frames = z[2], .height = z[3], .width = z[4], .tokens = y[1]};
     int64_t image[] = {z[0], z[1], c->whole_image ? z[2] : 1, z[3], z[4]};
     if (c->has_image && !(d->image = tensor_read(f, path, "image", 5, image)))
+        return -1;
+    int64_t sight[] = {z[0], c->sight_tokens, c->sight_width};
+    if (c->sight_tokens && !(d->sight = tensor_read(f, path, VIDEO_SIGHT, 3, sight)))
         return -1;
     if (tensor_read_if(f, path, "eps", 5, z, &d->eps) ||
         tensor_read_if(f, path, "t", 1, z, &d->t) || check_times(d, path))
@@ -194,5 +202,18 @@ int video_data_read(const struct video_data *d, const struct video_shape *s, int
         memcpy(image, d->image + row * n, (size_t)n * sizeof *image);
     else
         video_first_frame(d, s, z, image);
+    return 0;
+}
+
+int video_data_read_sight(const struct video_data *d, const struct video_shape *s, int64_t row,
+                          float *sight)
+{
+    const int64_t n = video_data_sight(d);
+
+    if (d->file)
+        return video_cache_read_sight(d, row, sight);
+    if (d->cache.rows)
+        return video_cached_read_sight(d, s, row, sight);
+    memcpy(sight, d->sight + row * n, (size_t)n * sizeof *sight);
     return 0;
 }

@@ -47,8 +47,9 @@ struct video_data {
     bool repeats; /* the first latent frame is repeated, so that patches are whole */
     /* Data that is all in memory: latents [rows, channels, F, h, w], text [text rows, S, width]
      * with its valid tokens [text rows, S], and, or NULL, image [rows, channels, 1, h, w], noise
-     * with the shape of z, timesteps [rows], frame rates [rows], noised frames [rows, F]. */
-    float *z, *y, *image, *eps, *t, *fps;
+     * with the shape of z, timesteps [rows], frame rates [rows], noised frames [rows, F], features
+     * of pictures [rows, sight rows, sight width]. */
+    float *z, *y, *image, *eps, *t, *fps, *sight;
     int32_t *mask, *x_mask;
     struct cache cache;     /* rows 0: no cache */
     int64_t *cached;        /* [rows]: row of the encoded clip in the cache; NULL: its own */
@@ -60,10 +61,12 @@ struct video_data {
     struct video_texts texts; /* captions of videos; rows 0: none */
 };
 
-/* Elements of one sample: latents in a shape, text, the condition image in a shape. */
+/* Elements of one sample: latents in a shape, text, the condition image in a shape, features of a
+ * picture (0: none). */
 int64_t video_data_z(const struct video_data *d, const struct video_shape *s);
 int64_t video_data_y(const struct video_data *d);
 int64_t video_data_image(const struct video_data *d, const struct video_shape *s);
+int64_t video_data_sight(const struct video_data *d);
 
 /* Opens the data that the options name; seed selects the noise.  Returns 0, or -1 after an error
  * message. */
@@ -77,6 +80,9 @@ int64_t video_data_line(const struct video_data *d, int64_t row);
 /* Reads one sample of a shape; image may be NULL.  Returns 0, or -1 after an error message. */
 int video_data_read(const struct video_data *d, const struct video_shape *s, int64_t row, float *z,
                     float *y, float *image);
+/* Reads the features of its picture. */
+int video_data_read_sight(const struct video_data *d, const struct video_shape *s, int64_t row,
+                          float *sight);
 
 /* ---- private to dataset.c, dataset_files.c and dataset_cache.c ------------------------------ */
 
@@ -84,11 +90,14 @@ int video_data_read(const struct video_data *d, const struct video_shape *s, int
  */
 int video_cache_open(struct video_data *d, const struct video_options *o);
 int video_cache_read(const struct video_data *d, int64_t row, float *z, float *y, float *image);
+int video_cache_read_sight(const struct video_data *d, int64_t row, float *sight);
 
 /* The same for a cache made by video-encode (dataset_cache.c). */
 int video_cached_open(struct video_data *d, const struct video_options *o);
 int video_cached_read(const struct video_data *d, const struct video_shape *s, int64_t row,
                       float *z, float *y, float *image);
+int video_cached_read_sight(const struct video_data *d, const struct video_shape *s, int64_t row,
+                            float *sight);
 
 /* The rows of a cache in buckets (dataset_buckets.c).  fits: whether the latents of a row have this
  * shape, in the cache's channels; find: this row or, if it could not be encoded, the next one that

@@ -17,6 +17,25 @@ static bool has_text(const struct video_data *d, const struct cache_row *r, bool
     return padded ? r->tokens > 0 && r->tokens <= d->tokens : r->tokens == d->tokens;
 }
 
+static int check_sight(const struct video_data *d, const struct cache_row *r, const char *path)
+{
+    const struct video_sizes *s = d->sizes;
+
+    if (!s->sight_tokens)
+        return 0;
+    if (!cache_has(r, CACHE_SIGHT))
+        return say_fail("%s: clip %lld (%s) has no features of its first frame, which this model "
+                        "reads: encode with --first-frame --image-encoder DIR",
+                        path, (long long)r->note.row, r->note.name);
+    return r->sight[0] == s->sight_tokens && r->sight[1] == s->sight_width
+               ? 0
+               : say_fail("%s: clip %lld (%s) has features of its first frame of %lld x %lld; this "
+                          "model reads %lld x %lld",
+                          path, (long long)r->note.row, r->note.name, (long long)r->sight[0],
+                          (long long)r->sight[1], (long long)s->sight_tokens,
+                          (long long)s->sight_width);
+}
+
 /* Lists the rows with latents, which must all have one shape or, with buckets, as many channels. */
 static int list_rows(struct video_data *d, const char *path, bool padded, bool buckets)
 {
@@ -36,6 +55,8 @@ static int list_rows(struct video_data *d, const char *path, bool padded, bool b
         if (c->tokens && !has_text(d, r, padded))
             return say_fail("%s: clip %lld has no text features, or features of another length",
                             path, (long long)i);
+        if (check_sight(d, r, path))
+            return -1;
         d->cached[d->shapes.rows++] = i;
     }
     return 0;
@@ -168,4 +189,11 @@ int video_cached_read(const struct video_data *d, const struct video_shape *s, i
     if (image && !d->sizes->whole_image)
         video_first_frame(d, s, z, image);
     return cache_read_text(&d->cache, row, d->tokens, y);
+}
+
+int video_cached_read_sight(const struct video_data *d, const struct video_shape *s, int64_t row,
+                            float *sight)
+{
+    return cache_read_sight(&d->cache, d->cached ? d->cached[row] : video_cached_find(d, s, row),
+                            sight);
 }

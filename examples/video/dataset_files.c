@@ -361,3 +361,19 @@ int video_cache_read(const struct video_data *d, int64_t row, float *z, float *y
     ckpt_file_close(f);
     return rc;
 }
+
+int video_cache_read_sight(const struct video_data *d, int64_t row, float *sight)
+{
+    const int64_t shape[] = {d->sizes->sight_tokens, d->sizes->sight_width};
+    const char *path = d->file[row].latents;
+    struct ckpt_file_entry e;
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    int i = tensor_find(f, path, VIDEO_SIGHT, 2, shape, &e), rc = i < 0 ? -1 : 0;
+    if (!rc && ckpt_file_read_f32(f, i, sight, e.numel))
+        rc = say_fail("%s", ckpt_error(NULL));
+    ckpt_file_close(f);
+    return rc;
+}

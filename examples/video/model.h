@@ -29,6 +29,9 @@ struct video_geometry {
  */
 enum { VIDEO_CELLS = 2 };
 
+/* The tensor of files with features of a picture, in diffusers' word. */
+#define VIDEO_SIGHT "image_embeds"
+
 /* The part of a configuration that the programs read. */
 struct video_sizes {
     const char *name; /* "CogVideoX 2B" */
@@ -43,6 +46,7 @@ struct video_sizes {
     bool first_frame; /* a first latent frame may be given: it has the timestep 0 */
     bool has_image;   /* a condition image beside the noisy latents */
     bool whole_image; /* it has all latent frames, as a clip that begins with the image */
+    int64_t sight_tokens, sight_width; /* features of the picture beside its latents; 0: none */
 };
 
 /* How training noises clips, as the options ask for it; NULL: the model's own way. */
@@ -67,6 +71,7 @@ struct video_net {
 struct video_inputs {
     ckpt_tensor x;     /* [B, channels, F, h, w] fp32: noisy latents */
     ckpt_tensor image; /* [B, channels, 1 or F, h, w] fp32: the condition of I2V, else CKPT_NONE */
+    ckpt_tensor sight; /* [B, sight tokens, sight width] fp32: features of the picture, or none */
     ckpt_tensor text;  /* [B, S, text width] of the model's dtype */
     ckpt_tensor t;     /* [B] fp32; [B, 2]: of the first latent frame and of the others */
 };
@@ -115,6 +120,7 @@ struct video_model {
     int64_t frames, height, width; /* of a clip, where neither data nor options say them */
     enum text_family text;
     const char *negative; /* the other half of guidance, and dropped prompts; NULL: zeros */
+    const char *unread; /* part of names of tensors that files have and nothing reads; NULL: none */
     const struct autoencoder *autoencoder;
     const struct adapter_names *adapters;
     const char *targets; /* layers of a block with adapters, where no option names them */

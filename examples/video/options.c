@@ -38,7 +38,7 @@ static const struct ckpt_option table[] = {
     VIDEO_BUCKETS_ROW("each clip of --cache is trained in the bucket that video-encode --buckets "
                       "encoded it for"),
     ROW("features", STRING, features, "FILE",
-        "train on z, y and, for I2V, image of a safetensors file"),
+        "train on z, y and, for I2V, image and image_embeds (2.1) of a safetensors file"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default: from the data, else 49)", 1,
           65536),
     VIDEO_SIZE_ROW,

@@ -32,7 +32,7 @@ struct video_options {
     bool check_cache;
     const char *video_column, *caption_column;
     bool empty_captions; /* clips without a caption have an empty one; else they are refused */
-    const char *size; /* becomes height and width */
+    const char *size;    /* becomes height and width */
     int64_t frames, height, width, stride, clips;
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     struct loader_options loader;
@@ -49,6 +49,7 @@ struct video_options {
     double batch_seconds; /* limit of a step for chosen batches: see struct video_batches */
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
+    const char *image_encoder; /* of the features of image; NULL: in model */
     const char *sample_text, *prompt, *sample_prompts, *text_encoder, *tokenizer, *vae, *output;
     const char *negative_prompt;
     const char *load[2];                   /* of a pair of models, train.load of each */

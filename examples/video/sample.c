@@ -50,15 +50,18 @@ int video_sampler_read(struct video_sampler *s)
     const struct video_geometry *g = &s->geometry;
     int64_t text[] = {g->tokens, c->text_width}, one;
     int64_t image[] = {c->channels, image_frames(s), g->height, g->width};
+    int64_t sight[] = {c->sight_tokens, c->sight_width};
 
     if (o->sample_text &&
         read_rows(o->sample_text, "prompt_embedding", 2, text, &s->clips, &s->text))
         return -1;
     if (o->negative && read_rows(o->negative, "prompt_embedding", 2, text, &one, &s->negative))
         return -1;
-    return o->image && !video_has_picture(o)
-               ? read_rows(o->image, "encoded_image", 4, image, &one, &s->image)
-               : 0;
+    if (!o->image || video_has_picture(o))
+        return 0;
+    if (read_rows(o->image, "encoded_image", 4, image, &one, &s->image))
+        return -1;
+    return c->sight_tokens ? read_rows(o->image, VIDEO_SIGHT, 2, sight, &one, &s->sight) : 0;
 }
 
 int64_t video_sampler_frames(const struct video_sampler *s)
@@ -111,6 +114,13 @@ static void select_state(struct video_sampler *s, int64_t clip)
     s->older = s->old + s->n;
 }
 
+static int64_t sight_values(const struct video_sampler *s)
+{
+    const struct video_sizes *c = &s->run->options.net.sizes;
+
+    return c->sight_tokens * c->sight_width;
+}
+
 static int allocate(struct video_sampler *s)
 {
     int64_t y = s->geometry.tokens * s->run->options.net.sizes.text_width;
@@ -125,15 +135,16 @@ static int allocate(struct video_sampler *s)
     s->y = MEMORY_FOR(sizeof *s->y, s->batch, y);
     s->y_bf16 = MEMORY_FOR(sizeof *s->y_bf16, s->batch, y);
     s->picture = MEMORY_FOR(sizeof *s->picture, s->batch, picture);
-    return s->state && s->eps && s->both && s->v && s->y && s->y_bf16 && s->picture
+    s->sights = MEMORY_FOR(sizeof *s->sights, s->batch, sight_values(s) + 1);
+    return s->state && s->eps && s->both && s->v && s->y && s->y_bf16 && s->picture && s->sights
                ? 0
                : say_fail("no memory for a clip");
 }
 
 void video_sampler_free(struct video_sampler *s)
 {
-    float *all[] = {s->text, s->negative, s->image, s->state,   s->eps,
-                    s->both, s->v,        s->y,     s->picture, s->drawn};
+    float *all[] = {s->text, s->negative, s->image, s->sight,   s->state,  s->eps,
+                    s->both, s->v,        s->y,     s->picture, s->sights, s->drawn};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -165,6 +176,9 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
     if (c->has_image)
         in.image = ckpt_input(t, "image", CKPT_F32, 5, image);
+    if (c->sight_tokens)
+        in.sight = ckpt_input(t, "sight", CKPT_F32, 3,
+                              (int64_t[]){batch, c->sight_tokens, c->sight_width});
     ckpt_tensor v = ckpt_cast(t, net->model->forward(net, t, g, &in), CKPT_F32);
     ckpt_output(t, "v", v);
     return v;
@@ -174,7 +188,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 static int feed_text(struct video_sampler *s, int64_t clip, ckpt_program *p)
 {
     int64_t y = s->geometry.tokens * s->run->options.net.sizes.text_width;
-    int64_t picture = s->n / s->geometry.frames * image_frames(s);
+    int64_t picture = s->n / s->geometry.frames * image_frames(s), sight = sight_values(s);
     bool image = s->run->options.net.sizes.has_image;
     int rc;
 
@@ -189,6 +203,10 @@ static int feed_text(struct video_sampler *s, int64_t clip, ckpt_program *p)
         memcpy(s->picture + i * picture, s->image, (size_t)picture * sizeof *s->picture);
     if (!rc && image)
         rc = ckpt_feed(p, "image", s->picture, s->batch * picture * 4);
+    for (int64_t i = 0; sight && i < s->batch; i++)
+        memcpy(s->sights + i * sight, s->sight, (size_t)sight * sizeof *s->sights);
+    if (!rc && sight)
+        rc = ckpt_feed(p, "sight", s->sights, s->batch * sight * 4);
     return rc ? say_fail("%s", ckpt_error(s->run->context)) : 0;
 }
 

@@ -19,11 +19,12 @@ struct video_sampler {
     bool stopped;                     /* incomplete: the training was asked to stop */
     float *text;                      /* [clips, tokens, text width] */
     float *negative;
-    float *image;             /* [C, 1, h, w], or all frames: of I2V, or a given first frame */
-    float *state;             /* of one clip, of a pair of models of all clips: the four below */
-    float *x, *before;        /* [n]: the sample, and that of the step before */
-    float *old, *older, *eps; /* [n]: x0 of the two steps before; noise */
-    float *both, *v, *y, *picture; /* inputs and outputs of the program: [batch, ...] */
+    float *image;      /* [C, 1, h, w], or all frames: of I2V, or a given first frame */
+    float *sight;      /* [rows, width]: features of the picture, where the model reads them */
+    float *state;      /* of one clip, of a pair of models of all clips: the four below */
+    float *x, *before; /* [n]: the sample, and that of the step before */
+    float *old, *older, *eps;               /* [n]: x0 of the two steps before; noise */
+    float *both, *v, *y, *picture, *sights; /* inputs and outputs of the program: [batch, ...] */
     uint16_t *y_bf16;
     float *drawn; /* [clips, C, F, h, w]: all clips; NULL: only written to files */
 };

@@ -196,7 +196,7 @@ static int plan_all(struct job *j, bool show)
     o->library.plan_only = true;
     o->library.machine_out = o->library.trace_out = NULL;
     int rc = (video_has_prompts(o) && video_prompts_encode(&j->prompts, o, show)) ||
-             (video_has_picture(o) && video_picture_encode(o, show, NULL)) ||
+             (video_has_picture(o) && video_picture_encode(o, show, NULL, NULL)) ||
              plan_latents(j, show) || (o->output && plan_decoder(j, show));
     o->library = asked;
     return rc ? -1 : 0;
@@ -217,7 +217,7 @@ static int go(struct job *j)
     if (plan_only)
         return 0;
     return (video_has_prompts(o) && run_text(j)) ||
-                   (video_has_picture(o) && video_picture_encode(o, true, &s->image)) ||
+                   (video_has_picture(o) && video_picture_encode(o, true, &s->image, &s->sight)) ||
                    run_latents(j) || (o->output && run_decoder(j))
                ? -1
                : 0;

@@ -46,6 +46,8 @@ static void report(void *user, const char *what, const char *name)
 
     if (*what == 'm' && (!is_of(l, name) || ckpt_lora_only(NULL, name)))
         return; /* adapters have their own files */
+    if (*what != 'm' && l->net->model->unread && strstr(name, l->net->model->unread))
+        return;
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
 

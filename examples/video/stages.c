@@ -7,6 +7,7 @@
 #include "../common/video.h"
 #include "latents.h"
 #include "stages.h"
+#include "wan/sight.h"
 
 bool video_is_guided(const struct video_options *o)
 {
@@ -57,6 +58,26 @@ static int open_picture(const char *path)
     return rc;
 }
 
+/* Where a picture's features are to be computed, by whom; config.json says it. */
+static int check_encoder(const struct video_options *o)
+{
+    char path[4096];
+
+    if (o->image_encoder && !o->net.sizes.sight_tokens)
+        return say_fail(
+            "--image-encoder is for models that read features of a picture, and %s does "
+            "not",
+            o->net.sizes.name);
+    if (o->image_encoder && !video_has_picture(o))
+        return say_fail("--image-encoder is for a picture in --image");
+    return video_has_picture(o) && o->net.sizes.sight_tokens && !o->image_encoder &&
+                   sight_path(o->model, path) == o->model
+               ? say_fail("there is no image_encoder/ in %s for the features of --image; give one "
+                          "by --image-encoder DIR",
+                          o->model)
+               : 0;
+}
+
 int video_check_image(const struct video_options *o, const char *option)
 {
     const struct video_sizes *c = &o->net.sizes;
@@ -65,6 +86,8 @@ int video_check_image(const struct video_options *o, const char *option)
         return say_fail("%s is for I2V models", option);
     if (c->has_image && !o->image)
         return say_fail("%s FILE is missing: this model continues a picture", option);
+    if (check_encoder(o))
+        return -1;
     return video_has_picture(o) && !o->library.plan_only ? open_picture(o->image) : 0;
 }
 
@@ -209,7 +232,44 @@ static int run_picture(struct video_coder *k, const struct video_options *o, flo
     return rc ? -1 : 0;
 }
 
-int video_picture_encode(const struct video_options *o, bool show, float **image)
+static int run_sight(struct sight *s, const struct video_options *o, float **sight)
+{
+    const int64_t side = s->config.side;
+    uint8_t *rgb = MEMORY_FOR(3, side, side);
+    struct video v;
+    int rc = video_open(&v, o->image);
+
+    *sight = MEMORY_FOR(sizeof **sight, sight_rows(&s->config), s->config.width);
+    if (!rc && (!rgb || !*sight))
+        rc = say_fail("no memory for a picture");
+    if (!rc)
+        rc = sight_read(s, &v, rgb) || sight_encode(s, rgb, *sight);
+    video_close(&v);
+    free(rgb);
+    return rc ? -1 : 0;
+}
+
+static int encode_sight(const struct video_options *o, bool show, float **sight)
+{
+    const struct video_sizes *c = &o->net.sizes;
+    const char *directory = o->image_encoder ? o->image_encoder : o->model;
+    struct sight s;
+    int rc =
+        sight_open(&s, &o->library, directory, strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16);
+
+    if (!rc)
+        rc = sight_check(&s, directory, c->sight_tokens, c->sight_width);
+    if (!rc && show) {
+        ckpt_plan_print(s.program, stdout);
+        fflush(stdout);
+    }
+    if (!rc && !o->library.plan_only)
+        rc = run_sight(&s, o, sight);
+    sight_close(&s);
+    return rc ? -1 : 0;
+}
+
+int video_picture_encode(const struct video_options *o, bool show, float **image, float **sight)
 {
     struct video_coder k = {.own = NULL};
     int rc = video_coder_configure(&k, o, false);
@@ -223,5 +283,7 @@ int video_picture_encode(const struct video_options *o, bool show, float **image
     if (!rc && !o->library.plan_only)
         rc = run_picture(&k, o, image);
     video_coder_close(&k);
+    if (!rc && o->net.sizes.sight_tokens)
+        rc = encode_sight(o, show, sight);
     return rc ? -1 : 0;
 }

@@ -42,9 +42,9 @@ void video_prompts_close(struct video_prompts *p);
 /* Whether --image is a picture, by the ending of its name, and not its latents. */
 bool video_has_picture(const struct video_options *o);
 /* Encodes it under the library's options into *image, malloc'ed [channels, F, h, w], as the first
- * frame of a clip that is grey after it where the model takes whole clips; show: prints the plan.
- */
-int video_picture_encode(const struct video_options *o, bool show, float **image);
+ * frame of a clip that is grey after it where the model takes whole clips; and, where the model
+ * reads its features, into *sight [rows, width].  show: prints the plans. */
+int video_picture_encode(const struct video_options *o, bool show, float **image, float **sight);
 
 /* Reads the config of the autoencoder that the options name and checks it against the latents of
  * the model. */

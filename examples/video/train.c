@@ -62,6 +62,9 @@ ckpt_tensor video_record(ckpt_tape *t, int64_t batch, void *user)
     in.t = ckpt_input(t, "t", CKPT_F32, gives ? 2 : 1, two);
     if (c->has_image)
         in.image = ckpt_input(t, "image", CKPT_F32, 5, image);
+    if (c->sight_tokens)
+        in.sight = ckpt_input(t, "sight", CKPT_F32, 3,
+                              (int64_t[]){batch, c->sight_tokens, c->sight_width});
     in.x = ckpt_add(t, ckpt_mul(t, x0, signal), ckpt_mul(t, eps, noise));
     ckpt_tensor target = net->model->target(t, x0, eps, signal, noise);
     ckpt_tensor pred = ckpt_cast(t, net->model->forward(net, t, g, &in), CKPT_F32);

@@ -12,6 +12,8 @@ i2v/  a transformer of 36 channels, and its model_index.json
 noise.safetensors  the initial noise of two clips; and the latents after STEPS steps from PROMPTS in
 t2v.safetensors with UniPC, t2v_euler, i2v, and ti2v: the first transformer of t2v with a given first
 frame; i2v_image, ti2v_image: the latents of their picture, picture.png
+sight/  a transformer that also reads features of the picture, by the encoder in clip/
+(make_sight_reference.py), with sight and sight_image as i2v has them
 frame.rgb  the last frame of the first clip of t2v, bytes
 
 The autoencoder has the weights and the statistics of tests/wan/test_wan_vae.c, as in
@@ -31,7 +33,8 @@ import torch
 from diffusers import (AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel)
 from safetensors.torch import save_file
-from transformers import PreTrainedTokenizerFast, UMT5EncoderModel
+from transformers import (CLIPImageProcessor, CLIPVisionModel, PreTrainedTokenizerFast,
+                          UMT5EncoderModel)
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cogvideo"))
@@ -44,10 +47,10 @@ NEGATIVE = "blurred, grey"
 CALL = dict(height=32, width=48, num_frames=9, num_inference_steps=STEPS, output_type="latent")
 
 
-def transformer(channels, seed):
+def transformer(channels, seed, **more):
     model = WanTransformer3DModel(
         num_attention_heads=1, attention_head_dim=16, num_layers=1, in_channels=channels,
-        out_channels=16, text_dim=24, freq_dim=32, ffn_dim=32)
+        out_channels=16, text_dim=24, freq_dim=32, ffn_dim=32, **more)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, w in model.named_parameters():
@@ -100,6 +103,12 @@ def main():
     write(root / "t2v/transformer", high)
     write(root / "t2v/transformer_2", low)
     write(root / "i2v/transformer", image)
+    sight = transformer(36, 5, image_dim=12, added_kv_proj_dim=16)
+    write(root / "sight/transformer", sight)
+    (root / "sight/model_index.json").write_text(
+        '{"_class_name": "WanImageToVideoPipeline", "boundary_ratio": null}\n')
+    clip = dict(image_encoder=CLIPVisionModel.from_pretrained(HERE / "clip/image_encoder", torch_dtype=torch.float32),
+                image_processor=CLIPImageProcessor.from_pretrained(HERE / "clip/image_processor"))
     pipe = WanPipeline(**parts(transformer=high, transformer_2=low, scheduler=scheduler()),
                        boundary_ratio=0.875)
     (root / "t2v/scheduler").mkdir(exist_ok=True)
@@ -125,18 +134,19 @@ def main():
 
         given = picture()
         given.save(root / "picture.png")
-        for name, model, expand in (("i2v", image, False), ("ti2v", high, True)):
+        for name, model, expand in (("i2v", image, False), ("ti2v", high, True), ("sight", sight, False)):
             pipe = WanImageToVideoPipeline(**parts(transformer=model, scheduler=scheduler()),
-                                           expand_timesteps=expand)
+                                           **(clip if name == "sight" else {}), expand_timesteps=expand)
             out[name] = sample(pipe, 0, image=given, guidance_scale=5.0)
             pixels = pipe.video_processor.preprocess(given, height=32, width=48)
             latents = pipe.prepare_latents(pixels, 1, 16, 32, 48, 9, torch.float32, "cpu",
                                            latents=noise[:1])[1]
             out[name + "_image"] = latents[0] if expand else latents[0, 4:]
+        embeds = pipe.encode_image(given, "cpu")[0]
     for name, x in out.items():
-        key = {"noise": "noise", "i2v_image": "encoded_image", "ti2v_image": "encoded_image"}
-        save_file({key.get(name, "encoded_video"): x.float().contiguous()},
-                  root / f"{name}.safetensors")
+        key = "noise" if name == "noise" else "encoded_image" if name.endswith("_image") else "encoded_video"
+        more = {"image_embeds": embeds.float().contiguous()} if name == "sight_image" else {}
+        save_file({key: x.float().contiguous(), **more}, root / f"{name}.safetensors")
         print(name, tuple(x.shape), float(x.norm()))
 
 

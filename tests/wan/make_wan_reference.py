@@ -5,9 +5,9 @@
     pip install torch diffusers
     python3 make_wan_reference.py [DIRECTORY]
 
-writes t2v/, ti2v/ (first frames given, a timestep for each token) and i2v/ (36 channels in small:
-noise, mask, condition): config.json and weights as save_pretrained has them, those of ti2v being
-t2v's, and step.safetensors: what a step is fed (x, target, t, y and, of i2v, image), its loss, pred,
+writes t2v/, ti2v/ (first frames given, a timestep for each token), i2v/ (36 channels in small:
+noise, mask, condition) and sight/ (I2V of 2.1, which reads features of a picture, too): config.json and weights as save_pretrained has them, those of ti2v being
+t2v's, and step.safetensors: what a step is fed (x, target, t, y and, of i2v, image and sight), its loss, pred,
 and for every parameter "grad.NAME" [3]: the sum of squares of its gradient and its products with two
 patterns (see pattern).  noise_reference.h has levels and weights of the loss.  features.safetensors
 is data of wan-train for t2v, and losses.txt the loss of one step with it: plain, with the weights
@@ -32,7 +32,11 @@ BATCH, TEXT, CHANNELS = 2, 5, 4
 COMMON = dict(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=16, out_channels=CHANNELS,
               text_dim=8, freq_dim=16, ffn_dim=16)
 # Channels in, then frames, height and width of the latents.
-VARIANTS = {"t2v": (CHANNELS, (3, 6, 4)), "ti2v": (CHANNELS, (3, 4, 6)), "i2v": (4 + 2 * CHANNELS, (2, 4, 4))}
+VARIANTS = {"sight": (4 + 2 * CHANNELS, (2, 4, 4)), "t2v": (CHANNELS, (3, 6, 4)), "ti2v": (CHANNELS, (3, 4, 6)),
+            "i2v": (4 + 2 * CHANNELS, (2, 4, 4))}
+# The features of a picture: their rows (257 of CLIP) and width.  Text then has 512 rows, which tell
+# diffusers where the picture ends.
+SIGHT, SIGHT_WIDTH, ROWS = 3, 12, 512
 
 
 def timestep_features(timesteps, dim, **_):
@@ -68,7 +72,7 @@ def step(model, name, size):
     frames, height, width = size
     z = [BATCH, CHANNELS, frames, height, width]
     x, target = rounded(torch.randn(z)), rounded(torch.randn(z))
-    y = rounded(torch.randn(BATCH, TEXT, COMMON["text_dim"]))
+    y, sight = rounded(torch.randn(BATCH, TEXT, COMMON["text_dim"])), None
     t = torch.tensor([[0., 612.5], [250., 250.]] if name == "ti2v" else [812.25, 31.], dtype=torch.float64)
     out = {"x": x, "target": target, "y": y, "t": t}
     seen, times, weight = x, t, torch.ones(BATCH, 1, frames, 1, 1, dtype=torch.float64)
@@ -77,12 +81,16 @@ def step(model, name, size):
         times = torch.cat([t[:, :1].expand(-1, tokens), t[:, 1:].expand(-1, (frames - 1) * tokens)], 1)
         weight[0, :, 0] = 0  # the first frame of the first sample is given
         out["noised"] = weight.reshape(BATCH, frames)
-    if name == "i2v":
+    if name in ("i2v", "sight"):
         mask, image = torch.zeros(BATCH, 4, *size, dtype=torch.float64), rounded(torch.randn(z))
         mask[:, :, 0] = 1
         out["image"] = image
         seen = torch.cat([x, mask, image], 1)
-    pred = model(hidden_states=seen, timestep=times, encoder_hidden_states=y, return_dict=False)[0]
+    if name == "sight":
+        out["y"] = y = torch.nn.functional.pad(y, (0, 0, 0, ROWS - TEXT))
+        out["sight"] = sight = rounded(torch.randn(BATCH, SIGHT, SIGHT_WIDTH))
+    pred = model(hidden_states=seen, timestep=times, encoder_hidden_states=y, encoder_hidden_states_image=sight,
+                 return_dict=False)[0]
     each = ((pred - target) ** 2 * weight).sum((1, 2, 3, 4)) / (weight.sum((1, 2, 3, 4)) * CHANNELS * height * width)
     loss = each.mean()
     loss.backward()
@@ -179,8 +187,9 @@ def main():
     torch.Tensor.float = torch.Tensor.double  # where the model computes in fp32
     for name, (channels, size) in VARIANTS.items():
         torch.manual_seed(1 + len(name))
-        layers = 1 if name == "i2v" else 2
-        model = WanTransformer3DModel(in_channels=channels, num_layers=layers, **COMMON).double()
+        layers = 1 if name in ("i2v", "sight") else 2
+        more = dict(image_dim=SIGHT_WIDTH, added_kv_proj_dim=32) if name == "sight" else {}
+        model = WanTransformer3DModel(in_channels=channels, num_layers=layers, **COMMON, **more).double()
         draw(model)
         at = root / name
         if name == "ti2v":

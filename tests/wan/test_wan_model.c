@@ -20,8 +20,8 @@
 
 const char say_program[] = "test_wan_model";
 
-static const char *const names[] = {"t2v", "ti2v", "i2v"};
-enum { KINDS = sizeof names / sizeof *names, BATCH = 2, TEXT = 5, PATH = 4096 };
+static const char *const names[] = {"t2v", "ti2v", "i2v", "sight"};
+enum { KINDS = sizeof names / sizeof *names, BATCH = 2, SIGHT = 3, PATH = 4096 };
 
 /* ---- references ------------------------------------------------------------------------------ */
 
@@ -74,6 +74,9 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     in.text = ckpt_cast(t, ckpt_input(t, "y", CKPT_F32, 3, y), s->model.dtype);
     if (s->model.config.has_image)
         in.image = ckpt_input(t, "image", CKPT_F32, 5, z);
+    if (s->model.config.sight)
+        in.sight =
+            ckpt_input(t, "sight", CKPT_F32, 3, (int64_t[]){batch, SIGHT, s->model.config.sight});
     if (s->first)
         noised = ckpt_input(t, "noised", CKPT_I32, 2, (int64_t[]){batch, g->frames});
     ckpt_tensor target = ckpt_input(t, "target", CKPT_F32, 5, z);
@@ -108,7 +111,8 @@ static void open_step(struct step *s, enum ckpt_dtype dtype, int64_t vram, int64
     assert_int_equal(wan_config_read(&config, reference(path, s->name, ""), WAN_HIGH, files), 0);
     s->first = !strcmp(s->name, "ti2v");
     assert_int_equal(config.first, s->first);
-    assert_int_equal(config.has_image, !strcmp(s->name, "i2v"));
+    assert_int_equal(config.has_image, !strcmp(s->name, "i2v") || !strcmp(s->name, "sight"));
+    assert_int_equal(config.sight, strcmp(s->name, "sight") ? 0 : 12);
     if (ckpt_open(&s->context, &o))
         fail_msg("%s", ckpt_error(NULL));
     assert_int_equal(wan_create(&s->model, s->context, &config, dtype, ""), 0);
@@ -116,12 +120,13 @@ static void open_step(struct step *s, enum ckpt_dtype dtype, int64_t vram, int64
     if (ckpt_load_params(s->context, path, refuse_name, (void *)s->name, NULL))
         fail_msg("%s", ckpt_error(s->context));
     assert_int_equal(ckpt_file_open(&s->file, reference(path, s->name, "/step.safetensors")), 0);
-    struct tensor x = read_tensor(s->file, "x");
+    struct tensor x = read_tensor(s->file, "x"), y = read_tensor(s->file, "y");
     s->geometry = (struct video_geometry){.frames = x.entry.shape[2],
                                           .height = x.entry.shape[3],
                                           .width = x.entry.shape[4],
-                                          .tokens = TEXT};
+                                          .tokens = y.entry.shape[1]};
     free(x.data);
+    free(y.data);
     if (ckpt_compile(s->context, record, s, ckpt_adamw(s->context, &adamw), BATCH, &s->program))
         fail_msg("%s: %s", s->name, ckpt_error(s->context));
 }
@@ -156,6 +161,8 @@ static float run_step(struct step *s)
         feed(s, "noised");
     if (s->model.config.has_image)
         feed(s, "image");
+    if (s->model.config.sight)
+        feed(s, "sight");
     if (ckpt_step(s->program, &loss))
         fail_msg("%s", ckpt_error(s->context));
     return loss;
@@ -285,7 +292,7 @@ static void test_budget(void **state)
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 static int64_t parameters(int64_t heads, int64_t layers, int64_t inner, int64_t channels,
-                          bool image)
+                          bool image, int64_t sight)
 {
     const struct wan_config c = {.heads = heads,
                                  .head = 128,
@@ -294,6 +301,7 @@ static int64_t parameters(int64_t heads, int64_t layers, int64_t inner, int64_t 
                                  .inner = inner,
                                  .channels = channels,
                                  .has_image = image,
+                                 .sight = sight,
                                  .frequencies = 256,
                                  .text_width = 4096,
                                  .text_tokens = 512};
@@ -303,10 +311,11 @@ static int64_t parameters(int64_t heads, int64_t layers, int64_t inner, int64_t 
 static void test_parameters(void **state)
 {
     (void)state;
-    assert_int_equal(parameters(12, 30, 8960, 16, false), 1418996800);
-    assert_int_equal(parameters(24, 30, 14336, 48, false), 4999787712);
-    assert_int_equal(parameters(40, 40, 13824, 16, false), 14288491584);
-    assert_int_equal(parameters(40, 40, 13824, 16, true), 14288901184);
+    assert_int_equal(parameters(12, 30, 8960, 16, false, 0), 1418996800);
+    assert_int_equal(parameters(24, 30, 14336, 48, false, 0), 4999787712);
+    assert_int_equal(parameters(40, 40, 13824, 16, false, 0), 14288491584);
+    assert_int_equal(parameters(40, 40, 13824, 16, true, 0), 14288901184);
+    assert_int_equal(parameters(40, 40, 13824, 16, true, 1280), 16394878784);
 }
 
 /* ---- noise ----------------------------------------------------------------------------------- */
@@ -377,6 +386,10 @@ static void test_config(void **state)
         "{\"_class_name\": \"WanTransformer3DModel\", \"in_channels\": 5, " REST "}",
         "{\"_class_name\": \"WanTransformer3DModel\", \"in_channels\": 4, \"image_dim\": "
         "1280, " REST "}",
+        "{\"_class_name\": \"WanTransformer3DModel\", \"in_channels\": 12, \"image_dim\": "
+        "1280, " REST "}",
+        "{\"_class_name\": \"WanTransformer3DModel\", \"in_channels\": 12, \"image_dim\": "
+        "1280, \"added_kv_proj_dim\": 32, \"pos_embed_seq_len\": 514, " REST "}",
         "{\"_class_name\": \"WanTransformer3DModel\", \"in_channels\": 4, \"patch_size\": [2, 2, "
         "2], " REST "}",
         "{\"_class_name\": \"WanTransformer3DModel\", \"in_channels\": 4, \"qk_norm\": "

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # wan-sample: from prompts to the latents of diffusers' pipelines (make_pipeline_reference.py): a pair
-# of models, both solvers, a given first frame, I2V; the same bits under every budget; wrong input.
+# of models, both solvers, a given first frame, I2V, also with features of its picture; video-encode and
+# training with those; the same bits under every budget; wrong input.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
@@ -20,6 +21,7 @@ model() {
 
 model t2v t2v
 model i2v i2v
+model sight sight
 model ti2v t2v
 rm -r "$work/ti2v/transformer_2"
 echo '{"_class_name": "WanPipeline", "boundary_ratio": null, "expand_timesteps": true}' \
@@ -63,6 +65,11 @@ as_diffusers t2v_euler 0 "$work/euler/latents-1.safetensors"
 runs "model: Wan I2V" $sample $device --model "$work/i2v" $clip --snr-shift 3 --prompts "$work/one" \
     --negative-prompt "$negative" --image "$expected/i2v_image.safetensors" --out "$work/image"
 as_diffusers i2v 0 "$work/image/latents-1.safetensors"
+seen() {
+    "$sample" $device --model "$work/sight" $clip --snr-shift 3 --prompts "$work/one" --negative-prompt "$negative" "$@"
+}
+runs "model: Wan 2.1 I2V" seen --image "$expected/sight_image.safetensors" --out "$work/seen"
+as_diffusers sight 0 "$work/seen/latents-1.safetensors"
 ti2v="$sample $device --model $work/ti2v $clip"
 runs "model: Wan TI2V" $ti2v --prompts "$work/one" --negative-prompt "$negative" \
     --image "$expected/ti2v_image.safetensors" --out "$work/first"
@@ -85,6 +92,37 @@ for kind in i2v ti2v; do
     [ "$(grep -c "predicted step" "$work/out")" = 3 ] || fail "$kind: not three stages"
     as_diffusers $kind 0 "$work/$kind-picture/latents-1.safetensors"
 done
+# Five stages with the encoder of the picture, whose bytes may differ by one from the processor's.
+mkdir "$work/sight/vae" && cp "$work/vae/config.json" "$work/vae/diffusion"* "$work/sight/vae"
+picture="--image $expected/picture.png"
+refuses 2 "no image_encoder/ in" seen $picture --out "$work/x"
+runs "latents" seen $picture --image-encoder "$root/tests/wan/clip" --out "$work/sight-picture"
+[ "$(grep -c "predicted step" "$work/out")" = 4 ] || fail "sight: not four stages"
+as_diffusers sight 0 "$work/sight-picture/latents-1.safetensors" 1e-3
+cp -R "$root/tests/wan/clip/image_encoder" "$root/tests/wan/clip/image_processor" "$work/sight"
+runs "latents" seen $picture --out "$work/sight-own"
+cmp -s "$work/sight-own/latents-1.safetensors" "$work/sight-picture/latents-1.safetensors" || fail "image_encoder: another clip"
+refuses 2 "image-encoder is for a picture" seen --image "$expected/sight_image.safetensors" --image-encoder "$work/sight" --out "$work/x"
+refuses 2 "image-encoder is for models that read features" $ti2v --prompts "$work/one" $picture \
+    --image-encoder "$work/sight" --out "$work/x"
+refuses 1 "image_embeds" seen --image "$expected/i2v_image.safetensors" --out "$work/x"
+# The same features in a cache; without them it is refused.
+mkdir "$work/clips" && cp "$expected/picture.png" "$work/clips/one.png" && cp "$work/one" "$work/clips/one.txt"
+encoding="${VIDEO_ENCODE:-./video-encode} --device cpu --threads 1 --dtype fp32 --model $work/sight --data $work/clips
+    --size 48x32 --frames 9"
+runs "1 shards of features of first frames" $encoding --first-frame --output "$work/cache"
+runs "1 clips are made from" $encoding --first-frame --check --output "$work/cache"
+$encoding --output "$work/cache" >"$work/out" 2>"$work/err" && fail "a cache with features is continued without them"
+grep -q "other than in this run: .*sight" "$work/err" || fail "sight: $(cat "$work/err")"
+training="${WAN_TRAIN:-./wan-train} $device --model $work/sight --steps 1 --warmup 0 --lr 0 --snr-shift 3"
+runs "1 of 1 clips" $training --cache "$work/cache"
+mv "$work/sight/image_encoder" "$work/sight/away"
+runs "manifest is written" $encoding --first-frame --output "$work/less"
+mv "$work/sight/away" "$work/sight/image_encoder"
+refuses 1 "has no features of its first frame" $training --cache "$work/less"
+refuses 2 "image-encoder is for --first-frame" $encoding --image-encoder "$work/sight" --output "$work/x"
+sed 's/"hidden_size": 12/"hidden_size": 10/' "$root/tests/wan/clip/image_encoder/config.json" >"$work/sight/image_encoder/config.json"
+refuses 1 "this model reads 257 x 12" seen $picture --out "$work/x"
 runs "video: 9 frames of 48 x 32" $pair --vae "$work/vae" --prompts "$work/two" --negative-prompt "$negative" \
     --output "$work/clip.rgb"
 [ "$(head -n 1 "$work/clip-00001-of-00002.rgb")" = "RGBCLIP 48 32 9 16" ] || fail "another clip"

@@ -74,6 +74,33 @@ done
 grep -aq '"blocks.0.norm3.weight"' "$work/original.safetensors" || fail "no names of the original"
 grep -aq '"model.diffusion_model.head.modulation"' "$work/comfyui.safetensors" || fail "no names of ComfyUI"
 
+# I2V of 2.1, which reads features of a picture: random ones here.
+config sight 12 1
+sed 's/"num_layers": 2/"num_layers": 2, "image_dim": 12, "added_kv_proj_dim": 128/' "$work/sight/config.json" >"$work/a" &&
+    mv "$work/a" "$work/sight/config.json"
+for names in diffusers original; do
+    runs "memory" "$train" $run --model "$work/sight" --random --steps 2 --lr 1e-3 --names $names --save "$work/sight.$names.safetensors"
+    rm -f "$work/log"
+    runs "Wan 2.1 I2V, 514,884 parameters" "$train" $run --model "$work/sight.$names.safetensors" --steps 1 --lr 0 --log "$work/log"
+    losses "$work/log" >"$work/losses.$names"
+done
+cmp -s "$work/losses.diffusers" "$work/losses.original" || fail "I2V of 2.1: other losses"
+grep -aq '"blocks.0.cross_attn.norm_k_img.weight"' "$work/sight.original.safetensors" || fail "no names of the original"
+rm -f "$work"/*.log
+adapted="$train $run --model $work/sight.original.safetensors --lr 1e-2 --steps 2 --lora-rank 2
+    --lora-targets add_k_proj,add_v_proj,condition_embedder.image_embedder.ff.net.2"
+runs "memory" $adapted --save "$work/sight.lora" --lora-format kohya --log "$work/adapted.log"
+grep -aq '"lora_unet_blocks_0_cross_attn_k_img.lora_up.weight"' "$work/sight.lora" || fail "no adapter of a picture's keys"
+grep -aq '"lora_unet_img_emb_proj_3.lora_up.weight"' "$work/sight.lora" || fail "no adapter of a picture's embedder"
+runs "memory" $adapted --lora-format original --save "$work/sight.lora2"
+for file in sight.lora sight.lora2; do
+    rm -f "$work/log"
+    runs "memory" "$train" $run --model "$work/sight.diffusers.safetensors" --load "$work/$file" --steps 1 --lr 0 --log "$work/log"
+    losses "$work/log" >"$work/losses.$file"
+done
+cmp -s "$work/losses.sight.lora" "$work/losses.sight.lora2" || fail "adapters of a picture: other losses"
+cmp -s "$work/losses.sight.lora" "$work/losses.diffusers" && fail "adapters of a picture change nothing"
+
 # ---- the budget changes no number --------------------------------------------------------------------
 
 # same NAME: the losses and weights of that run are those of the one without a budget.

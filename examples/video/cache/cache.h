@@ -6,6 +6,8 @@
  *   DIR/latents-00000.safetensors   "ROW", [Z, F, h, w], fp32 or bf16; with clips of first frames
  *                                   2 Z channels, theirs last
  *   DIR/text-00000.safetensors      "ROW", [tokens, width], fp32 or bf16; only with text
+ *   DIR/sight-00000.safetensors     "ROW", [rows, width], fp32 or bf16: features of first frames;
+ *                                   only with a picture encoder
  *
  * ROW is the position of a clip in the list of the data, from 0.  A shard has a fixed number of
  * consecutive rows.  The metadata of a shard contain the sizes, the checksum and the name of each
@@ -34,7 +36,7 @@ uint64_t cache_sum(const void *data, size_t bytes);
  * Returns 0, or -1 after an error message, as do all below. */
 int cache_sum_path(const char *path, uint64_t *sum);
 
-enum cache_part { CACHE_LATENTS, CACHE_TEXT, CACHE_PARTS };
+enum cache_part { CACHE_LATENTS, CACHE_TEXT, CACHE_SIGHT, CACHE_PARTS };
 /* The length of such a sum as text, with its final zero. */
 enum { CACHE_SUM = 17 };
 const char *cache_sum_text(char dst[CACHE_SUM], uint64_t sum);
@@ -80,9 +82,9 @@ void cache_writer_abandon(struct cache_writer *w); /* also after cache_writer_fi
 int cache_shard_is_there(const char *path, uint64_t setup, int64_t first, int64_t n);
 
 /* Writes the manifest for that many rows, `each` per shard, if all shards exist: latents if setup
- * has "vae_model", text if it has "text".  left: names of files that gave no row.  The caller keeps
- * setup.  Returns the number of missing
- * shards, or -1 after an error message, also if no row has values. */
+ * has "vae_model", text if it has "text", features of pictures if it has "sight".  left: names of
+ * files that gave no row.  The caller keeps setup.  Returns the number of missing shards, or -1
+ * after an error message, also if no row has values. */
 int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows, int64_t each,
                              char *const *left, int64_t n_left);
 
@@ -104,6 +106,7 @@ struct cache_row {
     struct cache_values part[CACHE_PARTS];
     int64_t shape[4]; /* of the latents */
     int64_t tokens;   /* of the text */
+    int64_t sight[2]; /* rows and width of the features of its first frame */
     struct cache_note note;
 };
 
@@ -145,6 +148,8 @@ static inline bool cache_has(const struct cache_row *r, enum cache_part part)
  * thread at a time. */
 int cache_read_latents(const struct cache *c, int64_t row, float *z);
 int cache_read_text(const struct cache *c, int64_t row, int64_t tokens, float *y);
+/* The features of the first frame, which the cache has. */
+int cache_read_sight(const struct cache *c, int64_t row, float *sight);
 
 /* Fails if two clips of different names have the same latents, unless they were made from the same
  * frames: in a cache that two runs wrote at once, one has the other's. */

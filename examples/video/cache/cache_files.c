@@ -106,6 +106,11 @@ int cache_read_latents(const struct cache *c, int64_t row, float *z)
     return read_values(c, row, CACHE_LATENTS, z);
 }
 
+int cache_read_sight(const struct cache *c, int64_t row, float *sight)
+{
+    return read_values(c, row, CACHE_SIGHT, sight);
+}
+
 int cache_read_text(const struct cache *c, int64_t row, int64_t tokens, float *y)
 {
     const struct cache_row *r = &c->row[row];

@@ -110,13 +110,17 @@ static int take_clip(struct cache *c, const struct cache_shard *s, enum cache_pa
         return 0;
     snprintf(name, sizeof name, "%lld", (long long)at);
     const json_t *entry = json_object_get(header, name), *shape = json_object_get(entry, "shape");
-    if (!find_values(s, entry, part == CACHE_TEXT ? 2 : 4, &v))
+    if (!find_values(s, entry, part == CACHE_LATENTS ? 4 : 2, &v))
         return say_fail("%s: the tensor of clip %lld does not match the header", s->path,
                         (long long)at);
     v.sum = sum_of(clip, "sum");
     r->part[part] = v;
     if (part == CACHE_TEXT)
         return take_text_shape(c, s, r, shape);
+    for (size_t i = 0; i < 2 && part == CACHE_SIGHT; i++)
+        r->sight[i] = item(shape, i);
+    if (part == CACHE_SIGHT)
+        return 0;
     c->present++;
     for (size_t i = 0; i < 4; i++)
         r->shape[i] = item(shape, i);
@@ -274,11 +278,11 @@ static int take_shards(struct cache *c, struct plan *p)
 /* ---- the manifest -------------------------------------------------------------------------- */
 
 static const struct json_keys text_keys[] = {JSON_READ("dtype tokens encoder tokenizer"), JSON_END};
+static const struct json_keys sight_keys[] = {JSON_READ("encoder processor"), JSON_END};
 static const struct json_keys setup_keys[] = {
-    JSON_READ(
-        "family vae_model vae dtype stored data captions seed stride rows shard clip buckets "
-        "first_frame fit fps"),
-    JSON_READ_INSIDE("text", text_keys), JSON_END};
+    JSON_READ("family vae_model vae dtype stored data captions seed stride rows shard clip buckets "
+              "first_frame fit fps"),
+    JSON_READ_INSIDE("text", text_keys), JSON_READ_INSIDE("sight", sight_keys), JSON_END};
 static const struct json_keys shard_keys[] = {JSON_READ("file bytes clips header_sum"), JSON_END};
 static const struct json_keys bad_keys[] = {JSON_READ("row name why"), JSON_END};
 static const struct json_keys manifest_keys[] = {

@@ -194,8 +194,10 @@ uint64_t cache_setup_sum(const json_t *setup)
 
 void cache_shard_path(char dst[CACHE_PATH], const char *dir, enum cache_part part, int64_t shard)
 {
-    snprintf(dst, CACHE_PATH, "%s/%s-%05lld.safetensors", dir,
-             part == CACHE_TEXT ? "text" : "latents", (long long)shard);
+    static const char *const names[] = {
+        [CACHE_LATENTS] = "latents", [CACHE_TEXT] = "text", [CACHE_SIGHT] = "sight"};
+
+    snprintf(dst, CACHE_PATH, "%s/%s-%05lld.safetensors", dir, names[part], (long long)shard);
 }
 
 /* The end of the last tensor: a shard has no bytes after it. */

@@ -256,16 +256,19 @@ int64_t cache_manifest_write(const char *dir, const json_t *setup, int64_t rows,
                              char *const *left, int64_t n_left)
 {
     struct manifest m = {.shards = json_array(), .bad = json_array()};
-    int64_t texts = 0, latents = 0;
+    int64_t texts = 0, sights = 0, latents = 0;
 
     add_left(&m, left, n_left);
     if (json_object_get(setup, "text"))
         texts = add_part(&m, dir, CACHE_TEXT, setup, rows, each);
+    if (json_object_get(setup, "sight") && texts >= 0)
+        sights = add_part(&m, dir, CACHE_SIGHT, setup, rows, each);
     if (json_object_get(setup, "vae_model")) {
         m.present = 0; /* a text without a clip is no use */
-        latents = texts < 0 ? -1 : add_part(&m, dir, CACHE_LATENTS, setup, rows, each);
+        latents =
+            texts < 0 || sights < 0 ? -1 : add_part(&m, dir, CACHE_LATENTS, setup, rows, each);
     }
-    int64_t missing = texts < 0 || latents < 0 ? -1 : texts + latents;
+    int64_t missing = texts < 0 || sights < 0 || latents < 0 ? -1 : texts + sights + latents;
     if (!missing && !m.present)
         missing = say_fail("%s: none of the %lld clips could be read, so there is no manifest; "
                            "remove the shards to encode them again",

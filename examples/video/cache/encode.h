@@ -22,7 +22,8 @@ struct encode_options {
     const char *fit; /* "crop" or "stretch" */
     double fps;      /* of clips; 0: a clip is a whole video */
     int64_t shard;
-    bool first; /* also what models read that continue a first frame */
+    bool first;                /* also what models read that continue a first frame */
+    const char *image_encoder; /* a directory with the encoder of first frames; NULL: none */
     bool check;
 };
 
@@ -87,9 +88,10 @@ int64_t encode_shards(const struct encode *e);
 /* Writes the name of a row to dst. */
 const char *encode_name(const struct encode *e, int64_t row, char dst[CACHE_PATH]);
 
-/* The two passes, which run one after the other: each has the whole budget.  Return 0, or -1 after
- * an error message. */
+/* The passes, which run one after the other: each has the whole budget.  Return 0, or -1 after an
+ * error message. */
 int encode_text(struct encode *e);
+int encode_sight(struct encode *e);
 int encode_latents(struct encode *e);
 
 /* Reads the frames and captions of all clips again, and compares them with what the rows of a cache

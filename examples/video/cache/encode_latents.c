@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The second pass of video-encode: from clips to latents.
+ * The last pass of video-encode: from clips to latents.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "../../common/outputs.h"
 #include "ckpt_tools.h"
+#include "../wan/sight.h"
 #include "encode.h"
 
 #define ROW(...)   CKPT_OPTION(struct encode_options, __VA_ARGS__)
@@ -71,6 +72,10 @@ static const struct ckpt_option table[] = {
     ROW("first-frame", FLAG, first, NULL,
         "also encode each clip with grey in place of all frames but the first, as I2V-A14B of Wan "
         "reads it"),
+    ROW("image-encoder", STRING, image_encoder, "DIR",
+        "with --first-frame, also encode that frame with CLIP's picture encoder, as I2V of Wan 2.1 "
+        "reads it: directory in the format of Hugging Face (default: the image_encoder of --model, "
+        "if it has one)"),
     RANGE("workers", INT, video.loader.workers, "N",
           "threads per rank that read videos ahead (default 2)", 1, 1024),
     ROW("loader-memory", SIZE, video.loader.memory, "SIZE",
@@ -128,6 +133,7 @@ static const char *encoder_in(const char *model)
 static int check(struct encode_options *o)
 {
     struct video_options *s = &o->video;
+    char path[4096];
 
     if (!o->output && !s->library.plan_only)
         return say_fail("--output DIR is missing: the directory for the cache");
@@ -151,6 +157,10 @@ static int check(struct encode_options *o)
         return say_fail("--fit %s: stretch or crop", o->fit);
     if (o->fps > 0 && s->buckets)
         return say_fail("--fps: leave it out, buckets of --buckets are for the lengths of files");
+    if (o->image_encoder && !o->first)
+        return say_fail("--image-encoder is for --first-frame");
+    if (o->first && !o->image_encoder && sight_path(o->model, path) != o->model)
+        o->image_encoder = o->model;
     if (s->tokenizer && !s->text_encoder)
         return say_fail("--tokenizer is for --text-encoder");
     if (s->empty_captions && !s->text_encoder)

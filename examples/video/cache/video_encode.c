@@ -12,6 +12,7 @@
 #include "caption_pass.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
+#include "../wan/sight.h"
 #include "encode.h"
 
 const char say_program[] = "video-encode";
@@ -131,6 +132,21 @@ static json_t *make_setup(const struct encode *e, const char *data)
                      (json_int_t)e->data.shapes.rows, "shard", (json_int_t)e->options.shard);
 }
 
+static int describe_sight(struct encode *e)
+{
+    const char *directory = e->options.image_encoder;
+    char at[CACHE_PATH], processor[CACHE_PATH];
+    json_t *sight = json_object();
+
+    if (json_object_set_new(e->setup, "sight", sight))
+        return say_fail("no memory for the settings of a cache");
+    const char *encoder = sight_path(directory, at);
+    return cache_put_sum(sight, "encoder", encoder) ||
+                   cache_put_sum(sight, "processor", sight_processor(encoder, processor))
+               ? -1
+               : 0;
+}
+
 static int describe(struct encode *e)
 {
     const struct video_options *o = &e->options.video;
@@ -157,6 +173,8 @@ static int describe(struct encode *e)
         cache_put_sum(e->setup, "buckets", o->buckets) ||
         (o->text_encoder &&
          caption_pass_describe(e->setup, o->text_encoder, o->tokenizer, o->dtype, o->text_tokens)))
+        return -1;
+    if (e->options.image_encoder && describe_sight(e))
         return -1;
     e->sum = cache_setup_sum(e->setup);
     return e->sum ? 0 : say_fail("no memory for the settings of a cache");
@@ -277,6 +295,9 @@ static int finish(struct encode *e)
             shorter);
     if (longer)
         say_print("videos of which only the beginning is used (--fps): %lld\n", longer);
+    if (e->options.image_encoder)
+        say_print("%s: %lld shards of features of first frames were made\n", output,
+                  (long long)e->made[CACHE_SIGHT]);
     say_print("%s: %lld shards of latents and %lld of text were made, %lld clips could not be "
               "read; %s\n",
               output, (long long)e->made[CACHE_LATENTS], (long long)e->made[CACHE_TEXT],
@@ -293,7 +314,7 @@ static int go(struct encode *e)
     if (prepare(e))
         return -1;
     say_print("%s\n", e->data.title);
-    if (encode_text(e) || encode_latents(e))
+    if (encode_text(e) || encode_sight(e) || encode_latents(e))
         return -1;
     return e->library.plan_only ? 0 : finish(e);
 }

@@ -3,7 +3,7 @@
  * One transformer block.
  *
  *   x += gate1 SelfAttn(LN(x) (1 + scale1) + shift1)
- *   x += CrossAttn(LN2(x), text)
+ *   x += CrossAttn(LN2(x), text), to which I2V of 2.1 adds attention to a picture's features
  *   x += gate2 MLP(LN(x) (1 + scale2) + shift2)
  *
  * Frames that a clip is given and frames that are noise have different timesteps: two modulations,
@@ -70,9 +70,20 @@ static ckpt_tensor heads(const struct wan *m, ckpt_tape *t, const struct ckpt_nn
     return ckpt_reshape(t, y, 4, (int64_t[]){d.shape[0], d.shape[1], c->heads, c->head});
 }
 
+/* The same queries read the features of a picture, whose result is added before the projection. */
+static ckpt_tensor attend_picture(const struct wan *m, const struct wan_attention *a, ckpt_tape *t,
+                                  ckpt_tensor q, ckpt_tensor sight)
+{
+    ckpt_tensor k = heads(m, t, &a->sight_k, &a->norm_sight, sight);
+    ckpt_tensor v = heads(m, t, &a->sight_v, NULL, sight);
+
+    return ckpt_attention(t, q, k, v, CKPT_NONE, NULL);
+}
+
 /* No mask: the rows behind a prompt, which are zeros before the embedder, are attended to. */
 static ckpt_tensor attention(const struct wan *m, const struct wan_attention *a, ckpt_tape *t,
-                             ckpt_tensor x, ckpt_tensor context, ckpt_tensor rope)
+                             ckpt_tensor x, ckpt_tensor context, ckpt_tensor sight,
+                             ckpt_tensor rope)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     ckpt_tensor q = heads(m, t, &a->q, &a->norm_q, x);
@@ -83,7 +94,10 @@ static ckpt_tensor attention(const struct wan *m, const struct wan_attention *a,
         q = ckpt_rope(t, q, rope, 1);
         k = ckpt_rope(t, k, rope, 1);
     }
-    return ckpt_reshape(t, ckpt_attention(t, q, k, v, CKPT_NONE, NULL), d.ndim, d.shape);
+    ckpt_tensor y = ckpt_attention(t, q, k, v, CKPT_NONE, NULL);
+    if (sight.id)
+        y = ckpt_add(t, y, attend_picture(m, a, t, q, sight));
+    return ckpt_reshape(t, y, d.ndim, d.shape);
 }
 
 void wan_block_forward(const struct wan *m, const struct wan_block *b, ckpt_tape *t,
@@ -93,10 +107,10 @@ void wan_block_forward(const struct wan *m, const struct wan_block *b, ckpt_tape
 
     wan_rows(m, t, s->rows, b->table, ROWS, row);
     u = wan_modulated_norm(m, t, x, row[SHIFT1], row[SCALE1]);
-    a = attention(m, &b->self, t, u, u, s->rope);
+    a = attention(m, &b->self, t, u, u, CKPT_NONE, s->rope);
     x = gated(t, x, row[GATE1], ckpt_nn_apply_linear(t, &b->self.out, a));
     u = ckpt_nn_apply_norm(t, &b->norm2, x);
-    a = attention(m, &b->cross, t, u, s->text, CKPT_NONE);
+    a = attention(m, &b->cross, t, u, s->text, s->sight, CKPT_NONE);
     x = ckpt_linear_add(t, a, b->cross.out.weight, b->cross.out.bias, x);
     u = wan_modulated_norm(m, t, x, row[SHIFT2], row[SCALE2]);
     u = ckpt_gelu_tanh(t, ckpt_nn_apply_linear(t, &b->up, u));

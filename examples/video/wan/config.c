@@ -16,11 +16,12 @@ enum { MOST = 1 << 24, MOST_LAYERS = 4096 }; /* as settings_int and settings_lay
 /* The parameters of the diffusers class. */
 static const struct json_keys keys[] = {
     JSON_READ("num_attention_heads attention_head_dim num_layers in_channels out_channels "
-              "text_dim freq_dim ffn_dim eps rope_max_seq_len"),
+              "text_dim freq_dim ffn_dim eps rope_max_seq_len image_dim added_kv_proj_dim "
+              "pos_embed_seq_len"),
     JSON_ONLY("patch_size", "1|2"),
     JSON_ONLY("cross_attn_norm", "true"),
     JSON_ONLY("qk_norm", "rms_norm_across_heads"),
-    JSON_ONLY("image_dim added_kv_proj_dim pos_embed_seq_len quantization_config", ""),
+    JSON_ONLY("quantization_config", ""),
     JSON_END};
 
 /* The defaults are the defaults of the diffusers class. */
@@ -39,9 +40,24 @@ static void read_sizes(struct settings *s, struct wan_config *c)
     c->text_tokens = TEXT_TOKENS;
     c->eps = settings_real(s, s->root, "eps", 1e-6);
     c->has_image = in != c->channels;
+    c->sight = settings_int(s, "image_dim", 0);
     c->first = in == TI2V_CHANNELS;
     if (in != wan_in_channels(c))
         settings_refuse(s, "in_channels", "is neither \"out_channels\" nor twice as many and 4");
+}
+
+#define FIRST_AND_LAST "models of a first and a last frame (FLF2V) are not supported"
+
+/* The features of a picture enter at the width of the model. */
+static void check_sight(struct settings *s, const struct wan_config *c)
+{
+    if (settings_find(s, "pos_embed_seq_len"))
+        settings_refuse(s, "pos_embed_seq_len", "is set: " FIRST_AND_LAST);
+    if (c->sight && !c->has_image)
+        settings_refuse(s, "image_dim", "is of I2V, and \"in_channels\" is not");
+    if (settings_int(s, "added_kv_proj_dim", 0) != (c->sight ? c->width : 0))
+        settings_refuse(s, "added_kv_proj_dim", "is not %lld",
+                        (long long)(c->sight ? c->width : 0));
 }
 
 static void check_known(struct settings *s, const struct wan_config *c)
@@ -55,6 +71,7 @@ static void check_known(struct settings *s, const struct wan_config *c)
             settings_refuse(s, "patch_size", "is not [1, 2, 2]");
     if (settings_int(s, "rope_max_seq_len", WAN_POSITIONS) != WAN_POSITIONS)
         settings_refuse(s, "rope_max_seq_len", "is not %d", WAN_POSITIONS);
+    check_sight(s, c);
     if (c->head % 16)
         settings_refuse(s, "attention_head_dim", "is not a multiple of 16");
     if (c->frequencies % 2)
@@ -101,8 +118,8 @@ static int read_pipeline(struct wan_config *c, const char *path)
 
 /* Sizes that the shapes of a file say. */
 struct shapes {
-    int64_t in, out, width, inner, layers, frequencies, text;
-    bool clip;
+    int64_t in, out, width, inner, layers, frequencies, text, sight;
+    bool last; /* it reads a last frame, too */
 };
 
 /* Axis of a tensor with a size of the model, in both namings. */
@@ -126,6 +143,9 @@ static void note_shape(struct shapes *s, const struct ckpt_file_entry *e)
         {{"condition_embedder.text_embedder.linear_1.weight", "text_embedding.0.weight"},
          1,
          &s->text},
+        {{"condition_embedder.image_embedder.ff.net.0.proj.weight", "img_emb.proj.1.weight"},
+         1,
+         &s->sight},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -133,7 +153,8 @@ static void note_shape(struct shapes *s, const struct ckpt_file_entry *e)
             *rows[i].to = e->shape[rows[i].axis];
     if (layer >= s->layers)
         s->layers = layer < MOST_LAYERS ? layer + 1 : MOST_LAYERS + 1;
-    s->clip = s->clip || strstr(name, ".k_img.") || strstr(name, ".add_k_proj.");
+    s->last = s->last || !strcmp(name, "img_emb.emb_pos") ||
+              !strcmp(name, "condition_embedder.image_embedder.pos_embed");
 }
 
 static bool is_wan(const struct shapes *s)
@@ -159,10 +180,8 @@ static int read_shapes(struct wan_config *c, const char *path)
             note_shape(&s, &e);
     }
     ckpt_file_close(f);
-    if (s.clip)
-        return say_fail("%s: this model also reads features of CLIP (I2V of Wan 2.1), which is not "
-                        "supported",
-                        path);
+    if (s.last)
+        return say_fail("%s: " FIRST_AND_LAST, path);
     *c = (struct wan_config){.heads = s.width / HEAD,
                              .head = HEAD,
                              .layers = s.layers,
@@ -170,6 +189,7 @@ static int read_shapes(struct wan_config *c, const char *path)
                              .inner = s.inner,
                              .channels = s.out / 4,
                              .has_image = s.in != s.out / 4,
+                             .sight = s.sight,
                              .first = s.in == TI2V_CHANNELS,
                              .frequencies = s.frequencies,
                              .text_width = s.text,
@@ -238,6 +258,8 @@ int wan_config_read(struct wan_config *c, const char *path, enum wan_expert expe
 
 const char *wan_config_name(const struct wan_config *c)
 {
+    if (c->sight)
+        return c->layers == 40 ? "Wan 2.1 I2V-14B" : "Wan 2.1 I2V";
     if (c->has_image)
         return c->layers == 40 ? "Wan I2V-A14B" : "Wan I2V";
     if (c->first)

@@ -7,6 +7,7 @@
 #include "ckpt.h"
 
 enum { WAN_POSITIONS = 1024 /* of the rotary embedding, on each axis */ };
+enum { WAN_SIGHT = 257 /* rows of the features of a picture */ };
 
 /* The two models of A14B share the denoising: one predicts above a noise level, one below it. */
 enum wan_expert { WAN_HIGH, WAN_LOW };
@@ -17,6 +18,7 @@ struct wan_config {
     int64_t inner;    /* width inside a feed-forward layer */
     int64_t channels; /* of the latents, and of the output */
     bool has_image;   /* a mask of 4 channels and the latents of a picture follow the noise */
+    int64_t sight;    /* width of CLIP's features of the picture (I2V of 2.1); 0: it reads none */
     bool first;       /* a given first frame is clean and has the timestep 0 (TI2V) */
     int64_t frequencies;
     int64_t text_width, text_tokens;

@@ -44,6 +44,16 @@ static void embed_time(const struct wan *m, ckpt_tape *t, ckpt_tensor time, int6
     s->rows = spread(t, s->rows, frames);
 }
 
+/* ---- a picture ------------------------------------------------------------------------------- */
+
+/* Its features [B, 257, sight] at the width of the model. */
+static ckpt_tensor embed_sight(const struct wan *m, ckpt_tape *t, ckpt_tensor x)
+{
+    x = ckpt_nn_apply_norm(t, &m->norm_sight[0], ckpt_cast(t, x, m->dtype));
+    x = ckpt_gelu_erf(t, ckpt_nn_apply_linear(t, &m->sight[0], x));
+    return ckpt_nn_apply_norm(t, &m->norm_sight[1], ckpt_nn_apply_linear(t, &m->sight[1], x));
+}
+
 /* ---- patches --------------------------------------------------------------------------------- */
 
 /* The condition of I2V follows the noisy channels: a mask of 4 channels, 1 in the first frame, and
@@ -117,6 +127,7 @@ void wan_embed(const struct wan *m, ckpt_tape *t, const struct video_geometry *g
 
     embed_time(m, t, in->t, g->frames, s);
     s->text = ckpt_nn_apply_linear(t, &m->text[1], ckpt_gelu_tanh(t, y));
+    s->sight = in->sight.id ? embed_sight(m, t, in->sight) : CKPT_NONE;
     s->video = embed_patches(m, t, in->image.id ? with_image(t, in->x, in->image) : in->x);
     s->rope = rotary(m, t, g);
 }

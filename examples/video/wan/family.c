@@ -22,6 +22,10 @@ enum { STREAM_TIME = 0x57414e01, TIMES = 1000 };
 #define ROW(...) CKPT_OPTION(struct video_options, __VA_ARGS__)
 
 static const struct ckpt_option sample_rows[] = {
+    ROW("image-encoder", STRING, image_encoder, "DIR",
+        "of I2V of 2.1, directory of CLIP's picture encoder in the format of Hugging Face "
+        "(default: "
+        "the image_encoder of --model)"),
     ROW("load-low", STRING, load[1], "FILE",
         "of a pair of models, as --load, for the one for low noise levels (default: none)"),
     CKPT_OPTION_RANGE(struct video_options, "guidance-low", FLOAT, guidance_low, "X",
@@ -150,7 +154,9 @@ static int read(struct video_net *n, const char *dir)
                                     .boundary = c->boundary * TIMES,
                                     .first_frame = c->first,
                                     .has_image = c->has_image,
-                                    .whole_image = c->has_image};
+                                    .whole_image = c->has_image,
+                                    .sight_tokens = c->sight ? WAN_SIGHT : 0,
+                                    .sight_width = c->sight};
     return 0;
 }
 
@@ -316,6 +322,9 @@ static const struct adapter_rename inside[] = {
     {"attn2.to_out.0", "cross_attn.o"},
     {"attn2.norm_q", "cross_attn.norm_q"},
     {"attn2.norm_k", "cross_attn.norm_k"},
+    {"attn2.add_k_proj", "cross_attn.k_img"},
+    {"attn2.add_v_proj", "cross_attn.v_img"},
+    {"attn2.norm_added_k", "cross_attn.norm_k_img"},
     {"norm2", "norm3"},
     {"ffn.net.0.proj", "ffn.0"},
     {"ffn.net.2", "ffn.2"},
@@ -328,6 +337,10 @@ static const struct adapter_rename outside[] = {
     {"condition_embedder.time_proj", "time_projection.1"},
     {"condition_embedder.text_embedder.linear_1", "text_embedding.0"},
     {"condition_embedder.text_embedder.linear_2", "text_embedding.2"},
+    {"condition_embedder.image_embedder.norm1", "img_emb.proj.0"},
+    {"condition_embedder.image_embedder.ff.net.0.proj", "img_emb.proj.1"},
+    {"condition_embedder.image_embedder.ff.net.2", "img_emb.proj.3"},
+    {"condition_embedder.image_embedder.norm2", "img_emb.proj.4"},
     {"proj_out", "head.head"},
     {"scale_shift_table", "head.modulation"},
     {0},
@@ -369,6 +382,7 @@ const struct video_model wan_model = {
     .width = 832,
     .text = TEXT_WAN,
     .negative = "",
+    .unread = "norm_added_q",
     .autoencoder = &wan_autoencoder,
     .adapters = &adapters,
     .targets = VIDEO_TARGETS_WAN,

@@ -6,6 +6,8 @@
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 
+#define NORM_SIGHT 1e-5f /* eps, not that of the config */
+
 enum { PLACES = 4 /* latents of a patch */, NAME = 96 };
 
 /* ---- parameters ---------------------------------------------------------------------------- */
@@ -18,12 +20,23 @@ static struct wan_attention create_attention(const struct ckpt_nn *nn, const str
     char at[64];
 
     snprintf(at, sizeof at, "%s.%s", block, name);
-    return (struct wan_attention){ckpt_nn_linear(nn, d, d, true, "%s.to_q", at),
-                                  ckpt_nn_linear(nn, d, d, true, "%s.to_k", at),
-                                  ckpt_nn_linear(nn, d, d, true, "%s.to_v", at),
-                                  ckpt_nn_linear(nn, d, d, true, "%s.to_out.0", at),
-                                  ckpt_nn_rms_norm(nn, d, eps, "%s.norm_q", at),
-                                  ckpt_nn_rms_norm(nn, d, eps, "%s.norm_k", at)};
+    return (struct wan_attention){.q = ckpt_nn_linear(nn, d, d, true, "%s.to_q", at),
+                                  .k = ckpt_nn_linear(nn, d, d, true, "%s.to_k", at),
+                                  .v = ckpt_nn_linear(nn, d, d, true, "%s.to_v", at),
+                                  .out = ckpt_nn_linear(nn, d, d, true, "%s.to_out.0", at),
+                                  .norm_q = ckpt_nn_rms_norm(nn, d, eps, "%s.norm_q", at),
+                                  .norm_k = ckpt_nn_rms_norm(nn, d, eps, "%s.norm_k", at)};
+}
+
+/* Cross-attention to the features of a picture. */
+static void add_sight(struct wan_attention *a, const struct ckpt_nn *nn, const struct wan_config *g,
+                      const char *block)
+{
+    const int64_t d = g->width;
+
+    a->sight_k = ckpt_nn_linear(nn, d, d, true, "%s.attn2.add_k_proj", block);
+    a->sight_v = ckpt_nn_linear(nn, d, d, true, "%s.attn2.add_v_proj", block);
+    a->norm_sight = ckpt_nn_rms_norm(nn, d, (float)g->eps, "%s.attn2.norm_added_k", block);
 }
 
 /* fp32 in every dtype of the model, as in diffusers, because it is added to the modulation. */
@@ -45,9 +58,24 @@ static void create_block(struct wan *m, const struct ckpt_nn *nn, int64_t i, con
     b->table = create_table(nn, g, 6, name);
     b->self = create_attention(nn, g, at, "attn1");
     b->cross = create_attention(nn, g, at, "attn2");
+    if (g->sight)
+        add_sight(&b->cross, nn, g, at);
     b->norm2 = ckpt_nn_layer_norm(nn, g->width, (float)g->eps, "%s.norm2", at);
     b->up = ckpt_nn_linear(nn, g->width, g->inner, true, "%s.ffn.net.0.proj", at);
     b->down = ckpt_nn_linear(nn, g->inner, g->width, true, "%s.ffn.net.2", at);
+}
+
+static void create_sight(struct wan *m, const struct ckpt_nn *nn, const char *embedder)
+{
+    const struct wan_config *g = &m->config;
+    const int64_t n = g->sight, d = g->width;
+    char at[72];
+
+    snprintf(at, sizeof at, "%s.image_embedder", embedder);
+    m->norm_sight[0] = ckpt_nn_layer_norm(nn, n, NORM_SIGHT, "%s.norm1", at);
+    m->sight[0] = ckpt_nn_linear(nn, n, n, true, "%s.ff.net.0.proj", at);
+    m->sight[1] = ckpt_nn_linear(nn, n, d, true, "%s.ff.net.2", at);
+    m->norm_sight[1] = ckpt_nn_layer_norm(nn, d, NORM_SIGHT, "%s.norm2", at);
 }
 
 /* The timestep is embedded in fp32. */
@@ -69,6 +97,8 @@ static void create_embedders(struct wan *m, const struct ckpt_nn *nn, const char
     m->time_proj = ckpt_nn_linear(nn, d, 6 * d, true, "%s.time_proj", at);
     m->text[0] = ckpt_nn_linear(nn, g->text_width, d, true, "%s.text_embedder.linear_1", at);
     m->text[1] = ckpt_nn_linear(nn, d, d, true, "%s.text_embedder.linear_2", at);
+    if (g->sight)
+        create_sight(m, nn, at);
 }
 
 int wan_create(struct wan *m, ckpt *c, const struct wan_config *config, enum ckpt_dtype dtype,
@@ -105,6 +135,10 @@ int64_t wan_parameters(const struct wan_config *c)
     int64_t block = 6 * d + 2 * attention + 2 * d + c->inner * (d + 1) + d * (c->inner + 1);
     int64_t n = d * (PLACES * wan_in_channels(c) + 1);
 
+    if (c->sight) {
+        block += 2 * d * (d + 1) + d;
+        n += c->sight * (c->sight + 3) + d * (c->sight + 3);
+    }
     n += d * (c->frequencies + 1) + d * (d + 1) + 6 * d * (d + 1);
     n += d * (c->text_width + 1) + d * (d + 1);
     return n + c->layers * block + 2 * d + PLACES * c->channels * (d + 1);

@@ -15,6 +15,9 @@
 struct wan_attention {
     struct ckpt_nn_linear q, k, v, out;
     struct ckpt_nn_norm norm_q, norm_k; /* over all heads together */
+    /* Of cross-attention with the features of a picture: keys and values from those. */
+    struct ckpt_nn_linear sight_k, sight_v;
+    struct ckpt_nn_norm norm_sight;
 };
 
 struct wan_block {
@@ -29,6 +32,8 @@ struct wan {
     enum ckpt_dtype dtype;
     struct ckpt_nn_linear patch; /* weight [D, C, 1, 2, 2] */
     struct ckpt_nn_linear time[2], time_proj, text[2], proj;
+    struct ckpt_nn_linear sight[2]; /* of the features of a picture, and the norms around them */
+    struct ckpt_nn_norm norm_sight[2];
     ckpt_tensor table;       /* [1, 2, D] fp32: of the head */
     struct wan_block *block; /* [config.layers] */
 };
@@ -56,10 +61,11 @@ ckpt_tensor wan_forward(const struct wan *m, ckpt_tape *t, const struct video_ge
 /* ---- private to the files of the model ---------------------------------------------------- */
 
 /* The outputs of the embedders, inputs of the blocks: video [B, N, D], of which ranks may have a
- * part (--sequence), text [B, S, D], the rotary table fp32 [N, head / 2, 2]; fp32 modulation of the
- * head and of the blocks, [B, 1 or F, 2 or 6, D], with one row for all frames or one for each. */
+ * part (--sequence), text [B, S, D], sight [B, 257, D] or CKPT_NONE, the rotary table fp32 [N, head
+ * / 2, 2]; fp32 modulation of the head and of the blocks, [B, 1 or F, 2 or 6, D], with one row for
+ * all frames or one for each. */
 struct wan_state {
-    ckpt_tensor video, text, rope, head, rows;
+    ckpt_tensor video, text, sight, rope, head, rows;
 };
 
 void wan_embed(const struct wan *m, ckpt_tape *t, const struct video_geometry *g,
