@@ -11,9 +11,11 @@
  * records the whole model, feeds the whole inputs of its group, and keeps a part of its ops and
  * parameters, which the library chooses by the speed and the memory of each rank.  Ranks with one
  * stage in several pipelines share its parameters by options.zero.  A micro-step goes from rank to
- * rank, so options.micro_batch says how many are under way.  CKPT_EINVAL: options.zero above 0 with
- * one pipeline, shard_over "host", options.sequence or options.tensor above 1, micro_batch
- * CKPT_AUTO, plan and graph files, an elastic job; a program without an optimizer;
+ * rank, so options.micro_batch says how many are under way.  Ranks of one pipeline may have
+ * options.device "cpu" beside others on GPUs: what they send each other goes through host memory,
+ * and last bits depend on the cut.  CKPT_EINVAL: options.zero above 0 with one pipeline, several
+ * pipelines on unlike devices, shard_over "host", options.sequence or options.tensor above 1,
+ * micro_batch CKPT_AUTO, plan and graph files, an elastic job; a program without an optimizer;
  * ckpt_mix_programs; an output or a new value of a buffer in a program that trains; more stages
  * than places to cut.
  *

@@ -126,9 +126,7 @@ static void find_machine(ckpt *c)
 
 static int open_gpu(ckpt *c)
 {
-    int index = 0;
-    int rc = ranks_placement(&c->ranks, &index);
-    return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.unordered);
+    return device_open_cuda(&c->memory.device, c->ranks.gpu, c->options.unordered);
 }
 
 static int open_foreign(ckpt *c)

@@ -42,30 +42,6 @@ void ranks_join(struct ranks *job, struct comm *comm, int zero)
             job->options->trace_out = job->options->dump_tape = NULL;
 }
 
-/* What the other ranks take from rank 0, and what they must have like it before ranks find their
- * places. */
-struct leading {
-    int32_t sequence, tensor, on_cpu;
-};
-
-static bool is_on_cpu(const struct ckpt_options *o)
-{
-    return o->device && !strcmp(o->device, "cpu");
-}
-
-static int follow(struct ranks *job, struct leading *l)
-{
-    if (job->comm && comm_broadcast(ranks_hosts(job), l, sizeof *l, "first options"))
-        return error_set(CKPT_ECOMM, "%s", ranks_hosts(job)->reason);
-    if (l->on_cpu == is_on_cpu(job->options))
-        return 0;
-    return error_set(CKPT_EINVAL,
-                     "--device %s: rank 0 has --device %s, and all ranks compute on GPUs or all on "
-                     "CPUs",
-                     job->options->device ? job->options->device : "auto",
-                     l->on_cpu ? "cpu" : "auto or cuda");
-}
-
 static int take_number(const char *option, int64_t *own, int32_t of_first)
 {
     if (*own == CKPT_AUTO)
@@ -83,9 +59,9 @@ static int find_groups(struct ranks *job)
 {
     struct ckpt_options *o = job->options;
     const bool alone = job->sharing.ranks == 1;
-    struct leading l = {alone ? 1 : (int32_t)o->sequence, alone ? 1 : (int32_t)o->tensor,
-                        is_on_cpu(o)};
-    int rc = follow(job, &l);
+    struct ranks_first l = {.sequence = alone ? 1 : (int32_t)o->sequence,
+                            .tensor = alone ? 1 : (int32_t)o->tensor};
+    int rc = ranks_follow(job, &l);
     if (!rc)
         rc = take_number("--sequence", &o->sequence, l.sequence);
     if (!rc)

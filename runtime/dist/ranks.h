@@ -53,6 +53,8 @@ struct ranks {
     int32_t seen;      /* last value of *noted */
     double seen_at;    /* time at which seen changed, in clock_seconds() */
     int rank;
+    int gpu;                      /* index of this rank's GPU among those of its host */
+    bool on_gpus;                 /* some rank does not have --device cpu */
     uint64_t host;                /* hash that identifies the host of this rank */
     int hosts;                    /* number of hosts; 0: not known yet */
     int per_host;                 /* ranks on each host; 0: hosts have different numbers */
@@ -87,11 +89,11 @@ struct ranks {
 void ranks_join(struct ranks *job, struct comm *comm, int zero);
 
 /* Opens the communicator that the options request (ranks, zero).  Call it before opening the
- * device, because ranks_placement selects the GPU index from the ranks on the same host.
- * ranks_open_device opens NCCL if the device supports it; it refuses two ranks on one GPU, and GPUs
- * for only some ranks.  All return 0 or a code, with the sentence. */
+ * device, because it selects the index of the GPU from the ranks on the same host.
+ * ranks_open_device opens NCCL if the device supports it, or, if stages have unlike devices, a
+ * communicator through the host; it refuses two ranks on one GPU, and else GPUs for only some
+ * ranks.  All return 0 or a code, with the sentence. */
 int ranks_open(struct ranks *job);
-int ranks_placement(struct ranks *job, int *index);
 int ranks_open_device(struct ranks *job);
 /* Closes the communicators.  If code is not 0, first sends the error to the other ranks. */
 void ranks_close(struct ranks *job, int code);
@@ -137,6 +139,20 @@ void ranks_print_places(const struct ranks *job, FILE *f);
 
 /* Hash of the host, or of CKPT_HOST_NAME: ranks with equal names count as ranks of one host. */
 uint64_t ranks_host_name(void);
+
+/* What ranks know of each other before they have devices. */
+struct ranks_first {
+    uint64_t host;
+    int32_t on_cpu; /* it has --device cpu; else it has a GPU, unless there is none */
+    int32_t sequence, tensor, unused;
+};
+/* Gathers it, finds the GPU of this rank, and sets *first to that of rank 0.  Ranks are all on GPUs
+ * or all on CPUs, unless they are stages.  Collective; returns 0 or a code, with the sentence. */
+int ranks_follow(struct ranks *job, struct ranks_first *first);
+
+/* Memory of the host for collectives of unlike stages, whose operands have so many bytes.  Returns
+ * 0 or CKPT_ENOMEM, with the sentence. */
+int ranks_reserve(struct ranks *job, int64_t bytes);
 
 /* Sorts n ranks by host; of[r] identifies the host of rank r. placements receives the ranks host by
  * host, hosts in order of first appearance.  *most is the largest number of ranks on a host.

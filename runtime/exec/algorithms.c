@@ -32,6 +32,8 @@ int program_load_algorithms(struct ckpt_program *p)
     struct algorithms *to = algorithms(ps);
     if (!to || ps->n_warm)
         return 0;
+    if (ps->ranks->sharing.unlike) /* others have other devices */
+        return read_algorithms(ps, to);
     return program_broadcast_algorithms(p, to, ps->ranks->rank ? 0 : read_algorithms(ps, to));
 }
 

@@ -81,6 +81,22 @@ void program_join_ranks(struct ckpt_program *p)
     p->ranks = (struct program_ranks){.ops = {run, p->programs->ranks->noted}, .p = p};
 }
 
+int program_reserve_transfers(const struct ckpt_program *p)
+{
+    const ckpt_tape *t = p->tape;
+    int64_t most = 0;
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        int64_t bytes = 0;
+        for (int k = 0; k < o->n_in + o->n_out && collective_is(o->def); k++) {
+            const int32_t x = t->operands.data[o->operands + k];
+            bytes += x > 0 ? round_up(desc_bytes(&t->tensors.data[x].desc), CKPT_ALIGN) : 0;
+        }
+        most = max_i64(most, bytes);
+    }
+    return ranks_reserve(p->programs->ranks, most);
+}
+
 /* ---- collectives that make no progress --------------------------------------------------------
  */
 
@@ -160,6 +176,10 @@ static int poll_device(struct programs *ps, const struct ckpt_program *p, struct
 int programs_poll(void *user, int32_t *op)
 {
     struct programs *ps = user;
+    if (ps->ranks->sharing.unlike) { /* calls of the hosts end by themselves */
+        *op = -1;
+        return ps->ranks->comm->ops->check(ps->ranks->comm);
+    }
     struct flight *flight = &comm_of_hosts(ps->ranks->comm)->flight;
     int rc = poll_device(ps, ps->last_submitted, flight, op);
     flight->now.number = 0;

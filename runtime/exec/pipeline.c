@@ -161,6 +161,8 @@ static int plan_stage(struct ckpt_program *p, struct stage_plan *s)
 {
     int rc = program_plan(p);
     *s = rc ? (struct stage_plan){0} : describe(p);
+    snprintf(s->device, sizeof s->device, "%s",
+             p->programs->backend == CKPT_ON_CUDA ? "cuda" : "cpu");
     s->held = bytes_held(p->tape);
     s->budget = p->programs->budget;
     if (rc != CKPT_EBUDGET)

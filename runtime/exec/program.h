@@ -123,6 +123,7 @@ struct stage_plan {
     int64_t sent, peak, least; /* bytes to the next stage; of the device; the smallest budget */
     int64_t held, budget;      /* bytes of its parameters; of its rank's device */
     char layers[64];           /* "layers.0 to layers.5", or "" */
+    char device[16];           /* "cuda", as --device has it */
     char refused[CKPT_MESSAGE - 256]; /* why no plan fits; "": there is one */
 };
 
@@ -318,6 +319,9 @@ int program_broadcast_decision(struct ckpt_program *p, bool *decision);
 
 /* Sets p->ranks. */
 void program_join_ranks(struct ckpt_program *p);
+/* Unlike stages: memory of the host for what they send.  Ranks on CPUs run no op before the first
+ * step, so collectives with them are not warmed up.  Returns 0 or a code, with the sentence. */
+int program_reserve_transfers(const struct ckpt_program *p);
 /* Nobody will wait for the steps of p in flight: removes them from its optimizer's sequence. */
 void program_drop_in_flight(struct ckpt_program *p);
 /* Submits all instructions of one step to the device and marks their end. */

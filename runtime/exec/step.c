@@ -462,8 +462,7 @@ static int finish_step(struct ckpt_program *p, int slot, float value)
         return report_bad_index(p, slot, !finite);
     int64_t broken = p->trains ? broken_update(p) : 0;
     if (broken)
-        return program_report_update(p, broken,
-                                     broken > p->before + p->steps ? p->grad_norm : NAN);
+        return program_report_update(p, broken, broken > p->before + p->steps ? p->grad_norm : NAN);
     if (!finite)
         return report_nan(p, slot, value);
     int32_t output = p->trains ? -1 : program_find_bad_output(p, slot);
@@ -490,6 +489,8 @@ int ckpt_wait(ckpt_program *p, float *loss)
         return rc;
     rc = p->timing ? d->ops->sync(d) : 0;
     rc = rc ? rc : d->ops->reach(d, p->mark[slot], &p->ended);
+    if (!rc && p->programs->ranks->sharing.unlike) /* in a thread of the device, which goes on */
+        rc = p->programs->ranks->comm->ops->check(p->programs->ranks->comm);
     if (rc)
         return program_abandon(p, programs_fail_device(p->programs, p, rc));
     rc = params_check_lost(p->programs->params); /* reported to the caller that waited first */

@@ -619,7 +619,8 @@ static int warm_kinds(struct warmer *w, bool collectives)
 static int warm_ops(struct warmer *w)
 {
     const struct programs *ps = w->p->programs;
-    bool broadcasts = ps->options->tune && ps->ranks->comm,
+    const bool unlike = ps->ranks->sharing.unlike;
+    bool broadcasts = ps->options->tune && ps->ranks->comm && !unlike,
          receives = broadcasts && ps->ranks->rank;
     double begin = clock_seconds();
     int rc = fill_scratch(w);
@@ -634,7 +635,7 @@ static int warm_ops(struct warmer *w)
     if (!rc && receives)
         rc = warm_kinds(w, false);
     if (!rc)
-        rc = warm_kinds(w, true);
+        rc = unlike ? program_reserve_transfers(w->p) : warm_kinds(w, true);
     begin = startup_add(w->p->programs, STARTUP_FIRST_RUNS, begin);
     if (!rc)
         rc = time_untimed(w);
@@ -668,18 +669,19 @@ int program_warm(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     struct warmer w = {.p = p, .d = ps->memory->device};
+    const bool unlike = ps->ranks->sharing.unlike;
     if (ps->memory->device->ops->backend == CKPT_ON_CPU)
         return 0;
     const double begin = clock_seconds();
     int rc = prepare(&w);
     if (!rc)
         rc = map_scratch(&w);
-    if (ps->ranks->sharing.stages > 1 && ps->ranks->comm && (!rc || rc == CKPT_EBUDGET))
+    if (ps->ranks->sharing.stages > 1 && ps->ranks->comm && !unlike && (!rc || rc == CKPT_EBUDGET))
         rc = ranks_agree_code(ps->ranks, rc); /* else others wait for this one in transfers */
     startup_add(ps, STARTUP_SCRATCH, begin);
     if (w.d->ops->measure)
-        w.d->ops->measure(w.d, !rc && ps->options->tune && !ps->ranks->rank, w.base + w.bytes,
-                          w.flush);
+        w.d->ops->measure(w.d, !rc && ps->options->tune && (!ps->ranks->rank || unlike),
+                          w.base + w.bytes, w.flush);
     if (!rc)
         rc = warm_ops(&w);
     if (w.d->ops->measure)

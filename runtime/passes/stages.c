@@ -172,6 +172,8 @@ static double work_of(const struct cutting *k, const struct op *o, struct ckpt_d
     struct ckpt_cost cost = {0};
     bool live = false;
     tape_call(k->t, o, &call, descs, descs + o->n_in);
+    if (k->t->env.sharing.unlike) /* the same numbers on all ranks */
+        call.backend = CKPT_ON_CPU;
     if (o->def->cost)
         o->def->cost(&call, &cost);
     for (int i = 0; i < o->n_in + o->n_out && cost.bytes <= 0; i++)

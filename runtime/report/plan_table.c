@@ -315,10 +315,14 @@ static void print_stages(const ckpt_program *p, const struct ckpt_program_info *
             : i->n_micro == 1
                 ? ": one micro-step passes from stage to stage; give a smaller --micro-batch"
                 : "; less with a smaller --micro-batch");
+    if (sharing->unlike)
+        fprintf(f, "  %-24s %12s  GPUs round other than CPUs: the cut decides the last bits\n",
+                "  devices", "unlike");
     for (int s = 0; s < sharing->stages; s++) {
         const struct stage_plan *k = &p->stages[s];
-        char name[32], sent[64] = "";
-        snprintf(name, sizeof name, "  stage %d", s + 1);
+        char name[40], sent[64] = "";
+        snprintf(name, sizeof name, sharing->unlike ? "  stage %d on %s" : "  stage %d", s + 1,
+                 k->device);
         if (k->sent)
             snprintf(sent, sizeof sent, "; sends %s a micro-step", human_bytes(k->sent));
         fprintf(f, "  %-24s %12s  %s of work%s%s%s\n", name, human_bytes(k->peak),

@@ -15,6 +15,7 @@
 #include "ckpt_files.h"
 #include "collective.h"
 #include "dist/rank_threads.h"
+#include "dist/through_host.h"
 #include "exec/program.h"
 #include "unit/test_directory.h"
 
@@ -63,6 +64,8 @@ struct member {
     int64_t resident; /* bytes of the host copies of parameters */
     struct transfer transfers[TRANSFERS];
     int n_transfers;
+    bool unlike;           /* stages with an even number are on a device of their own */
+    struct device_ops ops; /* of it: a CPU that is entered and left through host memory */
 };
 
 static int64_t classes = CLASSES; /* rows of the head */
@@ -247,12 +250,36 @@ static int train(struct member *m, ckpt *c)
     return !rc && m->save ? ckpt_save_state(c, m->save) : rc;
 }
 
+static void visit_host(struct device *d, void *stream, const struct device_visit *v)
+{
+    (void)d;
+    (void)stream;
+    memcpy(v->host_src, v->src, (size_t)v->src_bytes);
+    v->call(v->user);
+    memcpy(v->dst, v->host_dst, (size_t)v->dst_bytes);
+}
+
+/* As ranks_open_device where some stages have GPUs. */
+static int be_unlike(struct member *m, ckpt *c)
+{
+    struct device *d = c->memory.device;
+    c->ranks.sharing.unlike = c->ranks.comm != NULL;
+    if (!c->ranks.comm || m->as.rank % 2)
+        return 0;
+    m->ops = *d->ops;
+    m->ops.visit_host = visit_host;
+    d->ops = &m->ops;
+    return comm_open_through_host(&c->ranks.comm, c->ranks.comm, d);
+}
+
 static void *work(void *arg)
 {
     struct member *m = arg;
     ckpt *c = rank_open(&m->as, m->options, m->zero, 0);
     if (!c)
         return NULL;
+    if (m->unlike && be_unlike(m, c))
+        fail_msg("no way through the host");
     m->code = train(m, c);
     snprintf(m->sentence, sizeof m->sentence, "%s", m->code ? ckpt_error(c) : "");
     ckpt_close(c);
@@ -326,6 +353,20 @@ static void compare(const struct member *what, int stages, double most)
     assert_int_equal(mine, one->mine);
     release(one, 1);
     release(all, stages);
+}
+
+/* What passes through host memory keeps its bits; so do norms and clipping by it. */
+static void check_unlike(void **state)
+{
+    struct member m = small();
+    (void)state;
+    m.unlike = true;
+    compare(&m, 2, 0);
+    m.dtype = CKPT_BF16;
+    compare(&m, 3, 0);
+    m.dtype = CKPT_F32;
+    m.clip = .1f;
+    compare(&m, 4, 1e-5);
 }
 
 static void check_bits(void **state)
@@ -688,7 +729,8 @@ static void check_bubble(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_bits),      cmocka_unit_test(check_kinds),
+        cmocka_unit_test(check_bits),      cmocka_unit_test(check_unlike),
+        cmocka_unit_test(check_kinds),
         cmocka_unit_test(check_tied),      cmocka_unit_test(check_transfers),
         cmocka_unit_test(check_budgets),   cmocka_unit_test(check_tier),
         cmocka_unit_test(check_resume),    cmocka_unit_test(check_refused),

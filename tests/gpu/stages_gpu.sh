@@ -2,13 +2,66 @@
 # SPDX-License-Identifier: Apache-2.0
 # Stages of a pipeline on GPUs, one each: the losses and weights of one GPU, whether steps are
 # recorded or not, under a budget and in bf16; a state that another number of stages resumes; a rank
-# that is lost is named.  Skipped with fewer than two GPUs.
+# that is lost is named.  Before that one stage on a GPU and one on the CPU.  Skipped without a GPU,
+# or after that with fewer than two.
+fewest=1
 . "${srcdir:-.}/tests/gpu/gpus.sh"
 . "${srcdir:-.}/tests/model/programs.sh"
-lm="${LM_TRAIN:-./lm-train} --device cuda --warmup 2 --hidden 256 --heads 4
-    --layers 6 --mlp 512 --length 256 --data ${srcdir:-.}/doc/tour.md --clip-norm 0"
+any="${LM_TRAIN:-./lm-train} --warmup 2 --hidden 256 --heads 4
+    --layers 6 --mlp 512 --length 256 --data ${srcdir:-.}/doc/tour.md"
+lm="$any --device cuda --clip-norm 0"
 llama="$lm --model tiny-llama --batch 8"
 steps="--steps 4 --micro-batch 2"
+
+# ---- a card and the host -------------------------------------------------------------------------
+
+# unlike NAME FIRST SECOND ARGUMENT...: a rank with the options FIRST and one with SECOND
+unlike() {
+    kind=$1 first=$2 second=$3
+    shift 3
+    RANK=1 WORLD_SIZE=2 timeout 200 "$@" $second --ranks "file:$work/meet" >"$work/$kind.1" 2>&1 &
+    RANK=0 WORLD_SIZE=2 timeout 200 "$@" $first --ranks "file:$work/meet" >"$work/$kind.0" 2>&1
+    ended=$?
+    wait $! && [ $ended = 0 ]
+    ended=$?
+    rm -f "$work/meet"
+    return $ended
+}
+both="$any --model tiny-llama --batch 8 $steps --dtype fp32" # gradients are clipped: the norm is of both
+cpu="--device cpu --vram 2G"
+runs "memory:" $both --device cuda --log "$work/card"
+for how in "" --profile "--host 1G"; do
+    unlike over "--device cuda --vram 4G $how" "$cpu" $both --stages 2 --log "$work/over" ||
+        fail "card and host, $how: $(cat "$work/over.0" "$work/over.1")"
+    same_steps card over 1e-3
+    rm -f "$work/over"
+done
+unlike turned "$cpu" "--device cuda --vram 4G" $both --stages 2 --log "$work/turned" \
+    --save-state "$work/turned.state" || fail "host and card: $(cat "$work/turned.0" "$work/turned.1")"
+same_steps card turned 1e-3
+grep -q "stage 1 on cpu" "$work/turned.0" || fail "no devices: $(cat "$work/turned.0")"
+runs "memory:" $both --device cuda --steps 5 --resume "$work/turned.state"
+unlike tied "--device cuda --vram 4G" "$cpu" $any --model tiny --batch 8 $steps --stages 2 ||
+    fail "an embedding that is the head: $(cat "$work/tied.0" "$work/tied.1")"
+unlike no_stages "--device cuda" "$cpu" $both && fail "unlike devices share parameters"
+grep -q "all ranks compute on GPUs or all on CPUs" "$work/no_stages.1" || fail "$(cat "$work/no_stages.1")"
+for lost in 0 1; do # the other one names it
+    for r in 0 1; do
+        [ $r = 0 ] && own="--device cuda" || own=$cpu
+        RANK=$r WORLD_SIZE=2 $both --steps 1000000 --stages 2 --comm-deadline 20 $own \
+            --ranks "file:$work/meet" --log "$work/log" >"$work/lost.$r" 2>&1 &
+        eval "job$r=$!"
+    done
+    wait_steps "$work/log" 2
+    eval "kill -KILL \$job$lost; wait \$job$((1 - lost))" && fail "a lost rank is no error"
+    rm -f "$work/meet" "$work/log"
+    grep -q "rank $lost is gone" "$work/lost.$((1 - lost))" ||
+        fail "a lost rank: $(tail -n 2 "$work/lost.$((1 - lost))")"
+done
+[ "$gpus" -ge 2 ] || finish
+
+# ---- cards ---------------------------------------------------------------------------------------
+
 
 # compare NAME SHARE ARGUMENT...: one GPU and two stages
 compare() {

@@ -83,6 +83,26 @@ for r in 0 1; do
         "$work/lacks.$r" || fail "rank $r: $(tail -n 2 "$work/lacks.$r")"
 done
 
+# a stage may be on the CPU beside one on a GPU (tests/gpu/stages_gpu.sh); where there is no GPU both
+# say so, and ranks that share parameters are refused
+unlike() {
+    name=$1
+    shift
+    RANK=1 WORLD_SIZE=2 timeout 100 $lm --model tiny $steps "$@" --ranks "file:$work/meet" >"$work/$name.1" 2>&1 &
+    RANK=0 WORLD_SIZE=2 timeout 100 $lm --model tiny $steps "$@" --device cuda --ranks "file:$work/meet" \
+        >"$work/$name.0" 2>&1
+    ended=$?
+    wait $! && [ $ended = 0 ]
+    ended=$?
+    rm -f "$work/meet"
+    return $ended
+}
+unlike card --stages 2 || for r in 0 1; do
+    grep -q -e "--device cuda: " "$work/card.$r" || fail "no GPU, rank $r: $(tail -n 2 "$work/card.$r")"
+done
+unlike shares && fail "unlike devices share parameters"
+grep -q -e "or all on CPUs, unless they are stages\|--device cuda: " "$work/shares.1" || fail "$(cat "$work/shares.1")"
+
 # plans of jobs that do not exist: all stages, and how long they stand still
 runs "stage 4 " $lm --model tiny-llama $steps --plan-only --ranks 4 --stages 4
 runs "passes from stage to stage" $lm --model tiny-llama --steps 1 --batch 8 --plan-only \

@@ -32,6 +32,7 @@ struct sharing {
                                 ranks of one stage share these; of one pipeline zero is 0, and there
                                 is no layout */
     int stage;               /* of this rank */
+    bool unlike;             /* some stages compute on GPUs, the others on CPUs */
     const struct stage_limit *limits; /* of each stage; the same on all ranks */
     struct layout *layout; /* of the parameters, from the first compile on, or once stages are cut;
                               NULL: single rank */

@@ -217,6 +217,18 @@ static void cuda_copy(struct device *d, enum queue q, void *dst, const void *src
         cuda_watch_end(&c->watch, q, c->queues[q]);
 }
 
+static void cuda_visit_host(struct device *d, void *stream, const struct device_visit *v)
+{
+    struct cuda_device *c = cuda(d);
+    const size_t in = (size_t)v->src_bytes, out = (size_t)v->dst_bytes;
+    if (in && !c->failure)
+        accepted(c, cudaMemcpyAsync(v->host_src, v->src, in, cudaMemcpyDeviceToHost, stream));
+    if (!c->failure)
+        accepted(c, cudaLaunchHostFunc(stream, v->call, v->user));
+    if (out && !c->failure)
+        accepted(c, cudaMemcpyAsync(v->dst, v->host_dst, out, cudaMemcpyHostToDevice, stream));
+}
+
 static void cuda_fill(struct device *d, enum queue q, void *dst, int byte, int64_t bytes)
 {
     struct cuda_device *c = cuda(d);
@@ -562,6 +574,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .record = cuda_record,
                                            .wait = cuda_wait,
                                            .signal = cuda_signal,
+                                           .visit_host = cuda_visit_host,
                                            .io = cuda_io,
                                            .pin = cuda_pin,
                                            .unpin = cuda_unpin,

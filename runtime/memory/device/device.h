@@ -50,6 +50,19 @@ struct device_io {
     void (*begin)(void *user, int64_t offset, void *host, int64_t bytes);
 };
 
+/* A call on the host in the middle of a stream: src goes to host_src, the call runs, host_dst goes
+ * to dst.  What it points to stays as long as a recorded step may run it. */
+struct device_visit {
+    const void *src;
+    void *host_src;
+    int64_t src_bytes;
+    void (*call)(void *user); /* uses no device */
+    void *user;
+    const void *host_dst;
+    void *dst;
+    int64_t dst_bytes;
+};
+
 enum { DEVICE_ROUTE = 24 };
 
 struct device_ops {
@@ -90,6 +103,8 @@ struct device_ops {
     void (*stamp)(struct device *d, enum queue q, double *when);
     /* Like record, for events that QUEUE_READ, QUEUE_WRITE or QUEUE_HOST waits for. */
     void (*signal)(struct device *d, enum queue q, int32_t event);
+    /* On the stream that a kernel got.  NULL: kernels run on the host. */
+    void (*visit_host)(struct device *d, void *stream, const struct device_visit *v);
     /* On QUEUE_READ and QUEUE_WRITE; io is copied.  Returns 0, or CKPT_EDEVICE if the device cannot
      * wait for such a queue; then nothing is submitted.  Call it with io NULL to query this and to
      * open the queues, also before the first use of QUEUE_HOST. */
