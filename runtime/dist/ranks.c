@@ -295,10 +295,12 @@ void ranks_close(struct ranks *job, int code)
     job->lobby = NULL;
     job->peers = NULL;
     free(job->limits);
+    free(job->tries);
     free(job->placements);
     free(job->places);
     free(job->groups);
     job->sharing.limits = job->limits = NULL;
+    job->sharing.tries = job->tries = NULL;
     job->placements = NULL;
     job->places = NULL;
     job->groups = NULL;

@@ -68,6 +68,7 @@ struct ranks {
                                    same parts or stage; NULL: all or none */
     int over;                   /* enum ranks_over */
     struct stage_limit *limits; /* of sharing.limits, which the first program sets */
+    struct stage_try *tries;    /* of sharing.tries */
     bool laid_out;              /* stages, which have no layout, are there */
     bool groups_fixed;          /* the choice of group_ranks is final */
     char routes[64]; /* link kinds from this rank's GPU to other GPUs of its host; or "" */

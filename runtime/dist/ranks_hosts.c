@@ -343,6 +343,7 @@ void ranks_free_cut(struct ranks *job)
     for (int s = 0; s < job->sharing.stages && job->limits; s++)
         job->limits[s] = (struct stage_limit){
             .speed = fastest > 0 ? slowest_of(job, s) / fastest : 1, .most = INT64_MAX};
+    job->sharing.n_tries = 0;
 }
 
 /* In the order of ranks: the first of two is in the pair before it. */

@@ -156,53 +156,88 @@ static int64_t bytes_held(const ckpt_tape *t)
     return bytes;
 }
 
-/* Plans this stage.  That no plan fits is part of the result. */
-static int plan_stage(struct ckpt_program *p, struct stage_plan *s)
+/* A cut is sought with plans that need no search where all fits, and refusals that need none where
+ * the largest op alone does not.  The last refusal is searched for its sentence, and the plan that
+ * stays for all that it reports. */
+enum purpose { SEEK, EXPLAIN, STAY };
+
+/* Device bytes of this stage, if those that every plan takes are too many; else 0. */
+static int bytes_beyond(struct ckpt_program *p, int64_t *bytes)
 {
-    int rc = program_plan(p);
-    *s = rc ? (struct stage_plan){0} : describe(p);
+    struct budgets b;
+    const int rc = program_find_budgets(p, &b);
+    const int64_t fewest = rc ? 0 : plan_fewest_bytes(p->graph, &b, p->reserved);
+    *bytes = fewest > b.device ? fewest : 0;
+    return rc;
+}
+
+static int make_plan(struct ckpt_program *p, enum purpose purpose)
+{
+    const bool brief = p->brief;
+    plan_free(p->plan);
+    p->plan = NULL;
+    p->brief |= purpose != STAY;
+    const int rc = program_plan(p);
+    p->brief = brief;
+    return rc;
+}
+
+/* Plans this stage.  That no plan fits is part of the result. */
+static int plan_stage(struct ckpt_program *p, enum purpose purpose, struct stage_plan *s)
+{
+    int64_t beyond = 0;
+    int rc = purpose == SEEK ? bytes_beyond(p, &beyond) : 0;
+    if (!rc && !beyond)
+        rc = make_plan(p, purpose);
+    *s = rc || beyond ? (struct stage_plan){.least = beyond} : describe(p);
     snprintf(s->device, sizeof s->device, "%s",
              p->programs->backend == CKPT_ON_CUDA ? "cuda" : "cpu");
     s->held = bytes_held(p->tape);
     s->budget = p->programs->budget;
+    s->from = p->tape->cut_from;
+    s->to = p->tape->cut_to;
+    s->lacks = beyond || rc == CKPT_EBUDGET;
     if (rc != CKPT_EBUDGET)
         return rc;
     snprintf(s->refused, sizeof s->refused, "%s", error_get());
     return program_least_budget(p, &s->least);
 }
 
-/* Ranks that do not exist: plans one stage after another, up to one that does not fit, and keeps
- * the plan of the one that needs the most memory. */
-static int plan_each(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
-{
-    struct sharing *sharing = &p->programs->ranks->sharing;
-    int most = 0, rc = plan_stage(p, &p->stages[0]);
-    for (int s = 1; s <= sharing->stages && !rc && !*p->stages[s - 1].refused; s++) {
-        sharing->stage = s < sharing->stages ? s : most;
-        if (sharing->stage == s - 1 && s == sharing->stages)
-            break;
-        program_drop_plan(p);
-        rc = program_draft(p, variant, micro);
-        if (!rc)
-            rc = program_run_first(p);
-        if (!rc)
-            rc = plan_stage(p, &p->stages[sharing->stage]);
-        most = !rc && p->stages[sharing->stage].peak > p->stages[most].peak ? sharing->stage : most;
-    }
-    return rc;
-}
-
-/* All stages plan at once, and learn of each other. */
-static int plan_together(struct ckpt_program *p)
+/* Drafts the program by the cut that is next, as a stage if the ranks do not exist. */
+static int draft_cut(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
+                     int stage)
 {
     struct ranks *job = p->programs->ranks;
-    struct stage_plan own;
-    int rc = plan_stage(p, &own);
-    if (rc && rc != CKPT_ECOMM)
-        error_set(rc, "stage %d of %d: %s", job->sharing.stage + 1, job->sharing.stages,
-                  error_get());
-    if (rc)
-        return ranks_give_up(job, rc);
+    if (!job->comm)
+        job->sharing.stage = stage;
+    program_drop_plan(p);
+    const int rc = program_draft(p, variant, micro);
+    return rc ? rc : program_run_first(p);
+}
+
+/* Ranks that do not exist: plans one stage after another, up to one that does not fit, and keeps
+ * the plan of the one that needs the most memory. */
+static int plan_each(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
+                     enum purpose purpose)
+{
+    const struct sharing *sharing = &p->programs->ranks->sharing;
+    int most = 0, s = 0, rc = 0;
+    for (; s < sharing->stages && !rc && (!s || !p->stages[s - 1].lacks); s++) {
+        rc = s ? draft_cut(p, variant, micro, s) : 0;
+        if (!rc)
+            rc = plan_stage(p, purpose, &p->stages[s]);
+        most = !rc && p->stages[s].peak > p->stages[most].peak ? s : most;
+    }
+    if (rc || p->stages[s - 1].lacks)
+        return rc;
+    if (most < s - 1)
+        rc = draft_cut(p, variant, micro, most);
+    return rc ? rc : plan_stage(p, STAY, &p->stages[most]);
+}
+
+static int tell_stages(struct ckpt_program *p, const struct stage_plan *own)
+{
+    struct ranks *job = p->programs->ranks;
     struct comm *hosts = ranks_hosts(job);
     const double deadline = hosts->deadline;
     struct stage_plan *all = calloc((size_t)job->sharing.ranks, sizeof *all);
@@ -210,75 +245,156 @@ static int plan_together(struct ckpt_program *p)
         return ranks_give_up(
             job, error_set(CKPT_ENOMEM, "no memory for the plans of %d ranks", job->sharing.ranks));
     hosts->deadline = PLAN_PATIENCE * deadline;
-    rc = ranks_gather(job, &own, sizeof own, all);
+    const int rc = ranks_gather(job, own, sizeof *own, all);
     hosts->deadline = deadline;
-    if (!rc) /* the pipelines have the same */
-        memcpy(p->stages, all, (size_t)job->sharing.stages * sizeof *all);
+    for (int r = 0; r < job->sharing.ranks && !rc; r++) /* of all pipelines one that does not fit */
+        if (r < job->sharing.stages || all[r].lacks)
+            p->stages[r % job->sharing.stages] = all[r];
     free(all);
     return rc;
 }
 
-/* A stage that does not fit gets fewer bytes of parameters: half of what it lacks, since
- * activations go with them.  Returns the last such stage, or -1. */
-static int lower_limits(const struct ckpt_program *p)
+/* All stages plan at once, and learn of each other. */
+static int plan_together(struct ckpt_program *p, enum purpose purpose)
+{
+    struct ranks *job = p->programs->ranks;
+    struct stage_plan own;
+    int rc = plan_stage(p, purpose, &own);
+    if (rc && rc != CKPT_ECOMM)
+        error_set(rc, "stage %d of %d: %s", job->sharing.stage + 1, job->sharing.stages,
+                  error_get());
+    return rc ? ranks_give_up(job, rc) : tell_stages(p, &own);
+}
+
+/* The last stage that no plan fits, or -1. */
+static int lacking(const struct ckpt_program *p)
+{
+    int s = p->programs->ranks->sharing.stages - 1;
+    while (s >= 0 && !p->stages[s].lacks)
+        s--;
+    return s;
+}
+
+static int plan_all(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
+                    enum purpose purpose)
 {
     const struct ranks *job = p->programs->ranks;
-    int last = -1;
+    memset(p->stages, 0, (size_t)job->sharing.stages * sizeof *p->stages);
+    if (!job->comm)
+        return plan_each(p, variant, micro, purpose);
+    const int rc = plan_together(p, purpose);
+    return rc || lacking(p) >= 0 ? rc : plan_together(p, STAY);
+}
+
+/* What fits and what does not, for the next cut. */
+static int note_tries(const struct ckpt_program *p)
+{
+    struct ranks *job = p->programs->ranks;
+    struct sharing *of = &job->sharing;
+    struct stage_try *more =
+        realloc(job->tries, (size_t)(of->n_tries + of->stages) * sizeof *job->tries);
+    if (!more)
+        return error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
+    of->tries = job->tries = more;
+    for (int s = 0; s < of->stages; s++)
+        if (p->stages[s].to)
+            job->tries[of->n_tries++] = (struct stage_try){s, p->stages[s].from, p->stages[s].to,
+                                                           !p->stages[s].lacks};
+    return 0;
+}
+
+/* A stage that does not fit gets fewer bytes of parameters: half of what it lacks, since
+ * activations go with them. */
+static void lower_limits(const struct ckpt_program *p)
+{
+    const struct ranks *job = p->programs->ranks;
     for (int s = 0; s < job->sharing.stages; s++) {
         const struct stage_plan *k = &p->stages[s];
-        if (!*k->refused)
+        if (!k->lacks)
             continue;
         const double fits =
             k->least > k->budget ? (double)k->budget / (double)k->least : 0; /* of what it has */
         const int64_t most = (int64_t)((double)k->held * (1 + fits) / 2);
         job->limits[s].most = min_i64(most, k->held - 1);
-        last = s;
     }
-    return last;
 }
 
-/* Drafts the program with the next cut; what it was refused for last is the sentence if there is
- * none.  Parameters of earlier programs stay where they are. */
-static int cut_again(struct ckpt_program *p, int stage, const struct ckpt_variant *variant,
-                     int64_t micro)
+/* Of the cuts so far the one that lacks the least memory: what it was chosen by. */
+struct nearest {
+    struct stage_limit *limits;
+    int32_t n_tries;
+    double lacks; /* the largest share of a budget that a stage needs */
+};
+
+static void note_nearest(const struct ckpt_program *p, struct nearest *k)
+{
+    const struct ranks *job = p->programs->ranks;
+    double lacks = 0;
+    for (int s = 0; s < job->sharing.stages; s++)
+        if (p->stages[s].lacks)
+            lacks = fmax(lacks, (double)p->stages[s].least / (double)p->stages[s].budget);
+    if (lacks >= k->lacks)
+        return;
+    memcpy(k->limits, job->limits, (size_t)job->sharing.stages * sizeof *k->limits);
+    k->n_tries = job->sharing.n_tries;
+    k->lacks = lacks;
+}
+
+/* No cut is left: plans the nearest one again, for what it is refused for. */
+static int refuse_cuts(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
+                       const struct nearest *k)
 {
     struct ranks *job = p->programs->ranks;
     const int n = job->sharing.stages;
-    const struct stage_plan *k = &p->stages[stage];
-    int rc = CKPT_EBUDGET;
-    if (!programs_may_cut(p->programs))
-        return error_set(rc, "stage %d of %d, on rank %d: %s", stage + 1, n, stage, k->refused);
-    if (!job->comm)
-        job->sharing.stage = 0;
-    program_drop_plan(p);
-    rc = program_draft(p, variant, micro);
+    memcpy(job->limits, k->limits, (size_t)n * sizeof *k->limits);
+    job->sharing.n_tries = k->n_tries;
+    int rc = draft_cut(p, variant, micro, 0);
     if (!rc)
-        rc = program_run_first(p);
-    return rc != CKPT_EBUDGET
-               ? rc
-               : error_set(
-                     rc,
-                     "--stages %d: no cut fits the memory of all ranks; of the last one stage "
+        rc = plan_all(p, variant, micro, EXPLAIN);
+    const int s = rc ? -1 : lacking(p);
+    if (s < 0)
+        return rc;
+    if (!programs_may_cut(p->programs))
+        return error_set(CKPT_EBUDGET, "stage %d of %d, on rank %d: %s", s + 1, n, s,
+                         p->stages[s].refused);
+    return error_set(CKPT_EBUDGET,
+                     "--stages %d: no cut fits the memory of all ranks; of the nearest one stage "
                      "%d, on rank %d: %s",
-                     n, stage + 1, stage, k->refused);
+                     n, s + 1, s, p->stages[s].refused);
+}
+
+/* Plans cut after cut until one fits, or none is left.  Parameters of earlier programs stay where
+ * they are, and with them the cut. */
+static int seek_cut(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
+                    struct nearest *k)
+{
+    int rc = plan_all(p, variant, micro, SEEK);
+    while (!rc && lacking(p) >= 0) {
+        note_nearest(p, k);
+        if (!programs_may_cut(p->programs))
+            return refuse_cuts(p, variant, micro, k);
+        rc = note_tries(p);
+        if (rc)
+            return rc;
+        lower_limits(p);
+        rc = draft_cut(p, variant, micro, 0);
+        if (rc == CKPT_EBUDGET)
+            return refuse_cuts(p, variant, micro, k);
+        rc = rc ? rc : plan_all(p, variant, micro, SEEK);
+    }
+    return rc;
 }
 
 int program_plan_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
-    const struct ranks *job = p->programs->ranks;
-    const int n = job->sharing.stages;
-    int rc = 0, refused = 0;
+    const int n = p->programs->ranks->sharing.stages;
+    struct nearest k = {calloc((size_t)n, sizeof *k.limits), 0, INFINITY};
     free(p->stages);
     p->stages = calloc((size_t)n, sizeof *p->stages);
-    if (!p->stages)
-        return error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
-    while (!rc && refused >= 0) {
-        memset(p->stages, 0, (size_t)n * sizeof *p->stages);
-        rc = job->comm ? plan_together(p) : plan_each(p, variant, micro);
-        refused = rc ? -1 : lower_limits(p);
-        if (refused >= 0)
-            rc = cut_again(p, refused, variant, micro);
-    }
+    const int rc = p->stages && k.limits
+                       ? seek_cut(p, variant, micro, &k)
+                       : error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
+    free(k.limits);
     if (!rc)
         p->pipeline_seconds = pipeline_seconds(p->stages, n, p->tape->n_micro);
     return rc;

@@ -122,9 +122,11 @@ struct stage_plan {
     double forward, backward, update, send, send_back; /* seconds */
     int64_t sent, peak, least; /* bytes to the next stage; of the device; the smallest budget */
     int64_t held, budget;      /* bytes of its parameters; of its rank's device */
+    int32_t from, to;          /* its ops of the model; to is 0: it was not planned */
+    bool lacks;                /* no plan fits; least may then be a bound */
     char layers[64];           /* "layers.0 to layers.5", or "" */
     char device[16];           /* "cuda", as --device has it */
-    char refused[CKPT_MESSAGE - 256]; /* why no plan fits; "": there is one */
+    char refused[CKPT_MESSAGE - 256]; /* why no plan fits, if that was searched for */
 };
 
 struct ckpt_program {

@@ -14,6 +14,10 @@
  * - Cuts are balanced by arithmetic and bytes moved, three times those of the forward pass for ops
  *   with gradients, and by how fast the ranks are.  A stage gets no more bytes of parameters than
  *   its limit: exec/pipeline.c lowers that of a stage whose plan does not fit.
+ * - What was planned before is known: ops that did not fit a stage do not fit it with more, and
+ *   ops that did fit it do so with fewer.  The limits are guesses: a layer with few parameters may
+ *   have large activations.  Where they leave no cut, each stage in turn gets as many ops as fit
+ *   it, which halving finds.  If a cut fits, this one does.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -262,15 +266,39 @@ static int most_stages(const struct cutting *k)
     return n;
 }
 
-/* Whether a stage may have the ops from one place to another: it has trained parameters, no more
- * than its limit, and none that is in another stage already. */
-static bool may_have(const struct cutting *k, int32_t s, int32_t from, int32_t to)
+/* The end of a stage that ends at place j: the last one has the ops behind the loss, too. */
+static int32_t end_of(const struct cutting *k, int32_t s, int32_t j)
 {
-    if (k->params[to] == k->params[from] ||
-        k->held[to] - k->held[from] > k->t->env.sharing.limits[s].most)
-        return false;
+    return s == k->stages - 1 ? k->n_ops : place(k, j);
+}
+
+enum known { UNKNOWN, FITS, REFUSED };
+
+/* What earlier plans say of a stage with the ops from place i to place j. */
+static enum known known(const struct cutting *k, int32_t s, int32_t i, int32_t j)
+{
+    const struct sharing *of = &k->t->env.sharing;
+    const int32_t from = place(k, i), to = end_of(k, s, j);
+    enum known what = UNKNOWN;
+    for (int32_t n = 0; n < of->n_tries; n++) {
+        const struct stage_try *t = &of->tries[n];
+        if (t->stage == s && !t->fits && from <= t->from && to >= t->to)
+            return REFUSED;
+        if (t->stage == s && t->fits && from >= t->from && to <= t->to)
+            what = FITS;
+    }
+    return what;
+}
+
+/* Whether a stage may have the ops from place i to place j: it has trained parameters, no more than
+ * its limit, none that is in another stage already, and they may fit. */
+static bool may_have(const struct cutting *k, int32_t s, int32_t i, int32_t j)
+{
+    const int32_t from = place(k, i), to = place(k, j);
     const struct fixed *f = &k->fixed[from];
-    return (f->stage == s + 1 ? f->until : f->at) >= to;
+    return k->params[to] > k->params[from] &&
+           k->held[to] - k->held[from] <= k->t->env.sharing.limits[s].most &&
+           (f->stage == s + 1 ? f->until : f->at) >= to && known(k, s, i, j) != REFUSED;
 }
 
 /* Of all ways to cut, the one whose slowest stage is fastest.  best[s][j]: of the first s + 1
@@ -286,8 +314,7 @@ static bool choose(struct cutting *k, double *best, int32_t *from)
             const double before = s ? best[(s - 1) * n + i] : 0;
             const double own = (k->work[place(k, j)] - k->work[place(k, i)]) / limits[s].speed;
             const double slowest = before > own ? before : own;
-            if (before < 0 || !may_have(k, s, place(k, i), place(k, j)) ||
-                (best[at] >= 0 && best[at] <= slowest))
+            if (before < 0 || (best[at] >= 0 && best[at] <= slowest) || !may_have(k, s, i, j))
                 continue;
             best[at] = slowest;
             from[at] = i;
@@ -296,8 +323,54 @@ static bool choose(struct cutting *k, double *best, int32_t *from)
     if (best[k->stages * n - 1] < 0)
         return false;
     for (int32_t s = k->stages - 1, j = n - 1; s >= 0; s--) {
-        k->cut[s + 1] = s == k->stages - 1 ? k->n_ops : place(k, j);
+        k->cut[s + 1] = end_of(k, s, j);
         j = from[s * n + j];
+    }
+    return true;
+}
+
+/* The last place where a stage may end: those after it have trained parameters, too. */
+static int32_t last_end(const struct cutting *k, int32_t stage)
+{
+    int32_t j = k->n_places;
+    for (int32_t s = k->stages - 1; s > stage; s--) {
+        const int32_t params = k->params[place(k, j)];
+        while (k->params[place(k, j)] == params)
+            j--;
+    }
+    return j;
+}
+
+/* Where a stage that begins at place i ends: as far as is known to fit it, or in the middle of what
+ * is not known, in which case *exact becomes false.  Returns -1 if nothing fits it. */
+static int32_t reach(const struct cutting *k, int32_t s, int32_t i, bool *exact)
+{
+    const int32_t last = last_end(k, s), first = s == k->stages - 1 ? last : i + 1;
+    int32_t smallest = first, fits = -1, open = -1; /* the last place that is not known, or -1 */
+    while (k->params[place(k, smallest)] == k->params[place(k, i)])
+        smallest++;
+    for (int32_t j = smallest; j <= last; j++) {
+        const enum known what = known(k, s, i, j);
+        if (what == REFUSED)
+            break;
+        fits = what == FITS ? j : fits;
+        open = what == FITS ? -1 : j;
+    }
+    if (open < 0 && fits < 0 && *exact)
+        return -1;
+    *exact &= open < 0;
+    return open >= 0 ? ((fits < 0 ? smallest : fits + 1) + open) / 2 : fits < 0 ? smallest : fits;
+}
+
+/* Each stage in turn gets as many ops as fit it.  Returns false if no cut fits. */
+static bool fill_stages(struct cutting *k)
+{
+    bool exact = true;
+    for (int32_t s = 0, i = -1; s < k->stages; s++) {
+        i = reach(k, s, i, &exact);
+        if (i < 0)
+            return false;
+        k->cut[s + 1] = end_of(k, s, i);
     }
     return true;
 }
@@ -332,7 +405,7 @@ static int find_cuts(struct cutting *k)
     const size_t n = (size_t)k->stages * ((size_t)k->n_places + 1);
     double *best = malloc(n * sizeof *best);
     int32_t *from = malloc(n * sizeof *from);
-    if (best && from && !choose(k, best, from))
+    if (best && from && !choose(k, best, from) && (k->fixed->stage || !fill_stages(k)))
         fail_cut(k);
     else if (!best || !from)
         tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");
@@ -552,6 +625,8 @@ static void cut(struct cutting *k, int32_t loss)
             t->param_stage[i] = stage_of(k, t->param_stage[i]);
     for (int s = 0; s <= k->stages; s++)
         t->cuts = hash_mix(t->cuts, k->cut[s]);
+    t->cut_from = k->cut[stage];
+    t->cut_to = k->cut[stage + 1];
     keep_ops(k, stage);
     link_stage(k, stage);
 }

@@ -369,6 +369,15 @@ int frontier_first(struct frontier *f, const struct machine *m, const struct bud
     return plan_fail(rc);
 }
 
+int64_t plan_fewest_bytes(const struct graph *g, const struct budgets *b, int64_t reserved)
+{
+    const bool leave = has_backings(g) || b->host + b->nvme > 0;
+    int64_t bytes = reserved + graph_largest_op(g);
+    for (int32_t s = 0; s < g->n_storages && !leave; s++)
+        bytes += g->storages[s].persistent ? g->storages[s].bytes : 0;
+    return bytes;
+}
+
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, double *seconds)
 {
@@ -376,7 +385,7 @@ int frontier_bound(struct frontier *f, const struct machine *m, const struct bud
     int rc = open_request(f, m, b, reserved, &q);
     if (rc)
         return plan_fail(rc);
-    bool fits = graph_largest_op(f->p->g) <= b->device - reserved;
+    bool fits = plan_fewest_bytes(f->p->g, b, reserved) <= b->device;
     *seconds = fits ? lattice_bound(q.lattice, b) : INFINITY;
     return 0;
 }

@@ -272,6 +272,8 @@ int frontier_first(struct frontier *f, const struct machine *m, const struct bud
  * Returns 0, CKPT_ENOMEM or CKPT_ESTOP. */
 int frontier_least(struct frontier *f, const struct machine *m, const struct budgets *b,
                    int64_t reserved, int64_t *bytes);
+/* Device bytes that every plan takes, which needs no search. */
+int64_t plan_fewest_bytes(const struct graph *g, const struct budgets *b, int64_t reserved);
 /* What can be said before a search: no plan under budgets b takes fewer seconds.  INFINITY: none
  * fits.  Returns 0 or CKPT_ENOMEM. */
 int frontier_bound(struct frontier *f, const struct machine *m, const struct budgets *b,

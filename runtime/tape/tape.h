@@ -258,6 +258,7 @@ struct ckpt_tape {
     int32_t *param_gradient;      /* per parameter: the tensor of its summed gradient, or 0 */
     int32_t *param_stage;         /* per parameter: the stage that trains it, or -1 for none */
     uint64_t cuts;                /* a digest of where the stages begin, 0 without */
+    int32_t cut_from, cut_to;     /* the ops of the model that this stage has */
     int32_t *param_next;          /* per buffer: the tensor of its next value, or 0 */
     struct rounded *rounded;      /* per parameter */
     struct {

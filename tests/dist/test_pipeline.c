@@ -44,6 +44,7 @@ struct member {
     bool drops;   /* dropout in each layer */
     bool frozen;  /* the layers below the last two */
     bool outputs; /* the step has an output */
+    int64_t wide; /* copies of the tokens below the third layer; 0: there are none */
     float clip;
     int64_t vram[MOST]; /* of each stage; 0: no budget */
     const char *machine[MOST];
@@ -101,6 +102,14 @@ static ckpt_tensor block(const struct member *m, ckpt_tape *t, ckpt_tensor x, co
     return ckpt_add(t, x, m->drops ? ckpt_dropout(t, y, .25f) : y);
 }
 
+/* Large activations without a parameter. */
+static ckpt_tensor widen(const struct member *m, ckpt_tape *t, ckpt_tensor x)
+{
+    const int64_t times[] = {1, m->wide, 1};
+    const ckpt_tensor y = ckpt_gelu_tanh(t, ckpt_repeat(t, x, times));
+    return ckpt_add(t, x, ckpt_slice(t, y, 1, 0, LENGTH));
+}
+
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct member *m = user;
@@ -110,8 +119,10 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor label = ckpt_input(t, "labels", CKPT_I32, 2, shape);
     ckpt_tensor x = ckpt_embedding(t, m->param[EMBEDDING], tokens, -1);
     x = ckpt_add(t, x, ckpt_reshape(t, m->param[PLACES], 3, places));
-    for (int i = 0; i < LAYERS; i++)
+    for (int i = 0; i < LAYERS; i++) {
+        x = m->wide && i == 2 ? widen(m, t, x) : x;
         x = block(m, t, x, m->param + FIRST + i * PER_LAYER);
+    }
     if (m->outputs)
         ckpt_output(t, "last", x);
     spec.ignore_index = 0;
@@ -663,7 +674,7 @@ static void check_cut(void **state)
     }
     m.variants = false;
     m.vram[0] = m.vram[1] = equal[1].info.min_budget / 4; /* the model does not fit both */
-    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the last one stage");
+    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the nearest one stage");
     release(equal, 2);
 }
 
@@ -690,6 +701,38 @@ static void check_speeds(void **state)
     assert_int_equal(unlink(file), 0);
 }
 
+/* One cut fits: two layers on the first rank, and three with large activations on the other.  The
+ * first one that is planned has the activations on the first rank. */
+static void check_wide(void **state)
+{
+    static struct member only[MOST], all[MOST];
+    struct machine slow = machine_cpu;
+    char file[300];
+    struct member m = small();
+    (void)state;
+    snprintf(file, sizeof file, "%s.json", path);
+    slow.flops /= 4;
+    assert_int_equal(machine_write(&slow, file), 0);
+    m.wide = 320;
+    m.machine[0] = file;
+    run(only, &m, 2);
+    expect_end(only, 2);
+    assert_true(only[0].info.min_budget < only[1].info.min_budget / 2);
+    m.machine[0] = NULL;
+    m.machine[1] = file;
+    for (int r = 0; r < 2; r++)
+        m.vram[r] = only[r].info.min_budget * 101 / 100;
+    run(all, &m, 2);
+    expect_end(all, 2);
+    assert_true(distance(&only[0], &all[0]) == 0);
+    assert_int_equal(only[0].mine, all[0].mine);
+    m.vram[1] = only[1].info.min_budget * 95 / 100;
+    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the nearest one stage");
+    release(all, 2);
+    release(only, 2);
+    assert_int_equal(unlink(file), 0);
+}
+
 static void check_refused(void **state)
 {
     struct member m = small();
@@ -698,7 +741,7 @@ static void check_refused(void **state)
     expect_refused(&m, 2, "output 'last'");
     m = small();
     m.vram[1] = 1 << 14;
-    expect_refused(&m, 2, "of the last one stage 2, on rank 1: no plan fits 16.00 KiB");
+    expect_refused(&m, 2, "of the nearest one stage 2, on rank 1: no plan fits 16.00 KiB");
 }
 
 /* The sentence of each rank names the stage where the value came up. */
@@ -730,8 +773,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_bits),      cmocka_unit_test(check_unlike),
-        cmocka_unit_test(check_kinds),
-        cmocka_unit_test(check_tied),      cmocka_unit_test(check_transfers),
+        cmocka_unit_test(check_kinds),     cmocka_unit_test(check_tied),
+        cmocka_unit_test(check_wide),      cmocka_unit_test(check_transfers),
         cmocka_unit_test(check_budgets),   cmocka_unit_test(check_tier),
         cmocka_unit_test(check_resume),    cmocka_unit_test(check_refused),
         cmocka_unit_test(check_nan),       cmocka_unit_test(check_bubble),

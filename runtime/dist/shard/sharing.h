@@ -14,6 +14,12 @@ struct stage_limit {
     int64_t most; /* bytes of parameters that it may get */
 };
 
+/* Ops of the recording that a stage was planned with, and whether a plan fits its rank. */
+struct stage_try {
+    int32_t stage, from, to;
+    bool fits;
+};
+
 struct sharing {
     int ranks;       /* in the job; 1: single rank */
     int group_ranks; /* ranks that share one copy of the model: all ranks, or the ranks of each host
@@ -34,6 +40,8 @@ struct sharing {
     int stage;               /* of this rank */
     bool unlike;             /* some stages compute on GPUs, the others on CPUs */
     const struct stage_limit *limits; /* of each stage; the same on all ranks */
+    const struct stage_try *tries;    /* of all stages, by earlier cuts; the same on all ranks */
+    int32_t n_tries;
     struct layout *layout; /* of the parameters, from the first compile on, or once stages are cut;
                               NULL: single rank */
 };
