@@ -22,12 +22,19 @@ static bool has_values(const ckpt_tape *t)
     return t->env.sharing.zero <= 1;
 }
 
+/* Of a pipeline all ranks record the same, whichever stage has the average. */
+static bool reads_average(const ckpt_tape *t, int32_t param)
+{
+    const struct param_place *p = &t->env.params->data[param].place;
+    return tape_reads_ema(t, param) || (t->reads_ema && p->elsewhere && p->kept >> CKPT_EMA & 1);
+}
+
 /* The whole bucket as the model reads it. */
 static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
 {
     if (t->buckets[bucket])
         return tape_handle(t, t->buckets[bucket]);
-    const bool averaged = tape_reads_ema(t, tape_bucket_param(t, bucket));
+    const bool averaged = reads_average(t, tape_bucket_param(t, bucket));
     ckpt_tensor full =
         tape_slot(t, tape_bucket_param(t, bucket), averaged ? STORAGE_EMA : STORAGE_VALUE);
     struct collective_attr attr = collective_of_bucket(t, bucket);
@@ -92,8 +99,9 @@ static ckpt_tensor current_value(ckpt_tape *t, int32_t param)
 static ckpt_tensor averaged_value(ckpt_tape *t, int32_t param)
 {
     const struct param *p = &t->env.params->data[param];
-    ckpt_tensor x =
-        tape_reads_ema(t, param) ? tape_slot(t, param, STORAGE_EMA) : current_value(t, param);
+    ckpt_tensor x = !tape_is_sharded(t, param) && reads_average(t, param)
+                        ? tape_slot(t, param, STORAGE_EMA)
+                        : current_value(t, param);
     const int32_t number = tape_number(t);
     x = ckpt_cast(t, x, p->desc.dtype);
     tape_set_number(t, number);

@@ -15,9 +15,10 @@
  * options.device "cpu" beside others on GPUs: what they send each other goes through host memory,
  * and last bits depend on the cut.  CKPT_EINVAL: options.zero above 0 with one pipeline, several
  * pipelines on unlike devices, shard_over "host", options.sequence or options.tensor above 1,
- * micro_batch CKPT_AUTO, plan and graph files, an elastic job; a program without an optimizer;
- * ckpt_mix_programs; an output or a new value of a buffer in a program that trains; more stages
- * than places to cut.
+ * micro_batch CKPT_AUTO, plan and graph files, an elastic job; ckpt_mix_programs; an output in a
+ * program that trains; a new value of a buffer or a cache; more stages than places to cut;
+ * parameters that programs read in another order.  All ranks of a pipeline get the loss and the
+ * outputs of a program that does not train, and so ckpt_wait is collective among them.
  *
  *   - All parameters are made before the first program is compiled.
  *   - These calls are collective: all ranks make them together, in the same order: ckpt_compile,

@@ -40,17 +40,17 @@ static double weigh(const struct lm_run *r, int64_t row, enum balance kind)
 
 int lm_balance(const struct lm_run *r, int64_t step, int64_t *samples)
 {
-    const int64_t batch = r->options.train.batch, first = step * ckpt_ranks(r->context) * batch;
-    const int64_t n = ckpt_ranks(r->context) * batch;
+    const int64_t batch = r->options.train.batch, groups = ckpt_sample_groups(r->context);
+    const int64_t n = groups * batch, first = step * n;
     double *weight = calloc((size_t)n, sizeof *weight);
     int64_t *dealt = calloc((size_t)n, sizeof *dealt);
     int rc = weight && dealt ? 0 : say_fail("no memory to deal %lld rows", (long long)n);
 
     for (int64_t i = 0; i < n && !rc; i++)
         weight[i] = weigh(r, dataset_row(&r->data, first + i), r->options.balance);
-    rc = rc ? rc : balance_deal(weight, n, ckpt_ranks(r->context), dealt);
+    rc = rc ? rc : balance_deal(weight, n, (int)groups, dealt);
     for (int64_t i = 0; i < batch && !rc; i++)
-        samples[i] = first + dealt[ckpt_rank(r->context) * batch + i];
+        samples[i] = first + dealt[ckpt_sample_group(r->context) * batch + i];
     free(weight);
     free(dealt);
     return rc;

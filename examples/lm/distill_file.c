@@ -232,18 +232,28 @@ static int run_rows(struct lm_run *r, int64_t first)
                : 0;
 }
 
-/* Each rank computes a batch of every `ranks` of them, and rank 0 writes. */
+/* The batches of the first rank of each group, one after another. */
+static void take_groups(const struct lm_run *r, int64_t bytes, char *all)
+{
+    const int groups = ckpt_sample_groups(r->context), each = ckpt_ranks(r->context) / groups;
+
+    for (int g = 1; g < groups && each > 1; g++)
+        memcpy(all + g * bytes, all + g * each * bytes, (size_t)bytes);
+}
+
+/* Each group of ranks computes a batch of every `groups` of them, and rank 0 writes. */
 static int write_round(struct writer *w, struct lm_run *r, int64_t first, void *all)
 {
-    const int64_t batch = r->options.train.batch, ranks = ckpt_ranks(r->context);
-    const int64_t left = w->rows - first, n = left < ranks * batch ? left : ranks * batch;
+    const int64_t batch = r->options.train.batch, groups = ckpt_sample_groups(r->context);
+    const int64_t left = w->rows - first, n = left < groups * batch ? left : groups * batch;
     const void *const own[TENSORS] = {r->distill.ids, r->distill.logps};
 
-    if (run_rows(r, first + ckpt_rank(r->context) * batch))
+    if (run_rows(r, first + ckpt_sample_group(r->context) * batch))
         return -1;
     for (int k = 0; k < TENSORS; k++) {
         if (ckpt_gather_ranks(r->context, own[k], (size_t)(batch * w->row), all))
             return say_fail("%s", ckpt_error(r->context));
+        take_groups(r, batch * w->row, all);
         if (w->stream && write_rows(w, r, k, first, n, all))
             return -1;
     }
@@ -260,7 +270,8 @@ static int write_all(struct writer *w, struct lm_run *r)
     if (!rc && w->stream)
         rc = write_header(w, r);
     r->data.shuffled = false;
-    for (int64_t first = 0; first < w->rows && !rc; first += ranks * batch)
+    for (int64_t first = 0; first < w->rows && !rc;
+         first += ckpt_sample_groups(r->context) * batch)
         rc = write_round(w, r, first, all);
     r->data.shuffled = shuffled;
     free(all);

@@ -66,10 +66,11 @@ static int run_rows(struct lm_run *r, const struct preference_data *d, int64_t f
                : 0;
 }
 
-/* Each rank computes a batch of every `ranks` of them. */
+/* Each group of ranks computes a batch of every `groups` of them; its first rank's is taken. */
 static int compute_set(struct lm_run *r, struct preference_data *d)
 {
     const int64_t batch = r->options.train.batch, ranks = ckpt_ranks(r->context);
+    const int64_t groups = ckpt_sample_groups(r->context);
     const size_t bytes = (size_t)batch * sizeof *d->reference;
     float(*all)[TEXTS] = MEMORY_FOR(sizeof *all, ranks, batch);
 
@@ -77,13 +78,13 @@ static int compute_set(struct lm_run *r, struct preference_data *d)
     int rc = all && d->reference
                  ? 0
                  : say_fail("no memory for the reference of %lld samples", (long long)d->rows);
-    for (int64_t first = 0; first < d->rows && !rc; first += ranks * batch) {
-        rc = run_rows(r, d, first + ckpt_rank(r->context) * batch);
+    for (int64_t first = 0; first < d->rows && !rc; first += groups * batch) {
+        rc = run_rows(r, d, first + ckpt_sample_group(r->context) * batch);
         if (!rc && ckpt_gather_ranks(r->context, r->preference.result, bytes, all))
             rc = say_fail("%s", ckpt_error(r->context));
-        const int64_t left = d->rows - first, n = left < ranks * batch ? left : ranks * batch;
-        if (!rc)
-            memcpy(d->reference + first, all, (size_t)n * sizeof *all);
+        for (int64_t g = 0, at = first; g < groups && at < d->rows && !rc; g++, at += batch)
+            memcpy(d->reference + at, all + g * (ranks / groups) * batch,
+                   (size_t)(d->rows - at < batch ? d->rows - at : batch) * sizeof *all);
     }
     free(all);
     return rc;

@@ -85,7 +85,7 @@ static int feed_step(struct training *t, int64_t step)
     int64_t batch = r->options.train.batch;
     double from = run_clock_now();
 
-    if (feed(r, (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch))
+    if (feed(r, (step * ckpt_sample_groups(r->context) + ckpt_sample_group(r->context)) * batch))
         return -1;
     t->data_ms = 1e3 * (run_clock_now() - from);
     return 0;

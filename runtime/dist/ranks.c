@@ -284,6 +284,7 @@ void ranks_close(struct ranks *job, int code)
     comm_close(job->sequence);
     comm_close(job->tensor);
     comm_close(job->data);
+    comm_close(job->pipeline);
     comm_close(job->comm);
     comm_lobby_close(job->lobby);
     if (code == CKPT_ECOMM) /* another rank was lost while the job formed again */
@@ -292,6 +293,7 @@ void ranks_close(struct ranks *job, int code)
         peers_close(job->peers);
     pace_close(&job->pace);
     job->comm = job->sequence = job->tensor = job->data = job->previous = job->next = NULL;
+    job->pipeline = NULL;
     job->lobby = NULL;
     job->peers = NULL;
     free(job->limits);

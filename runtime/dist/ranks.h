@@ -66,7 +66,8 @@ struct ranks {
     struct comm *sequence;      /* those that split a sequence with this rank; NULL: all or none */
     struct comm *tensor, *data; /* those with other parts of split parameters, and those with the
                                    same parts or stage; NULL: all or none */
-    int over;                   /* enum ranks_over */
+    struct comm *pipeline; /* for host memory, the stages of this pipeline; NULL: all or none */
+    int over;              /* enum ranks_over */
     struct stage_limit *limits; /* of sharing.limits, which the first program sets */
     struct stage_try *tries;    /* of sharing.tries */
     bool laid_out;              /* stages, which have no layout, are there */
@@ -203,6 +204,8 @@ int ranks_share_stages(struct ranks *job);
 struct comm *ranks_alike(struct ranks *job);
 bool ranks_lead(const struct ranks *job);
 int ranks_number(const struct ranks *job, int i); /* in the job, of one of them */
+/* The one of the stages of this pipeline, by number; NULL: there are none, or only planned ones. */
+struct comm *ranks_pipeline(struct ranks *job);
 
 /* The communicator for host memory, with its step set to the last update that all ranks reached.
  * The step of a device that a rank polled last differs between ranks. */

@@ -283,6 +283,18 @@ static float *make_buffer(const struct ranks *job)
     return malloc((size_t)largest * sizeof(float));
 }
 
+/* Stages have different terms, so the ranks of each compare theirs, and tell the others. */
+static int agree_in_stage(struct ranks *job, const char *how, const struct terms *t)
+{
+    struct comm *alike = ranks_alike(job);
+    if (!comm_agree(alike, how, t->data, t->n))
+        return 0;
+    error_set(CKPT_ECOMM, "stage %d, whose rank of pipeline n is rank n here: %s",
+              job->sharing.stage + 1, alike->reason);
+    job->comm->ops->give_up(job->comm, error_get());
+    return CKPT_ECOMM;
+}
+
 static int agree_copies(struct ranks *job, int64_t updates, const char *how)
 {
     struct terms t = {0};
@@ -294,7 +306,8 @@ static int agree_copies(struct ranks *job, int64_t updates, const char *how)
         add(&t, (struct comm_term){.name = "history of learning rates", .value = job->rates}))
         rc = fail_memory();
     if (!rc)
-        rc = agree(job, updates, how, t.data, t.n);
+        rc = job->sharing.stages > 1 ? agree_in_stage(job, how, &t)
+                                     : agree(job, updates, how, t.data, t.n);
     free(buffer);
     free(t.data);
     return rc;
@@ -311,8 +324,9 @@ int ranks_before_step(struct ranks *job, const struct ranks_step *s)
         return 0;
     snprintf(how, sizeof how, "reached step %lld with", (long long)updates + 1);
     bool values = s->first || !job->values_agreed;
-    /* Of a pipeline each stage has its own. */
-    bool copies = every && updates && updates % every == 0 && job->sharing.stages < 2;
+    /* Of one pipeline each stage has its own. */
+    bool copies = every && updates && updates % every == 0 &&
+                  (job->sharing.stages < 2 || sharing_has_pipelines(&job->sharing));
     /* Collectives of a step in progress must end first: on CPUs they use the same link. */
     if (values || copies)
         rc = memory_sync(job->memory);

@@ -288,8 +288,10 @@ static int open_groups(struct ranks *job)
     return rc;
 }
 
-/* Opens the communicator of n ranks from `first` on, `step` apart, if those are some of several. */
-static int open_some(struct ranks *job, int n, int first, int step, struct comm **comm)
+/* Opens the communicator of n ranks of `all` from `first` on, `step` apart, if those are some of
+ * several. */
+static int open_some_of(struct ranks *job, struct comm *all, int n, int first, int step,
+                        struct comm **comm)
 {
     if (!job->comm || n < 2 || n == job->sharing.ranks)
         return 0;
@@ -297,10 +299,15 @@ static int open_some(struct ranks *job, int n, int first, int step, struct comm 
     for (int k = 0; k < n && member; k++)
         member[k] = first + k * step;
     ranks_hosts(job);
-    const int rc = member ? comm_open_group(job->comm, n, member, comm)
+    const int rc = member ? comm_open_group(all, n, member, comm)
                           : error_set(CKPT_ENOMEM, "no memory for a communicator");
     free(member);
     return rc;
+}
+
+static int open_some(struct ranks *job, int n, int first, int step, struct comm **comm)
+{
+    return open_some_of(job, job->comm, n, first, step, comm);
 }
 
 /* They are neighbours by number, as launchers put them on one host. */
@@ -362,6 +369,8 @@ int ranks_open_stages(struct ranks *job)
         rc = open_some(job, 2, job->rank - 1, 1, &job->previous);
     if (!rc && own < n - 1)
         rc = open_some(job, 2, job->rank, 1, &job->next);
+    if (!rc && job->comm) /* no step has a collective of these */
+        rc = open_some_of(job, comm_of_hosts(job->comm), n, job->rank - own, 1, &job->pipeline);
     return rc ? rc : open_data(job);
 }
 
@@ -388,6 +397,12 @@ struct comm *ranks_alike(struct ranks *job)
         return ranks_all(job);
     ranks_all(job); /* sets the step */
     return job->data ? comm_of_hosts(job->data) : NULL;
+}
+
+struct comm *ranks_pipeline(struct ranks *job)
+{
+    struct comm *all = job->sharing.stages > 1 ? ranks_all(job) : NULL;
+    return all && job->pipeline ? job->pipeline : all;
 }
 
 int ranks_number(const struct ranks *job, int i)

@@ -207,10 +207,6 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
     ckpt_tape *second = NULL;
     ckpt_tensor again = CKPT_NONE;
     const int32_t n_params = ps->params->n;
-    if (!opt && ps->ranks->sharing.stages > 1)
-        return error_set(CKPT_EINVAL,
-                         "--stages: a program that does not train would need the parameters of all "
-                         "stages on each rank; compile it in a context without --stages");
     int failed = other ? open_tape(p, other, &second) : 0;
     if (!failed && other) {
         /* Means over parts are recorded in other ops, so both have parts if the step has. */
@@ -244,7 +240,7 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
         return fail_with(ps, t->error.code, t->error.text);
     note_rounded(ps->params, t);
     int rc = opt ? check_modes(p) : 0;
-    if (opt && !rc && ps->ranks->sharing.stages > 1)
+    if (!rc && ps->ranks->sharing.stages > 1)
         rc = note_stages(ps, t);
     return opt && !rc ? check_kinds(p) : rc;
 }

@@ -57,6 +57,71 @@ static int share_halt(struct ckpt_program *p)
     return p->halt ? 0 : CKPT_ENOMEM;
 }
 
+/* Of a pipeline each stage computes some outputs of a program that does not train, and all have
+ * buffers for all. */
+static int find_outputs(struct ckpt_program *p)
+{
+    const ckpt_tape *t = p->tape;
+    struct comm *hosts = p->trains ? NULL : ranks_pipeline(p->programs->ranks);
+    const int32_t n = t->n_fetches;
+    if (!hosts || !n)
+        return 0;
+    int32_t *own = calloc((size_t)n * (size_t)(hosts->size + 1), sizeof *own), *all = own + n;
+    int rc = own ? 0 : error_set(CKPT_ENOMEM, "no host memory to stage inputs and outputs");
+    for (int32_t i = 0; i < n && !rc; i++)
+        own[i] = p->fetches[i].data[0] != NULL;
+    if (!rc && comm_gather(hosts, own, all, (size_t)n * sizeof *own, "outputs"))
+        rc = error_set(CKPT_ECOMM, "%s", hosts->reason);
+    for (int32_t i = 0; i < n && !rc; i++) {
+        while (p->fetches[i].stage < hosts->size - 1 && !all[p->fetches[i].stage * n + i])
+            p->fetches[i].stage++;
+        if (!own[i])
+            rc = make_io_buffer(p, &p->fetches[i], t->fetches.data[i].tensor, t->n_micro,
+                                DEVICE_IN_FLIGHT);
+    }
+    free(own);
+    return rc == CKPT_ENOMEM ? error_set(rc, "no host memory to stage inputs and outputs") : rc;
+}
+
+/* The first stage of the pipeline where an index was out of range, as a rank of the job, or -1. */
+static int find_bad_index(struct ckpt_program *p, struct comm *hosts, int slot, int *rank)
+{
+    const struct ranks *job = p->programs->ranks;
+    int32_t own = p->bad_index[slot].call != 0, *all = calloc((size_t)hosts->size, sizeof *all);
+    if (!all)
+        return ranks_give_up(p->programs->ranks,
+                             error_set(CKPT_ENOMEM, "no memory for messages of ranks"));
+    int rc = comm_gather(hosts, &own, all, sizeof own, "end of a step");
+    for (int s = hosts->size - 1; s >= 0 && !rc; s--)
+        *rank = all[s] ? job->rank - job->sharing.stage + s : *rank;
+    free(all);
+    return rc ? error_set(rc, "%s", hosts->reason) : 0;
+}
+
+int program_share_outputs(struct ckpt_program *p, int slot, int *bad)
+{
+    struct comm *hosts = p->trains ? NULL : ranks_pipeline(p->programs->ranks);
+    if (!hosts)
+        return 0;
+    int rc = memory_sync(p->programs->memory); /* steps under way use the same link */
+    rc = rc ? ranks_give_up(p->programs->ranks, rc) : find_bad_index(p, hosts, slot, bad);
+    for (int32_t i = 0; i < p->tape->n_fetches && !rc && *bad < 0; i++) {
+        const struct io_buffer *b = &p->fetches[i];
+        const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->fetches.data[i].tensor].desc;
+        const struct comm_call call = {.kind = COMM_BROADCAST,
+                                       .dtype = d->dtype,
+                                       .root = b->stage,
+                                       .count = b->bytes / ckpt_dtype_size(d->dtype),
+                                       .src = b->data[slot],
+                                       .dst = b->data[slot],
+                                       .name = p->tape->fetches.data[i].name};
+        rc = comm_run(hosts, &call, NULL) ? error_set(CKPT_ECOMM, "%s", hosts->reason) : 0;
+    }
+    if (*bad == p->programs->ranks->rank) /* it names the place itself */
+        *bad = -1;
+    return rc;
+}
+
 int program_make_io_buffers(struct ckpt_program *p)
 {
     const ckpt_tape *t = p->tape;
@@ -91,7 +156,9 @@ int program_make_io_buffers(struct ckpt_program *p)
     }
     if (!rc)
         rc = host_counts_new(p);
-    return rc ? error_set(rc, "no host memory to stage inputs and outputs") : 0;
+    if (rc)
+        return error_set(rc, "no host memory to stage inputs and outputs");
+    return find_outputs(p);
 }
 
 static void free_io_buffers(struct device *d, struct io_buffer *buffers, int32_t n)

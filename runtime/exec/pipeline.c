@@ -54,7 +54,7 @@ static struct stage_plan describe(const struct ckpt_program *p)
             s.sent += g->storages[g->refs[o->reads]].bytes / n;
     }
     const double more = p->plan->recompute_seconds + p->plan->exposed_seconds;
-    s.backward += more > 0 ? more / n : 0;
+    *(p->trains ? &s.backward : &s.forward) += more > 0 ? more / n : 0;
     name_layers(p, &s);
     return s;
 }
@@ -72,9 +72,11 @@ static double *at(const struct clock_of *k, double *when, int stage, int micro)
     return &when[stage * k->micro + micro];
 }
 
-/* Forward passes of a stage before its first backward pass, but one. */
+/* Forward passes of a stage before its first backward pass, but one; all where there is none. */
 static int first_of(const struct clock_of *k, int stage)
 {
+    if (k->s[k->n - 1].backward <= 0)
+        return k->micro;
     return k->n - 1 - stage < k->micro ? k->n - 1 - stage : k->micro;
 }
 

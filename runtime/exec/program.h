@@ -91,6 +91,7 @@ struct io_buffer {
     int64_t bytes;                /* bytes of all slices */
     bool fed;
     bool stale[DEVICE_IN_FLIGHT]; /* an input that was fed into the other slot since */
+    int32_t stage;                /* an output of a program that does not train: what computes it */
 };
 
 /* Consecutive kernels of a step with offloads, recorded: see segments.h.  Instructions
@@ -222,6 +223,9 @@ void program_drop_plan(struct ckpt_program *p);
 /* Allocates host buffers for inputs and outputs.  Returns 0 or a code, the sentence in the
  * context; free them in either case. */
 int program_make_io_buffers(struct ckpt_program *p);
+/* The stages of a pipeline give each other the outputs of a step that does not train. *bad becomes
+ * the rank that has to say why there are none, if that is another one. */
+int program_share_outputs(struct ckpt_program *p, int slot, int *bad);
 /* Before an in-flight slot is used: allocates its buffers if the program was to run once. */
 int program_open_slot(struct ckpt_program *p, int slot);
 void program_free_io_buffers(struct ckpt_program *p);

@@ -99,7 +99,7 @@ static bool is_of_micro_steps(const ckpt_tape *t, int32_t fetch)
     for (int32_t i = 0; i < t->n_ops; i++)
         if (t->ops.data[i].fetch == fetch)
             return t->fetches.data[fetch].param < 0 && t->ops.data[i].phase != PHASE_UPDATE;
-    return false;
+    return !t->trains; /* another stage computes it */
 }
 
 /* One value for those of n micro-steps, so that the shape of an output does not depend on the plan:
@@ -289,6 +289,18 @@ static int report_bad_index(struct ckpt_program *p, int slot, bool spread)
                      (int)(int32_t)(uint32_t)report->first, (long long)(report->first >> 32),
                      (long long)report->size,
                      p->trains ? "; the weights of the step before are kept" : "");
+}
+
+/* The same on another stage. */
+static int report_elsewhere(struct ckpt_program *p, int rank)
+{
+    struct device *d = p->programs->memory->device;
+    int rc = program_abandon(p, d->ops->sync(d));
+    *p->halt = 0;
+    return rc ? programs_fail_device(p->programs, p, rc)
+              : error_set(CKPT_EINDEX,
+                          "step %lld: an index out of range on rank %d, which names it",
+                          (long long)(p->before + p->steps) + 1, rank);
 }
 
 /* A rank had no data.  Neither this step nor a step after it changed anything. */
@@ -496,6 +508,10 @@ int ckpt_wait(ckpt_program *p, float *loss)
     rc = params_check_lost(p->programs->params); /* reported to the caller that waited first */
     if (rc)
         return program_abandon(p, rc);
+    int at = -1;
+    rc = program_share_outputs(p, slot, &at);
+    if (rc || at >= 0)
+        return rc ? rc : report_elsewhere(p, at);
     float value = read_loss(p, slot);
     if (loss)
         *loss = value;

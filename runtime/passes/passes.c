@@ -25,7 +25,12 @@ static bool splits_layers(const struct compilation *c)
 
 static bool has_stages(const struct compilation *c)
 {
-    return c->optimizer && c->tape->env.sharing.stages > 1;
+    return c->tape->env.sharing.stages > 1;
+}
+
+static bool trains_in_stages(const struct compilation *c)
+{
+    return c->optimizer && has_stages(c);
 }
 
 static bool trains(const struct compilation *c)
@@ -109,7 +114,7 @@ const struct pass passes[] = {
      "the ops that write the operands of 8-bit copies are final"},
     {"pair", NULL, pass_pair, REWRITE_PAIRS, TAPE_CHAINS, 0, 0,
      "pairs are neighbours: no later pass but one of copies moves or inserts an op"},
-    {"unroll", has_stages, pass_unroll, NO_REWRITE, TAPE_CHAINS, 0, 0,
+    {"unroll", trains_in_stages, pass_unroll, NO_REWRITE, TAPE_CHAINS, 0, 0,
      "it copies ops, which are final, so all micro-steps have the same"},
     {0}};
 

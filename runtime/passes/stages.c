@@ -9,6 +9,8 @@
  * - Each stage computes for itself what depends on no parameter: inputs, tables, masks.
  * - A trained parameter belongs to the first stage that reads it.  Another one that reads it, as a
  *   head that is also the embedding, receives its value like an activation, and sends the gradient.
+ * - A program that does not train is cut likewise; all its outputs reach all ranks once it has run
+ *   (program_share_outputs).
  * - Where an earlier program has cut the model, or a recording before this one, each parameter
  *   stays in its stage (param_place.stage).
  * - Cuts are balanced by arithmetic and bytes moved, three times those of the forward pass for ops
@@ -39,6 +41,7 @@ struct cutting {
     int stages;
     int32_t *root;         /* per tensor: the one that it is a view of */
     int32_t *param;        /* per tensor: the parameter that it is, or -1 */
+    bool *depends;         /* per tensor: on a parameter */
     int32_t *first, *last; /* per tensor that may cross: the op that makes it, or reads it first if
                               it is a parameter; the last one that reads it; -1: none */
     bool *shared;          /* per op: each stage that needs it has it */
@@ -46,7 +49,8 @@ struct cutting {
     double *work;          /* per op: of all before it; one entry more */
     int64_t *bytes;        /* per op: that cross before it; -1: a cut is not possible */
     int64_t *held;         /* per op: bytes of parameters that ops before it read first */
-    int32_t *params;       /* per op: trained parameters that ops before it read first */
+    int32_t *params;       /* per op: trained parameters that ops before it read first; all in a
+                              program that does not train */
     struct fixed *fixed;   /* per op; one entry more */
     int32_t *places;       /* where a cut is possible */
     int32_t n_places;
@@ -62,33 +66,62 @@ static int32_t root_of(const struct cutting *k, int32_t x)
     return x > 0 ? k->root[x] : 0;
 }
 
+/* Whether one stage has a parameter for all: another program may train it. */
 static bool is_trained(const struct cutting *k, int32_t root)
 {
-    return k->param[root] >= 0 && k->t->tensors.data[root].needs_grad;
+    const ckpt_tape *t = k->t;
+    return k->param[root] >= 0 && (t->trains ? t->tensors.data[root].needs_grad
+                                             : t->env.params->data[k->param[root]].trainable);
 }
 
 /* Whether every stage may have an op: it is a view, or computes the same from what all have. */
-static bool is_shared(const ckpt_tape *t, const struct op *o)
+static bool is_shared(const struct cutting *k, const struct op *o)
 {
+    const ckpt_tape *t = k->t;
     if (o->feed >= 0 || o->def->flags & CKPT_OP_VIEW || o->def == &op_dequantize ||
         collective_gathers(o->def))
         return true;
-    bool learned = o->fetch >= 0 || (o->def->flags & CKPT_OP_INPLACE);
+    bool depends = o->fetch >= 0 || (o->def->flags & CKPT_OP_INPLACE);
     for (int i = 0; i < o->n_out; i++)
-        learned |= op_out(t, o, i) > 0 && t->tensors.data[op_out(t, o, i)].learned;
-    return !learned;
+        depends |= op_out(t, o, i) > 0 && k->depends[op_out(t, o, i)];
+    return !depends;
 }
 
-/* What models read of a parameter: its value, or a view of a bucket that ranks share. */
+/* Moving averages are parameters here, and nowhere else. */
+static void note_depends(struct cutting *k, const struct op *o)
+{
+    const ckpt_tape *t = k->t;
+    bool depends = false;
+    for (int j = 0; j < o->n_in; j++)
+        depends |= op_in(t, o, j) > 0 && k->depends[op_in(t, o, j)];
+    for (int j = 0; j < o->n_out; j++)
+        if (op_out(t, o, j) > 0)
+            k->depends[op_out(t, o, j)] |= depends || t->tensors.data[op_out(t, o, j)].learned;
+}
+
+/* The tensor of a parameter, or of its moving average: that in a slot, or a view of a bucket that
+ * ranks share; or 0. */
+static int32_t tensor_of(const ckpt_tape *t, int32_t param)
+{
+    const int32_t x = t->slots[param][SLOT_VALUE], op = x ? t->tensors.data[x].op : -1;
+    if (!x || tape_param_of(t, x) == param)
+        return x;
+    if (!t->reads_ema || (op >= 0 && t->ops.data[op].def == &op_dequantize))
+        return 0;
+    return op >= 0 && t->ops.data[op].def == &op_cast ? op_in(t, &t->ops.data[op], 0) : x;
+}
+
 static void find_params(struct cutting *k)
 {
     const ckpt_tape *t = k->t;
     for (int32_t x = 0; x < t->n_tensors; x++)
         k->param[x] = -1;
     for (int32_t i = 0; i < t->n_params; i++) {
-        const int32_t x = t->slots[i][SLOT_VALUE];
-        if (x && tape_param_of(t, x) == i)
+        const int32_t x = tensor_of(t, i);
+        if (x) {
             k->param[x] = i;
+            k->depends[x] = true;
+        }
     }
 }
 
@@ -99,7 +132,8 @@ static void find_roots(struct cutting *k)
         k->root[x] = x;
     for (int32_t i = 0; i < k->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
-        k->shared[i] = is_shared(t, o);
+        note_depends(k, o);
+        k->shared[i] = is_shared(k, o);
         for (int j = 0; j < o->n_out && o->def->flags & CKPT_OP_VIEW; j++)
             if (k->param[op_out(t, o, j)] < 0)
                 k->root[op_out(t, o, j)] = root_of(k, op_in(t, o, 0));
@@ -157,6 +191,7 @@ static void find_spans(struct cutting *k)
             const int32_t param = x ? k->param[x] : -1;
             if (param >= 0 && t->param_stage[param] < 0) {
                 t->param_stage[param] = i; /* an op as yet */
+                k->params[i + 1] += is_trained(k, x) || !t->trains;
                 k->held[i + 1] += desc_bytes(&t->tensors.data[x].desc);
                 note_fixed(&k->fixed[i], t->env.params->data[param].place.stage);
             }
@@ -222,8 +257,6 @@ static void find_crossing(struct cutting *k)
     for (int32_t x = 1; x < t->n_tensors; x++) {
         const bool sends = is_plain(t, x) || is_bucket_part(k, x);
         const int64_t bytes = desc_bytes(&t->tensors.data[x].desc);
-        if (k->first[x] >= 0 && is_trained(k, x))
-            k->params[k->first[x] + 1]++;
         for (int32_t i = k->first[x] + 1; k->first[x] >= 0 && i <= k->last[x]; i++)
             k->bytes[i] = sends && k->bytes[i] >= 0 ? k->bytes[i] + bytes : -1;
     }
@@ -398,9 +431,9 @@ static int find_cuts(struct cutting *k)
     if (most < k->stages) {
         t->file = NULL;
         return tape_fail(t, CKPT_EINVAL,
-                         "--stages %d: the model has places for %d stage%s with trained parameters "
+                         "--stages %d: the model has places for %d stage%s with %sparameters "
                          "of their own",
-                         k->stages, most, most == 1 ? "" : "s");
+                         k->stages, most, most == 1 ? "" : "s", t->trains ? "trained " : "");
     }
     const size_t n = (size_t)k->stages * ((size_t)k->n_places + 1);
     double *best = malloc(n * sizeof *best);
@@ -452,7 +485,7 @@ static void keep_ops(struct cutting *k, int stage)
     for (int32_t i = 0; i < k->n_ops; i++)
         if (!k->keep[i]) {
             tape_remove_op(t, i);
-            t->ops.data[i].feed = -1;
+            t->ops.data[i].feed = t->ops.data[i].fetch = -1;
         }
 }
 
@@ -559,10 +592,11 @@ static int refuse(ckpt_tape *t, const char *what, const char *name)
 static int check(ckpt_tape *t)
 {
     const struct param *params = t->env.params->data;
-    for (int32_t i = 0; i < t->n_fetches && !t->error.code; i++)
+    for (int32_t i = 0; i < t->n_fetches && t->trains && !t->error.code; i++)
         refuse(t, "the step has the output", t->fetches.data[i].name);
     for (int32_t i = 0; i < t->n_params && !t->error.code; i++)
-        if (t->param_next[i] || params[i].training.qat.used)
+        if (t->param_next[i] || (t->trains && params[i].training.qat.used) ||
+            (params[i].cache && t->slots[i][SLOT_VALUE]))
             refuse(t, "the step changes the buffer", params[i].name);
     for (int32_t i = 0; i < t->n_means && !t->error.code; i++)
         refuse(t, "the step changes the buffer", "of a mean");
@@ -574,6 +608,7 @@ static bool allocate(struct cutting *k)
     const size_t n_tensors = (size_t)k->t->n_tensors, n_ops = (size_t)k->n_ops + 2;
     k->root = calloc(n_tensors, sizeof *k->root);
     k->param = calloc(n_tensors, sizeof *k->param);
+    k->depends = calloc(n_tensors, sizeof *k->depends);
     k->fixed = calloc(n_ops, sizeof *k->fixed);
     k->first = calloc(n_tensors, sizeof *k->first);
     k->last = calloc(n_tensors, sizeof *k->last);
@@ -586,14 +621,16 @@ static bool allocate(struct cutting *k)
     k->params = calloc(n_ops, sizeof *k->params);
     k->places = calloc(n_ops, sizeof *k->places);
     k->cut = calloc((size_t)k->stages + 1, sizeof *k->cut);
-    return k->root && k->param && k->fixed && k->first && k->last && k->live && k->shared &&
-           k->keep && k->work && k->bytes && k->held && k->params && k->places && k->cut;
+    return k->root && k->param && k->depends && k->fixed && k->first && k->last && k->live &&
+           k->shared && k->keep && k->work && k->bytes && k->held && k->params && k->places &&
+           k->cut;
 }
 
 static void release(struct cutting *k)
 {
     free(k->root);
     free(k->param);
+    free(k->depends);
     free(k->fixed);
     free(k->first);
     free(k->last);
@@ -612,10 +649,11 @@ static void cut(struct cutting *k, int32_t loss)
 {
     ckpt_tape *t = k->t;
     const int stage = t->env.sharing.stage;
-    k->end = t->tensors.data[loss].op;
+    k->end = t->trains ? t->tensors.data[loss].op : t->n_ops - 1;
     find_params(k);
     find_roots(k);
-    find_live(k, loss);
+    if (t->trains)
+        find_live(k, loss);
     find_spans(k);
     find_fixed(k);
     if (find_cuts(k))
@@ -636,7 +674,7 @@ int pass_stages(const struct compilation *c)
     ckpt_tape *t = c->tape;
     struct cutting k = {
         .t = t, .n_tensors = t->n_tensors, .n_ops = t->n_ops, .stages = t->env.sharing.stages};
-    if (passes_check_loss(t, c->loss) || check(t))
+    if ((t->trains && passes_check_loss(t, c->loss)) || check(t))
         return t->error.code;
     if (allocate(&k))
         cut(&k, tape_resolve(t, c->loss).id);

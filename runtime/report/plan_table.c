@@ -133,7 +133,10 @@ static void print_ranks(const struct programs *ps, FILE *f)
     if (ps->ranks->sharing.tensor > 1)
         fprintf(f, "  %-24s %12d  ranks split the layers, and have the same samples\n", "tensor",
                 ps->ranks->sharing.tensor);
-    if (ps->ranks->sharing.replicas > 1)
+    if (sharing_has_pipelines(&ps->ranks->sharing))
+        fprintf(f, "  %-24s %12d  with samples of their own; --zero %d in each stage\n",
+                "pipelines", ps->ranks->sharing.group_ranks, ps->ranks->sharing.zero);
+    else if (ps->ranks->sharing.replicas > 1)
         fprintf(f, "  %-24s %12d  of each host share one copy\n", "",
                 ps->ranks->sharing.group_ranks);
     else if (ps->ranks->requested_zero && !ps->ranks->sharing.zero)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
+#include "exec/program.h"
 #include "tiny.h"
 
 enum { BATCH = 4 };
@@ -160,12 +161,31 @@ static void test_brief(void **state)
     assert_memory_equal(a, c, sizeof a);
 }
 
+/* Equal stages stand still for all but one of their passes; a slow link delays each. */
+static void test_bubble(void **state)
+{
+    struct stage_plan s[4];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        s[i] = (struct stage_plan){.forward = 1, .backward = 2, .update = i};
+    assert_true(pipeline_seconds(s, 4, 8) == (8 + 3) * 3 + 3);
+    assert_true(pipeline_seconds(s, 4, 1) == 4 * 3 + 3);
+    assert_true(pipeline_seconds(s, 2, 8) == (8 + 1) * 3 + 1);
+    s[1].forward = 4; /* the others wait for it */
+    assert_true(pipeline_seconds(s, 2, 8) == 1 + 8 * 6 + 2 + 1);
+    s[0].send = s[1].send_back = .5;
+    assert_true(pipeline_seconds(s, 2, 1) == 1 + .5 + 6 + .5 + 2 + 1);
+    s[0] = s[1] = (struct stage_plan){.forward = 1, .send = .5}; /* it does not train */
+    assert_true(pipeline_seconds(s, 2, 4) == 4 + .5 + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agrees),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_brief),
+        cmocka_unit_test(test_bubble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,14 +31,23 @@ cmp "$work/one.safetensors" "$work/rest.safetensors" || fail "the weights of a r
 grep "changed: sequence" "$work/rest.0" && fail "stages count as ranks that split sequences"
 
 # two pipelines train as two ranks, bit for bit, and one state continues as the other
-half="--steps 4 --batch 4 --micro-batch 2"
+rows="--batch 4 --micro-batch 2 --val ${srcdir:-.}/README.md --val-every 2"
+half="--steps 4 $rows"
+measured() {
+    sed -n 's/^{"validation_step": \([0-9]*\), "validation_loss": \([0-9.]*\),.*/\1 \2/p' "$work/$1" >"$work/$1.val"
+}
 ranks_run 2 plain $lm --model tiny-llama $half --log "$work/plain" --save "$work/plain.safetensors"
 ranks_run 4 groups $lm --model tiny-llama $half --stages 2 --zero 2 --log "$work/groups" \
     --save "$work/groups.safetensors"
 same_steps plain groups 2e-6
 cmp "$work/plain.safetensors" "$work/groups.safetensors" || fail "the weights of two pipelines"
-ranks_run 4 some $lm --model tiny-llama --steps 2 --batch 4 --micro-batch 2 --stages 2 \
-    --log "$work/shapes" --save-state "$work/shape"
+grep -q "  pipelines  *2  with samples of their own; --zero 2" "$work/groups.0" || fail "$(cat "$work/groups.0")"
+measured plain
+measured groups
+grep -q "^4 " "$work/plain.val" && cmp "$work/plain.val" "$work/groups.val" ||
+    fail "validation of two pipelines: $(cat "$work/plain.val" "$work/groups.val")"
+ranks_run 4 some $lm --model tiny-llama --steps 2 $rows --stages 2 --log "$work/shapes" \
+    --save-state "$work/shape"
 ranks_run 2 others $lm --model tiny-llama $half --log "$work/shapes" --resume "$work/shape" \
     --save "$work/others.safetensors"
 cmp "$work/plain.safetensors" "$work/others.safetensors" || fail "weights after another shape"
