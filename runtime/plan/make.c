@@ -89,7 +89,7 @@ static int place_option(struct frontier *f, struct option *o)
     int rc = option_steps(f, o, &p);
     if (rc)
         return rc;
-    rc = plan_set_offsets(f->p->g, p, p->load, false);
+    rc = plan_set_offsets(f->p->g, p, p->load, INT64_MAX, false);
     if (rc)
         plan_free(p);
     else

@@ -199,7 +199,7 @@ static void store_offsets(const struct graph *g, struct plan *p, const struct pl
             p->residences[i].offset = items++->offset;
 }
 
-int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool common)
+int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, int64_t most, bool common)
 {
     struct pool m = {NULL, false};
     struct place_item *items = pool_array(&m, p->n_residences, sizeof(*items));
@@ -213,7 +213,7 @@ int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool c
             fixed[k] = fix_item(items, fixed, k, g->storages[r->storage].crossing);
     }
     if (!rc)
-        rc = place_cycle(items, n, fixed, p->n_steps, goal, &p->transient);
+        rc = place_cycle(items, n, fixed, p->n_steps, goal, most, &p->transient);
     if (!rc)
         store_offsets(g, p, items);
     pool_free(&m);

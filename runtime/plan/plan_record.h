@@ -22,10 +22,10 @@ bool plan_is_placed(const struct graph *g, const struct plan *p, const struct re
 void plan_count_alive(const struct graph *g, const struct plan *p, int64_t *alive);
 /* Sets load and peak_step. */
 int plan_measure(const struct graph *g, struct plan *p);
-/* Sets the addresses of these residences, and transient; goal as in place_cycle.  common:
- * residences that wrap into the next step get the addresses of other programs if those do not
- * overlap. */
-int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, bool common);
+/* Sets the addresses of these residences, and transient; goal and most as in place_cycle.  common:
+ * residences that wrap get the addresses of other programs if those do not overlap. */
+int plan_set_offsets(const struct graph *g, struct plan *p, int64_t goal, int64_t most,
+                     bool common);
 
 /* Searches longer for addresses of a plan without copies, below its peak down to goal.  A million
  * of work takes 6 ms. */

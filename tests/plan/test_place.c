@@ -110,7 +110,7 @@ static void test_cycle_brute(void **state)
         int64_t peak;
         draw_cycle(a, N, STEPS, 4, &x);
         memcpy(b, a, sizeof(a));
-        assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, &peak), 0);
+        assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, INT64_MAX, &peak), 0);
         assert_true(places_valid(a, N, STEPS, peak));
         int64_t least = places_lowest(b, N, STEPS);
         assert_true(peak >= least && peak <= least + 1);
@@ -132,14 +132,14 @@ static void test_cycle(void **state)
             a[i].bytes *= CKPT_ALIGN;
         memcpy(b, a, sizeof(a));
         int64_t load = places_load(a, N, STEPS);
-        assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, &peak), 0);
-        assert_int_equal(place_cycle(b, N, NULL, STEPS, 0, &again), 0);
+        assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, INT64_MAX, &peak), 0);
+        assert_int_equal(place_cycle(b, N, NULL, STEPS, 0, INT64_MAX, &again), 0);
         assert_true(places_valid(a, N, STEPS, peak));
         assert_memory_equal(a, b, sizeof(a));
         assert_true((double)peak <= 1.1 * (double)load);
         for (int32_t i = 0; i < N; i++)
             assert_true(a[i].offset % CKPT_ALIGN == 0);
-        assert_int_equal(place_cycle(b, N, NULL, STEPS, INT64_MAX, &again), 0);
+        assert_int_equal(place_cycle(b, N, NULL, STEPS, INT64_MAX, INT64_MAX, &again), 0);
         assert_true(places_valid(b, N, STEPS, again));
     }
 }
@@ -156,7 +156,7 @@ static void test_around(void **state)
         uint32_t x = seed, n_fixed = 0;
         int64_t peak, around, same;
         draw_cycle(a, N, STEPS, 100, &x);
-        assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, &peak), 0);
+        assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, INT64_MAX, &peak), 0);
         draw_cycle(b, N, STEPS, 100, &x);
         for (int32_t i = 0; i < N; i++) {
             fixed[i] = a[i].last >= STEPS;
@@ -165,13 +165,13 @@ static void test_around(void **state)
         }
         assert_true(n_fixed > 10);
         memcpy(again, b, sizeof(b));
-        assert_int_equal(place_cycle(b, N, fixed, STEPS, 0, &around), 0);
+        assert_int_equal(place_cycle(b, N, fixed, STEPS, 0, INT64_MAX, &around), 0);
         assert_true(places_valid(b, N, STEPS, around));
         for (int32_t i = 0; i < N; i++)
             assert_true(!fixed[i] || b[i].offset == a[i].offset);
-        assert_int_equal(place_cycle(again, N, fixed, STEPS, 0, &same), 0);
+        assert_int_equal(place_cycle(again, N, fixed, STEPS, 0, INT64_MAX, &same), 0);
         assert_memory_equal(again, b, sizeof(b));
-        assert_int_equal(place_cycle(again, N, fixed, STEPS, INT64_MAX, &same), 0);
+        assert_int_equal(place_cycle(again, N, fixed, STEPS, INT64_MAX, INT64_MAX, &same), 0);
         assert_true(same >= around && places_valid(again, N, STEPS, same));
     }
 }
@@ -187,12 +187,12 @@ static void test_around_all(void **state)
     int64_t peak, around;
     memset(all, true, sizeof(all));
     draw_cycle(a, N, STEPS, 100, &x);
-    assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, &peak), 0);
+    assert_int_equal(place_cycle(a, N, NULL, STEPS, 0, INT64_MAX, &peak), 0);
     memcpy(b, a, sizeof(a));
-    assert_int_equal(place_cycle(b, N, all, STEPS, 0, &around), 0);
+    assert_int_equal(place_cycle(b, N, all, STEPS, 0, INT64_MAX, &around), 0);
     assert_memory_equal(a, b, sizeof(a));
     assert_true(around == peak);
-    assert_int_equal(place_cycle(b, N, none, STEPS, 0, &around), 0);
+    assert_int_equal(place_cycle(b, N, none, STEPS, 0, INT64_MAX, &around), 0);
     assert_memory_equal(a, b, sizeof(a));
 }
 
@@ -215,7 +215,7 @@ static void test_two_ends(void **state)
             (struct place_item){2 * i + 1, 2 * i + 1, CKPT_ALIGN * (1 + places_draw(&x, 99)), 0};
         a[n++] = (struct place_item){STEPS - 1 - 2 * i, STEPS + 2 * i, CKPT_ALIGN * 65, 0};
     }
-    assert_int_equal(place_cycle(a, n, NULL, STEPS, 0, &peak), 0);
+    assert_int_equal(place_cycle(a, n, NULL, STEPS, 0, INT64_MAX, &peak), 0);
     assert_true(places_valid(a, n, STEPS, peak));
     assert_true((double)peak <= 1.01 * (double)places_load(a, n, STEPS));
 }
@@ -231,11 +231,11 @@ static void test_no_cycle(void **state)
     for (int32_t i = 0; i < N; i++)
         steps = a[i].last >= steps ? a[i].last + 1 : steps;
     memcpy(b, a, sizeof(a));
-    assert_int_equal(place_cycle(a, N, NULL, steps, load, &peak), 0);
+    assert_int_equal(place_cycle(a, N, NULL, steps, load, INT64_MAX, &peak), 0);
     assert_int_equal(place_items(b, N, load, &line), 0);
     assert_true(peak == line);
     assert_memory_equal(a, b, sizeof(a));
-    assert_int_equal(place_cycle(a, N, NULL, steps, INT64_MAX, &peak), 0);
+    assert_int_equal(place_cycle(a, N, NULL, steps, INT64_MAX, INT64_MAX, &peak), 0);
     assert_true(places_valid(a, N, 0, peak));
 }
 

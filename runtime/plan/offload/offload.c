@@ -318,16 +318,19 @@ static int search_points(struct offloader *x)
     return rc ? rc : descend(x, reach(x, SMALLER * SMALLER), PATTERNS / 2);
 }
 
-/* Searches again after the limit changed: the previous best point is close to the new one. */
+/* Searches again after the limit changed: the previous best point is close to the new one.  If
+ * nothing is found, the next search with another limit begins there, too. */
 static int search_again(struct offloader *x)
 {
     struct point at = x->best;
     bool better;
-    x->best.seconds = INFINITY;
+    at.seconds = x->best.seconds = INFINITY;
     int rc = try_point(x, &at, &better);
-    if (!rc && !is_found(x))
-        return search_points(x);
-    return rc ? rc : descend(x, reach(x, SMALLER * SMALLER), PATTERNS / 2);
+    if (!rc && is_found(x))
+        return descend(x, reach(x, SMALLER * SMALLER), PATTERNS / 2);
+    rc = rc ? rc : search_points(x);
+    x->best = is_found(x) ? x->best : at;
+    return rc;
 }
 
 /* Selects for a point of fewest bytes; the bytes that it needs.  With 0 as the limit everything
@@ -385,11 +388,12 @@ static int finish(struct offloader *x, struct plan *p)
     int rc = transfer_rewrite(x->loaded->t, p);
     if (!rc)
         rc = plan_measure(g, p);
+    const int64_t room = x->wall - p->persistent;
     p->transient = INT64_MAX;
     if (!rc && x->like)
         rc = offload_share(x, p, x->like);
     if (!rc && p->transient == INT64_MAX)
-        rc = plan_set_offsets(g, p, x->wall - p->persistent, x->common);
+        rc = plan_set_offsets(g, p, room, x->tight ? INT64_MAX : room, x->common);
     if (!rc && x->serial && !x->like)
         rc = plan_tighten(g, p, p->load, LONG);
     /* Drained steps are not periodic, and the record does not say that serial ones wait. */
@@ -463,8 +467,7 @@ static int search_between(struct offloader *x, int64_t fits, int64_t fails, stru
         rc = search_again(x);
         if (!rc && is_found(x))
             rc = build_within(x, 0, &more, &less);
-        fits = more ? tried : fits;
-        fails = more ? fails : tried;
+        *(more ? &fits : &fails) = tried;
         keep_faster(out, more);
     }
     return rc;
@@ -516,10 +519,8 @@ static void begin(struct offloader *x, const struct budgets *b, int64_t device)
     x->limit = INFINITY;
     x->most = INT64_MAX;
     x->common = x->tight = x->serial = x->drains = x->ended = false;
-    x->hosted = (struct hosted_bounds){0, 0, 0};
+    x->hosted = b->host > 0 ? x->most_hosted : (struct hosted_bounds){0, 0, 0};
     x->best = (struct point){.seconds = INFINITY};
-    if (b->host > 0)
-        x->hosted = x->most_hosted;
     x->forward = b->host > 0 && graph_may_repeat(x->frontier->p->g) && x->hosted.bytes > 0
                      ? fmin(x->hosted.bytes, x->forward_seconds * x->m->h2d_both)
                      : 0;

@@ -28,6 +28,7 @@
 
 #define ROUNDS 8    /* simulated steps until it must be periodic */
 #define MARGIN 0.01 /* copies in end this part of a step earlier than they must */
+#define CLOSE  1e-12 /* times that differ by this part are equal: sums are rounded */
 
 /* The two queues of a tier.  Times are seconds from the start of the step. */
 struct line {
@@ -482,6 +483,11 @@ static double left_over(const struct timeline *f)
     return sum + f->host + x->clip_end;
 }
 
+static bool are_close(double a, double b)
+{
+    return fabs(a - b) <= CLOSE * a;
+}
+
 /* When step k needs its copies in: a collective may run before the ops around it. */
 static double needed_at(const struct transfer *x, int32_t k)
 {
@@ -559,7 +565,7 @@ void transfer_simulate(struct transfer *x, int64_t device, double limit)
         double now_left = left_over(&f);
         bool nothing = !memcmp(heads, ends, sizeof(ends)) && !hosted_any(x);
         bool same = !memcmp(heads, now_heads, sizeof(heads)) &&
-                    (nothing || (f.now == shift && now_left == left));
+                    (nothing || (are_close(f.now, shift) && are_close(now_left, left)));
         if (f.drains || same)
             break;
         memcpy(heads, now_heads, sizeof(heads));

@@ -32,6 +32,7 @@
 #define GAIN      512       /* a repair must lower the peak by load / GAIN */
 #define SLACK     100       /* the high end starts load / SLACK above the load */
 #define LONG      20        /* an item alive for more than period / LONG steps is long */
+#define FAR       8         /* other recipes and repairs save less than this part of a peak */
 
 /* In descending classes of bytes, of sections or of both, then by start; or by other values. */
 enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT, BY_AREA, BY_START, BY_END, BY_SPAN, BY_LATE };
@@ -66,6 +67,7 @@ struct placer {
     struct placement best;
     int64_t fixed_end; /* the highest end of a fixed item */
     int64_t cap;       /* the initial high end */
+    int64_t most;      /* on a cycle: a higher peak is of no use */
     int64_t *bytes;
     int64_t *loads; /* per section: bytes alive */
     int32_t *hot;   /* per section: number of hot sections before it */
@@ -211,7 +213,10 @@ static int place_line(struct placer *m, int64_t goal)
 static int place_turn(struct placer *m, int64_t goal)
 {
     goal = max_i64(goal, max_i64(m->sections.load, m->fixed_end));
-    for (int k = 0; k < COUNT(cycle) && m->best.peak > goal; k++)
+    try_recipe(m, &cycle[0]);
+    if (m->best.peak - m->best.peak / (FAR + 1) > m->most)
+        return 0;
+    for (int k = 1; k < COUNT(cycle) && m->best.peak > goal; k++)
         try_recipe(m, &cycle[k]);
     return packing_repair(&m->pack, &m->best, goal, m->sections.load / GAIN,
                           min_i64(WORK, WORK_EACH * (100 + (int64_t)m->n)));
@@ -249,9 +254,9 @@ int place_items(struct place_item *items, int32_t n, int64_t goal, int64_t *peak
 }
 
 int place_cycle(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
-                int64_t goal, int64_t *peak)
+                int64_t goal, int64_t most, int64_t *peak)
 {
-    struct placer m = {.items = items, .fixed = fixed, .n = n};
+    struct placer m = {.items = items, .fixed = fixed, .n = n, .most = most};
     for (int32_t i = 0; i < n; i++)
         if (items[i].last >= period || is_fixed(&m, i))
             m.period = period;

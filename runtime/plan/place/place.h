@@ -20,10 +20,10 @@ int place_counted(struct place_item *items, int32_t n, int64_t goal, int64_t *pe
 /*
  * The same on a cycle of `period` steps, around fixed items, which keep the offsets they have; no
  * two of them may overlap.  fixed may be NULL.  If an item is fixed or wraps, the goal is raised to
- * the load and to the highest end of a fixed item.
+ * the load and to the highest end of a fixed item.  A first peak far above most is the result.
  */
 int place_cycle(struct place_item *items, int32_t n, const bool *fixed, int32_t period,
-                int64_t goal, int64_t *peak);
+                int64_t goal, int64_t most, int64_t *peak);
 
 /* The lower bound of any peak: the most bytes alive at one step.  Returns 0 or CKPT_ENOMEM. */
 int place_load(const struct place_item *items, int32_t n, int64_t *load);
