@@ -110,6 +110,21 @@ static int take_factor(struct adapter_file *l, const struct ckpt_file_entry *e,
     return 0;
 }
 
+static int take_diff(struct adapter_file *l, const struct ckpt_file_entry *e,
+                     const struct adapter_part_name *name)
+{
+    struct adapter_diff *d = &l->diff[l->n_diff];
+
+    *d = (struct adapter_diff){.tensor = strdup(e->name), .bias = name->part == LORA_DIFF_BIAS};
+    if (!d->tensor)
+        return say_fail("no memory for adapters");
+    l->n_diff++;
+    snprintf(d->layer, sizeof d->layer, "%s", name->layer);
+    d->desc.ndim = e->ndim;
+    memcpy(d->desc.shape, e->shape, sizeof d->desc.shape);
+    return 0;
+}
+
 /* A state has the values of adapters among those of all parameters, and moments. */
 static int take_tensor(struct adapter_file *l, ckpt_file *f, int i)
 {
@@ -124,12 +139,27 @@ static int take_tensor(struct adapter_file *l, ckpt_file *f, int i)
         return 0; /* moments, and adapters that are not trained */
     own += l->is_state ? prefix : 0;
     adapter_part_name(l->names, own, &name);
-    if (name.part == LORA_OTHER)
+    const bool diff = name.part == LORA_DIFF || name.part == LORA_DIFF_BIAS;
+    if (diff && l->names->diffs && !l->is_state)
+        return take_diff(l, &e, &name);
+    if (name.part == LORA_OTHER || diff)
         return l->is_state ? 0 : keep_name(l->whole, &l->n_whole, e.name);
     l->original = l->original || name.original;
     if (name.part == LORA_MAGNITUDE)
         return take_magnitude(l, &e, &name);
     return name.part == LORA_ALPHA ? take_alpha(l, f, i, name.layer) : take_factor(l, &e, &name);
+}
+
+/* Files of whole differences may have an alpha beside them, which scales nothing. */
+static void drop_alphas(struct adapter_file *l)
+{
+    for (int i = 0; i < l->n; i++)
+        for (int k = 0; k < l->n_diff; k++)
+            if (!l->layer[i].a && !l->layer[i].b && !l->layer[i].m &&
+                !strcmp(l->layer[i].name, l->diff[k].layer)) {
+                l->layer[i--] = l->layer[--l->n];
+                break;
+            }
 }
 
 static int check_layers(const struct adapter_file *l)
@@ -155,11 +185,15 @@ static int take_tensors(struct adapter_file *l, ckpt_file *f)
 
     l->layer = calloc((size_t)n, sizeof *l->layer);
     l->whole = calloc((size_t)n, sizeof *l->whole);
-    if (!l->layer || !l->whole)
+    l->diff = calloc((size_t)n, sizeof *l->diff);
+    if (!l->layer || !l->whole || !l->diff)
         return say_fail("no memory for adapters");
     for (int i = 0; i < n && !rc; i++)
         rc = take_tensor(l, f, i);
+    drop_alphas(l);
     rc = rc ? rc : check_layers(l);
+    if (!rc && !l->n)
+        rc = say_fail("%s: has no adapter", l->path);
     l->rank = rc ? 0 : l->layer[0].rank;
     return rc;
 }
@@ -179,19 +213,22 @@ static int check_whole(const struct adapter_file *l)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* Whether a file has adapters, of any kind; *is_state: among all that a training saved. */
-static bool has_adapters(const struct adapter_names *names, ckpt_file *f, bool *is_state)
+/* Whether a file has adapters, of any kind; *is_state: among all that a training saved; *diffs: it
+ * has differences of weights. */
+static bool has_adapters(const struct adapter_names *names, ckpt_file *f, bool *is_state,
+                         bool *diffs)
 {
     struct adapter_part_name name;
     bool found = false;
 
-    *is_state = false;
+    *is_state = *diffs = false;
     for (int i = 0; i < ckpt_file_count(f); i++) {
         struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
         ckpt_file_entry(f, i, &e);
         adapter_part_name(names, e.name, &name);
         found = found || name.part == LORA_A || strstr(e.name, "lora_") ||
                 strstr(e.name, "lokr_") || strstr(e.name, "hada_");
+        *diffs = *diffs || name.part == LORA_DIFF || name.part == LORA_DIFF_BIAS;
         *is_state = *is_state || !strncmp(e.name, STATE, strlen(STATE));
     }
     return found;
@@ -221,7 +258,12 @@ int adapter_file_open(struct adapter_file *l, const struct adapter_names *names,
         return 1; /* the load reports the error */
     if (ckpt_file_open(&f, l->path))
         return strcmp(l->path, path) ? say_fail("%s", ckpt_error(NULL)) : 1;
-    int rc = has_adapters(names, f, &l->is_state) ? 0 : 1;
+    bool diffs;
+    int rc = has_adapters(names, f, &l->is_state, &diffs) ? 0 : 1;
+    if (rc && diffs && names->diffs)
+        rc = say_fail("%s: has differences of weights (.diff) and no adapter beside them, which "
+                      "is not supported",
+                      l->path);
     if (!rc)
         rc = take_tensors(l, f);
     if (!rc)
@@ -239,6 +281,9 @@ void adapter_file_close(struct adapter_file *l)
     }
     for (int i = 0; i < l->n_whole; i++)
         free(l->whole[i]);
+    for (int i = 0; i < l->n_diff; i++)
+        free(l->diff[i].tensor);
+    free(l->diff);
     free(l->whole);
     free(l->layer);
     json_decref(l->settings);

@@ -20,6 +20,7 @@ static const struct {
     {".lora_down.weight", LORA_A}, {".lora_up.weight", LORA_B},
     {".lora.down.weight", LORA_A}, {".lora.up.weight", LORA_B},
     {".alpha", LORA_ALPHA},        {".lora_magnitude_vector", LORA_MAGNITUDE},
+    {".diff", LORA_DIFF},          {".diff_b", LORA_DIFF_BIAS},
 };
 
 static bool copy(char *to, size_t size, const char *from, size_t n)
@@ -204,6 +205,22 @@ bool adapter_layer_find(ckpt *c, const struct adapter_names *n, const char *laye
     if (is_layer(c, own))
         return copy(model, LORA_LAYER, own, strlen(own));
     return rename_module(n, own, true, model, LORA_LAYER) && is_layer(c, model);
+}
+
+bool adapter_diff_find(ckpt *c, const struct adapter_names *n, const char *layer, bool bias,
+                       char parameter[LORA_LAYER])
+{
+    const char *own = adapter_layer_strip(layer);
+    char model[LORA_LAYER];
+    ckpt_tensor x;
+
+    if (adapter_layer_find(c, n, layer, model))
+        return snprintf(parameter, LORA_LAYER, "%s.%s", model, bias ? "bias" : "weight") <
+                   LORA_LAYER &&
+               !ckpt_param_find(c, parameter, &x);
+    if (!rename_module(n, own, true, parameter, LORA_LAYER))
+        snprintf(parameter, LORA_LAYER, "%s", own);
+    return !bias && !ckpt_param_find(c, parameter, &x);
 }
 
 bool adapter_weight_name(const struct adapter_names *n, const char *name, int i, char *to,

@@ -238,7 +238,7 @@ int adapters_begin(const struct adapter_run *r)
     if (l->n && l->is_state)
         return 0;
     if (l->n)
-        return check_base(r) ? -1 : load(r);
+        return check_base(r) || load(r) || adapter_diffs_add(r) ? -1 : 0;
     return r->options->dora && ckpt_lora_magnitudes(r->context)
                ? say_fail("%s", ckpt_error(r->context))
                : 0;

@@ -226,7 +226,7 @@ static int match(const struct adapter_run *r)
     for (int i = 0; i < l->n; i++)
         if (match_layer(r, &l->layer[i]))
             return -1;
-    if (check_state_rank(r) || (o->targets && check_targets(r)))
+    if (adapter_diffs_check(r) || check_state_rank(r) || (o->targets && check_targets(r)))
         return -1;
     if (!o->targets)
         set_targets(r);
@@ -303,10 +303,13 @@ const char *adapters_text(const struct adapter_options *o, char dst[ADAPTERS_TEX
         alike = alike && l->layer[i].rank == x->rank && l->layer[i].alpha == x->alpha;
     if (!l->n)
         return NULL;
-    snprintf(dst, ADAPTERS_TEXT, "adapters: %s, %d layers, %srank %lld, alpha %.6g%s%s", l->path,
+    char diffs[48] = "";
+    if (l->n_diff)
+        snprintf(diffs, sizeof diffs, "; %d differences of weights", l->n_diff);
+    snprintf(dst, ADAPTERS_TEXT, "adapters: %s, %d layers, %srank %lld, alpha %.6g%s%s%s", l->path,
              l->n, l->dora ? "DoRA, " : "", (long long)x->rank, x->alpha,
              alike ? "" : ", others for some",
-             l->unscaled ? " (not in the file: a scale of 1)" : "");
+             l->unscaled ? " (not in the file: a scale of 1)" : "", diffs);
     return dst;
 }
 

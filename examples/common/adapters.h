@@ -9,6 +9,7 @@
  *   kohya      lora_unet_LAYER.lora_down.weight         a tensor .alpha for each layer
  *   original   PREFIX.0.attention.dense.matrix_A.0      of a model's own code; no alpha
  *              diffusion_model.LAYER.lora_down.weight   a tensor .alpha for each layer (ComfyUI)
+ *              diffusion_model.LAYER.diff, .diff_b      beside adapters: added to weight and bias
  *   states     value/PREFIX.LAYER.lora_A.weight         options in the metadata
  *
  * A layer adds scale B A x to its output.  The alpha of libckpt is scale times rank, also where the
@@ -49,6 +50,7 @@ struct adapter_names {
     const char *part;     /* --lora-targets leaves out "attn1." of a layer in a block; NULL: none */
     const char *without;  /* begins the layers that have no adapter; NULL: none */
     const char *pair[2];  /* begin the names of both models of a run of two; NULL: no pairs */
+    bool diffs;           /* files may have differences of weights beside adapters */
     const char *original; /* begins the names of the model's own code; NULL: there are none */
     const struct adapter_twin *twin;
     int twins;
@@ -60,7 +62,15 @@ struct adapter_names {
 /* ---- names (adapter_names.c) -------------------------------------------------------------------
  */
 
-enum adapter_part { LORA_OTHER, LORA_A, LORA_B, LORA_MAGNITUDE, LORA_ALPHA };
+enum adapter_part {
+    LORA_OTHER,
+    LORA_A,
+    LORA_B,
+    LORA_MAGNITUDE,
+    LORA_ALPHA,
+    LORA_DIFF, /* of the weight of a layer, or of a parameter of that name */
+    LORA_DIFF_BIAS
+};
 
 /* What a name of a tensor says.  layer: as in the file, or, of the original names, of the model;
  * adapter: the name that PEFT gives to one of several, or "". */
@@ -83,6 +93,11 @@ const char *adapter_layer_strip(const char *layer);
  * has no such layer. */
 bool adapter_layer_find(ckpt *c, const struct adapter_names *n, const char *layer,
                         char model[LORA_LAYER]);
+
+/* Finds the parameter that a difference of a layer is of: its weight or its bias, or one of the
+ * layer's own name, as a table has it.  Returns false if the model has none. */
+bool adapter_diff_find(ckpt *c, const struct adapter_names *n, const char *layer, bool bias,
+                       char parameter[LORA_LAYER]);
 
 /* The i-th name in files of a whole weight beside its own: that of the model's own code, and the
  * same as ComfyUI has it.  Returns false if there is none. */
@@ -110,6 +125,14 @@ struct adapter_layer {
     int target;                  /* of its name in --lora-targets */
 };
 
+/* A difference of a weight, which is added as it is, as ComfyUI does: no alpha scales it. */
+struct adapter_diff {
+    char *tensor;           /* its name in the file */
+    char layer[LORA_LAYER]; /* as in the file */
+    bool bias;
+    struct ckpt_desc desc; /* its shape */
+};
+
 /* The adapters of a file; zeros: no file. */
 struct adapter_file {
     const struct adapter_names *names;
@@ -118,6 +141,8 @@ struct adapter_file {
     int n;
     char **whole; /* names of the tensors that are trained as a whole */
     int n_whole;
+    struct adapter_diff *diff;
+    int n_diff;
     json_t *settings;        /* of PEFT, without prefixes; NULL: none */
     char note[64];           /* the file or key of the settings, for messages */
     char base[ADAPTER_BASE]; /* digest of the weights that it was trained on; "": not in the file */
@@ -251,6 +276,11 @@ int adapters_code(const struct adapter_run *r, const char *plain, const char *we
 
 /* Keeps the layers of --lora-also trained; adapters_add calls it first. */
 int adapters_keep_whole(const struct adapter_run *r);
+
+/* Differences of weights in the file (adapter_diffs.c): checked against the model, and added to
+ * loaded weights. */
+int adapter_diffs_check(const struct adapter_run *r);
+int adapter_diffs_add(const struct adapter_run *r);
 
 /* For a save of what is trained: selects it, and gives the names of PEFT. */
 bool adapters_saved(const struct adapter_run *r, const char *name);

@@ -12,7 +12,7 @@ and for every parameter "grad.NAME" [3]: the sum of squares of its gradient and 
 patterns (see pattern).  noise_reference.h has levels and weights of the loss.  features.safetensors
 is data of wan-train for t2v, and losses.txt the loss of one step with it: plain, with the weights
 "bell" at a shift of 3, with the empty prompt, and with the adapters of each file NAME.safetensors, in the names and with the
-scales of four programs.
+scales of four programs; differences.safetensors has those of ComfyUI with differences of weights.
 
 All weights and inputs are numbers that bf16 can hold, so every run starts from the same model.
 """
@@ -141,6 +141,27 @@ def adapt(model, name):
     return out
 
 
+# Parameters with differences, and their names in the files of ComfyUI.
+DIFFERENCES = {"blocks.0.attn1.to_q.bias": "blocks.0.self_attn.q.diff_b", "blocks.1.norm2.weight": "blocks.1.norm3.diff",
+               "blocks.1.norm2.bias": "blocks.1.norm3.diff_b", "blocks.0.attn2.norm_k.weight": "blocks.0.cross_attn.norm_k.diff",
+               "blocks.1.scale_shift_table": "blocks.1.modulation.diff", "scale_shift_table": "head.modulation.diff",
+               "patch_embedding.weight": "patch_embedding.diff", "blocks.1.attn1.to_v.weight": "blocks.1.self_attn.v.diff",
+               "condition_embedder.text_embedder.linear_1.bias": "text_embedding.0.diff_b"}
+
+
+def differ(model):
+    """Adds them to the weights; returns the file, with an alpha that scales none of them."""
+    out = adapt(model, "comfyui")
+    out["diffusion_model.blocks.1.self_attn.v.alpha"] = torch.tensor(0.5)
+    for ours, other in DIFFERENCES.items():
+        w = model.get_parameter(ours)
+        d = rounded(torch.randn(w.shape) / 4)
+        out["diffusion_model." + other] = d.float32()
+        with torch.no_grad():
+            w += d
+    return out
+
+
 def features(root, make):
     """Data of a program, the loss of one step, and the same with adapters."""
     z, eps = (rounded(torch.randn(BATCH, CHANNELS, 3, 6, 4)) for _ in range(2))
@@ -166,6 +187,9 @@ def features(root, make):
         model = make()
         save_file(adapt(model, name), str(root / f"{name}.safetensors"))
         lines.append(f"{name} {loss(model):.9g}")
+    model = make()
+    save_file(differ(model), str(root / "differences.safetensors"))
+    lines.append(f"differences {loss(model):.9g}")
     (root / "losses.txt").write_text("\n".join(lines + [""]))
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # wan-train as a user or a script runs it: a whole step as float64 has it, adapters of other programs
 # with it (make_wan_reference.py), and each way of writing them; names of the original code and of
-# ComfyUI; the budget changes no number; the experts of a pair; given first frames; a run resumes; two
+# ComfyUI; differences of weights beside adapters; the budget changes no number; the experts of a pair; given first frames; a run resumes; two
 # ranks; wrong input.
 set -u
 
@@ -35,6 +35,37 @@ while read -r name loss; do
     case $name in
     plain) loss_is "$loss" ;;
     bell) loss_is "$loss" --loss-weights bell --snr-shift 3 ;;
+    differences) # merged into the weights first
+        runs "9 differences of weights" "$train" $step --steps 0 --load "$models/$name.safetensors" --lora-merge "$work/merged"
+        loss_is "$loss" --load "$work/merged"
+        refuses 1 "merge them into the weights first.*patch_embedding.diff\\|self_attn.q.diff_b" "$train" $step \
+            --load "$models/$name.safetensors"
+        refuses 2 "nothing would be written" "$train" $step --steps 0 --load "$models/$name.safetensors" --save "$work/x"
+        refuses 2 "nothing would be written" "$train" $step --steps 0 --load "$models/$name.safetensors" --save-state "$work/x"
+        refuses 1 "not added to codes" "$train" $step --steps 0 --load "$models/$name.safetensors" \
+            --frozen int8 --lora-merge "$work/x"
+        sed 's/blocks.1.self_attn.v/blocks.1.self_attn.z/g' "$models/$name.safetensors" >"$work/other"
+        refuses 1 "z.diff' is of no parameter" "$train" $step --steps 0 --load "$work/other" --lora-merge "$work/x"
+        sed 's/blocks.1.norm3.diff/blocks.1.ffn.2.diff/' "$models/$name.safetensors" >"$work/other"
+        refuses 1 "ffn.2.diff' has another shape" "$train" $step --steps 0 --load "$work/other" --lora-merge "$work/x"
+        sed 's/lora_/none_/g' "$models/$name.safetensors" >"$work/other"
+        refuses 2 "no adapter beside them" "$train" $step --load "$work/other"
+        draw="${WAN_SAMPLE:-./wan-sample} $device --dtype fp32 --text $models/features.safetensors --frames 9 --height 32
+            --width 32 --steps 2 --guidance 1"
+        runs "9 differences of weights" $draw --model "$models/t2v" --load "$models/$name.safetensors" --out "$work/drawn"
+        runs "latents" $draw --model "$models/t2v" --load "$work/merged" --out "$work/merged.out"
+        runs "latents" $draw --model "$models/t2v" --load "$models/comfyui.safetensors" --out "$work/without"
+        # The merged weights draw the same clip; the adapters alone another one.
+        last() {
+            tail -c 2048 "$work/$1/latents-1.safetensors" | od -An -v -tf4 -w4
+        }
+        last drawn >"$work/a"
+        for other in merged.out without; do
+            last $other | paste "$work/a" - | awk '{ d = $1 - $2; if (d > most) most = d; if (-d > most) most = -d }
+                END { print (most > 1e-4) }' >"$work/b"
+            [ "$(cat "$work/b")" = "$([ $other = without ] && echo 1 || echo 0)" ] || fail "$other: differences of weights"
+        done
+        ;;
     dropped) loss_is "$loss" --text-drop 1 --null-text "$models/features.safetensors" ;;
     *)
         loss_is "$loss" --load "$models/$name.safetensors"

@@ -349,6 +349,7 @@ static const struct adapter_rename outside[] = {
 static const struct adapter_names adapters = {.prefix = "transformer.",
                                               .blocks = "blocks.",
                                               .without = "patch_embedding",
+                                              .diffs = true,
                                               .pair = {HIGH, LOW},
                                               .inside = inside,
                                               .outside = outside};
