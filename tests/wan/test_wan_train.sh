@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # wan-train as a user or a script runs it: a whole step as float64 has it, adapters of other programs
-# with it (make_wan_reference.py), and each way of writing them; names of the original code and of
-# ComfyUI; differences of weights beside adapters; the budget changes no number; the experts of a pair; given first frames; a run resumes; two
-# ranks; wrong input.
+# with it (make_wan_reference.py), and each way of writing them; differences of weights beside adapters;
+# names of the original code and of ComfyUI; the budget changes no number; the experts of a pair; given
+# first frames; a run resumes; two ranks; wrong input.
 set -u
 
 . "${srcdir:-.}/tests/model/programs.sh"
