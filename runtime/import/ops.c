@@ -6,10 +6,38 @@
 /* Second names of ops; returns the first, or the name itself. */
 static const char *first_name(const char *name, char *to, size_t size)
 {
-    static const char *const names[][2] = {
-        {"absolute", "abs"}, {"divide", "div"},        {"greater", "gt"},   {"greater_equal", "ge"},
-        {"less", "lt"},      {"less_equal", "le"},     {"multiply", "mul"}, {"negative", "neg"},
-        {"not_equal", "ne"}, {"special_exp2", "exp2"}, {"subtract", "sub"}, {"true_divide", "div"}};
+    static const char *const names[][2] = {{"__and__", "bitwise_and"},
+                                           {"__or__", "bitwise_or"},
+                                           {"__xor__", "bitwise_xor"},
+                                           {"absolute", "abs"},
+                                           {"arccos", "acos"},
+                                           {"arccosh", "acosh"},
+                                           {"arcsin", "asin"},
+                                           {"arcsinh", "asinh"},
+                                           {"arctan", "atan"},
+                                           {"arctan2", "atan2"},
+                                           {"arctanh", "atanh"},
+                                           {"divide", "div"},
+                                           {"float_power", "pow"},
+                                           {"fix", "trunc"},
+                                           {"greater", "gt"},
+                                           {"greater_equal", "ge"},
+                                           {"less", "lt"},
+                                           {"less_equal", "le"},
+                                           {"multiply", "mul"},
+                                           {"negative", "neg"},
+                                           {"not_equal", "ne"},
+                                           {"special_erfc", "erfc"},
+                                           {"sgn", "sign"},
+                                           {"special_exp2", "exp2"},
+                                           {"special_expit", "sigmoid"},
+                                           {"special_expm1", "expm1"},
+                                           {"special_log1p", "log1p"},
+                                           {"special_logit", "logit"},
+                                           {"special_sinc", "sinc"},
+                                           {"special_xlogy", "xlogy"},
+                                           {"subtract", "sub"},
+                                           {"true_divide", "div"}};
     const char *op = name + strlen("aten."), *end = strrchr(name, '.');
 
     if (strncmp(name, "aten.", strlen("aten.")) != 0 || end < op)
@@ -26,9 +54,9 @@ static const char *first_name(const char *name, char *to, size_t size)
 const struct op *op_find(const char *name)
 {
     static const struct op *const tables[] = {
-        ops_view,   ops_unary,     ops_math,   ops_layer, ops_norm,    ops_make,
-        ops_index,  ops_scatter,   ops_reduce, ops_loss,  ops_picture, ops_resize,
-        ops_window, ops_attention, ops_einsum, ops_rnn,   ops_grid};
+        ops_view,    ops_unary,  ops_math, ops_layer,   ops_norm,   ops_make,   ops_index,
+        ops_scatter, ops_reduce, ops_loss, ops_picture, ops_resize, ops_window, ops_attention,
+        ops_einsum,  ops_rnn,    ops_grid, ops_special, ops_order,  ops_complex};
     char first[100];
 
     name = first_name(name, first, sizeof first);

@@ -7,7 +7,7 @@
 
 extern const struct op ops_unary[], ops_math[], ops_view[], ops_make[], ops_index[], ops_scatter[],
     ops_reduce[], ops_layer[], ops_norm[], ops_loss[], ops_picture[], ops_resize[], ops_window[],
-    ops_attention[], ops_einsum[], ops_rnn[], ops_grid[];
+    ops_attention[], ops_einsum[], ops_rnn[], ops_grid[], ops_special[], ops_order[], ops_complex[];
 
 /* An operand with channels last, and the number of its spatial axes, 1 to 3; and a result in the
  * order of PyTorch. */
@@ -26,6 +26,10 @@ ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend);
 struct tensor record_product(struct call *c, struct tensor a, struct tensor b);
 /* The sum over the axes of a mask, which go. */
 struct tensor reduce_sum(struct call *c, struct tensor a, unsigned mask);
+/* The quotient of two complex numbers. */
+struct tensor divide_complex(struct call *c);
+/* log(exp(a) + exp(b)) */
+struct tensor record_log_sum(struct call *c, struct tensor a, struct tensor b);
 /* The largest along an axis, which goes; the first of equal ones has the gradient. */
 struct tensor reduce_largest(struct call *c, struct tensor a, int axis);
 /* The norm along the last axis, which goes or stays with size 1. */

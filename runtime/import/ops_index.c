@@ -284,12 +284,8 @@ static struct tensor op_index(struct call *c, int part)
     return c->r->failed ? s.a : select_rows(c, s.a, s.first, s.index);
 }
 
-static struct tensor op_gather(struct call *c, int part)
+static struct tensor gather(struct call *c, struct tensor a, int axis, struct tensor index)
 {
-    struct tensor a = call_tensor(c, "self"), index = call_tensor(c, "index");
-    const int axis = call_axis(c, "dim", &a);
-
-    (void)part;
     index = wrap(c, index, a.shape[axis]);
     tensor_record(c->r, &index);
     for (int i = 0; i < a.ndim && !c->r->failed; i++)
@@ -297,6 +293,35 @@ static struct tensor op_gather(struct call *c, int part)
             a = view_slice(c->r, a, i, 0, index.shape[i], 1);
     tensor_record(c->r, &a);
     return c->r->failed ? a : tensor_of(c->r, a.dtype, ckpt_gather(c->r->t, a.x, axis, index.x));
+}
+
+static struct tensor op_gather(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    (void)part;
+    return gather(c, a, call_axis(c, "dim", &a), call_tensor(c, "index"));
+}
+
+/* Along an axis, of two tensors that are broadcast; without one of all elements in their order. */
+static struct tensor op_take_along_dim(struct call *c, int part)
+{
+    struct tensor x[2] = {call_tensor(c, "self"), call_tensor(c, "indices")};
+    const bool all = !call_has(c, "dim");
+    const int axis = all ? 0 : call_axis(c, "dim", &x[0]);
+    int64_t shape[2][TENSOR_AXES];
+
+    (void)part;
+    for (int k = 0; k < 2 && all && !c->r->failed; k++)
+        x[k] = view_reshape(c->r, x[k], 1, &(int64_t){tensor_numel(&x[k])});
+    if (x[0].ndim != x[1].ndim)
+        recording_fail(c->r, CKPT_ESHAPE, "an index with %d axes for %d", x[1].ndim, x[0].ndim);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < x[0].ndim && !c->r->failed; i++)
+            shape[k][i] = x[k].shape[i] == 1 && i != axis ? x[1 - k].shape[i] : x[k].shape[i];
+    for (int k = 0; k < 2 && !c->r->failed; k++)
+        x[k] = view_expand(c->r, x[k], x[k].ndim, shape[k]);
+    return c->r->failed ? x[0] : gather(c, x[0], axis, x[1]);
 }
 
 /* ---- repetitions ----------------------------------------------------------------------------- */
@@ -564,6 +589,7 @@ const struct op ops_index[] = {
     OP("index.Tensor", op_index),
     OP("index_select.default", op_index_select),
     OP("gather.default", op_gather),
+    OP("take_along_dim.default", op_take_along_dim),
     OP("repeat.default", op_repeat),
     OP("tile.default", op_tile),
     OP("repeat_interleave.self_int", op_repeat_interleave),

@@ -175,18 +175,52 @@ static struct tensor op_normal(struct call *c, int part)
 }
 
 /* The distribution function of normal values is uniform. */
-static struct tensor op_rand(struct call *c, int part)
+static struct tensor rand_like(struct call *c, struct tensor like)
 {
-    struct tensor like = like_of(c);
-
-    (void)part;
     if (c->r->failed)
         return like;
     ckpt_tensor x = ckpt_randn(c->r->t, CKPT_F32, like.ndim, like.shape);
     x = ckpt_affine(c->r->t, ckpt_erf(c->r->t, ckpt_affine(c->r->t, x, 0.70710678f, 0.f)), 0.5f,
                     0.5f);
     x = ckpt_clamp(c->r->t, x, 0.f, 0x1.fffffep-1f); /* 1 is no result */
-    return tensor_of(c->r, c->dtype, ckpt_cast(c->r->t, x, tape_dtype(c->dtype)));
+    return tensor_of(c->r, PT2_F32, x);
+}
+
+static struct tensor op_rand(struct call *c, int part)
+{
+    (void)part;
+    return math_cast(c->r, rand_like(c, like_of(c)), c->dtype);
+}
+
+/* Whole numbers of [low, high). */
+static struct tensor op_randint(struct call *c, int part)
+{
+    const int64_t low = has_argument(c, "low") ? call_int(c, "low") : 0, high = call_int(c, "high");
+    struct tensor like = uniform(c, tensor_number(c->r, PT2_F32, 0, 0));
+    static const struct unary down = {floor, ckpt_floor};
+
+    (void)part;
+    if (!like.ndim || low >= high || low < -MOST_WHOLE || high > MOST_WHOLE ||
+        high - low > MOST_WHOLE)
+        recording_fail(c->r, CKPT_EFORMAT,
+                       "random values without an axis, or not between -2^24 and 2^24");
+    struct tensor a = rand_like(c, like);
+    a = c->r->failed ? a : math_affine(c->r, a, (double)(high - low), 0);
+    a = math_unary(c->r, &down, a, PT2_F32);
+    return math_cast(c->r, c->r->failed ? a : math_affine(c->r, a, 1, (double)low), c->dtype);
+}
+
+/* The order of random values. */
+static struct tensor op_randperm(struct call *c, int part)
+{
+    const int64_t n = call_int(c, "n");
+    struct tensor a = rand_like(c, tensor_zeros(c->r, PT2_F32, 1, &n));
+
+    (void)part;
+    if (c->r->failed)
+        return a;
+    a = tensor_of(c->r, PT2_I64, ckpt_argsort(c->r->t, a.x, false));
+    return math_cast(c->r, a, c->dtype);
 }
 
 static struct tensor op_uniform(struct call *c, int part)
@@ -218,6 +252,16 @@ static struct tensor op_bernoulli(struct call *c, int part)
                         : tensor_of(c->r, c->dtype,
                                     ckpt_bernoulli(c->r->t, (float)call_double(c, "p"),
                                                    tape_dtype(c->dtype), a.ndim, a.shape));
+}
+
+/* 1 with a chance for each element. */
+static struct tensor op_bernoulli_of(struct call *c, int part)
+{
+    struct tensor chance = math_cast(c->r, call_tensor(c, "self"), PT2_F32);
+    struct tensor a = rand_like(c, like_of(c));
+
+    (void)part;
+    return math_cast(c->r, math_binary(c->r, BINARY_LT, a, chance, PT2_BOOL), c->dtype);
 }
 
 #define OP(name, record)                                                                           \
@@ -252,9 +296,16 @@ const struct op ops_make[] = {
     OP("randn_like.default", op_randn),
     OP("rand.default", op_rand),
     OP("rand_like.default", op_rand),
+    OP("randint.default", op_randint),
+    OP("randint.low", op_randint),
+    OP("randint_like.default", op_randint),
+    OP("randint_like.low_dtype", op_randint),
+    OP("randperm.default", op_randperm),
     OP("normal.default", op_normal),
+    OP("normal.float_float", op_normal),
     OP("uniform.default", op_uniform),
     OP("exponential.default", op_exponential),
+    OP("bernoulli.default", op_bernoulli_of),
     OP("bernoulli.float", op_bernoulli),
     OP("bernoulli.p", op_bernoulli),
     {NULL, NULL, NULL, NULL, false},

@@ -11,8 +11,10 @@
 
 static struct tensor binary(struct call *c, enum binary f)
 {
+    if (pt2_is_complex(c->facts->dtype) && f == BINARY_DIV)
+        return divide_complex(c);
     if (pt2_is_complex(c->facts->dtype))
-        recording_fail(c->r, CKPT_EFORMAT, "complex numbers are only added and multiplied");
+        recording_fail(c->r, CKPT_EFORMAT, "complex numbers are only added, multiplied, divided");
     return math_binary(c->r, f, call_tensor(c, "self"), call_tensor(c, "other"), c->dtype);
 }
 
@@ -143,19 +145,22 @@ static struct tensor op_fmod(struct call *c, int part)
                        c->dtype);
 }
 
-/* log(exp(a) + exp(b)) */
-static struct tensor op_logaddexp(struct call *c, int part)
+struct tensor record_log_sum(struct call *c, struct tensor a, struct tensor b)
 {
     static const struct unary magnitude = {fabs, ckpt_abs}, above = {log1p, ckpt_log1p},
                               power = {exp, ckpt_exp};
-    struct tensor a = call_tensor(c, "self"), b = call_tensor(c, "other");
     struct tensor d = math_binary(c->r, BINARY_SUB, a, b, c->dtype);
 
-    (void)part;
     d = math_affine(c->r, math_unary(c->r, &magnitude, d, c->dtype), -1, 0);
     d = math_unary(c->r, &above, math_unary(c->r, &power, d, c->dtype), c->dtype);
     return math_binary(c->r, BINARY_ADD, math_binary(c->r, BINARY_MAX, a, b, c->dtype), d,
                        c->dtype);
+}
+
+static struct tensor op_logaddexp(struct call *c, int part)
+{
+    (void)part;
+    return record_log_sum(c, call_tensor(c, "self"), call_tensor(c, "other"));
 }
 
 static struct tensor op_div_mode(struct call *c, int part)
@@ -324,12 +329,12 @@ const struct op ops_math[] = {
     {"aten.logaddexp.default", op_logaddexp, NULL, NULL, false},
     {"aten.div.Tensor_mode", op_div_mode, NULL, NULL, false},
     {"aten.div.Scalar_mode", op_div_mode, NULL, NULL, false},
-    {"aten.__and__.Tensor", op_bitwise_and, NULL, NULL, false},
-    {"aten.__or__.Tensor", op_bitwise_or, NULL, NULL, false},
-    {"aten.__xor__.Tensor", op_bitwise_xor, NULL, NULL, false},
     {"aten.bitwise_and.Tensor", op_bitwise_and, NULL, NULL, false},
+    {"aten.bitwise_and.Scalar", op_bitwise_and, NULL, NULL, false},
     {"aten.bitwise_or.Tensor", op_bitwise_or, NULL, NULL, false},
+    {"aten.bitwise_or.Scalar", op_bitwise_or, NULL, NULL, false},
     {"aten.bitwise_xor.Tensor", op_bitwise_xor, NULL, NULL, false},
+    {"aten.bitwise_xor.Scalar", op_bitwise_xor, NULL, NULL, false},
     {"aten.pow.Tensor_Scalar", op_pow, NULL, NULL, false},
     {"aten.pow.Tensor_Tensor", op_pow, NULL, NULL, false},
     {"aten.pow.Scalar", op_pow, NULL, NULL, false},

@@ -164,6 +164,22 @@ static struct tensor op_mean(struct call *c, int part)
     return sum_of(c, REDUCE_MEAN);
 }
 
+/* The sum of the elements that are numbers, or their mean. */
+static struct tensor op_nansum(struct call *c, int part)
+{
+    struct tensor a = math_cast(c->r, call_tensor(c, "self"), c->dtype);
+    struct tensor good = math_binary(c->r, BINARY_EQ, a, a, PT2_BOOL);
+    const struct axes x = read_axes(c, &a);
+
+    (void)part;
+    a = math_where(c->r, good, a, tensor_number(c->r, c->dtype, 0, 0), c->dtype);
+    a = reduce(c, REDUCE_SUM, a, x);
+    if (strstr(c->op->name, "sum"))
+        return a;
+    struct tensor count = reduce(c, REDUCE_SUM, math_cast(c->r, good, c->dtype), x);
+    return math_binary(c->r, BINARY_DIV, a, count, c->dtype);
+}
+
 static struct tensor op_prod(struct call *c, int part)
 {
     (void)part;
@@ -200,6 +216,15 @@ static struct tensor op_all(struct call *c, int part)
 {
     (void)part;
     return truth_of(c, REDUCE_MIN);
+}
+
+static struct tensor op_count_nonzero(struct call *c, int part)
+{
+    struct tensor a = math_cast(c->r, call_tensor(c, "self"), PT2_BOOL);
+
+    (void)part;
+    return math_cast(c->r, reduce(c, REDUCE_SUM, math_cast(c->r, a, c->dtype), read_axes(c, &a)),
+                     c->dtype);
 }
 
 /* The index of the largest element along an axis, or among all. */
@@ -351,6 +376,16 @@ static struct tensor op_vector_norm(struct call *c, int part)
     return norm_of(c, a, call_has(c, name) ? call_double(c, name) : 2, read_axes(c, &a));
 }
 
+/* The norm of a difference. */
+static struct tensor op_dist(struct call *c, int part)
+{
+    struct tensor a =
+        math_binary(c->r, BINARY_SUB, call_tensor(c, "self"), call_tensor(c, "other"), c->dtype);
+
+    (void)part;
+    return norm_of(c, a, call_double(c, "p"), (struct axes){.mask = (1u << a.ndim) - 1});
+}
+
 /* A root whose gradient is 0 at 0, as that of PyTorch's distances is. */
 static ckpt_tensor root_or_zero(ckpt_tape *t, ckpt_tensor x)
 {
@@ -381,9 +416,14 @@ static struct tensor op_cdist(struct call *c, int part)
     ckpt_tape *t = c->r->t;
 
     (void)part;
-    if (call_double(c, "p") != 2 || a.ndim < 2 || b.ndim != a.ndim)
-        recording_fail(c->r, CKPT_EFORMAT, "distances of order %g, or of other numbers of axes",
-                       call_double(c, "p"));
+    if (a.ndim < 2 || b.ndim != a.ndim)
+        recording_fail(c->r, CKPT_EFORMAT, "distances of rows of tensors with %d and %d axes",
+                       a.ndim, b.ndim);
+    if (call_double(c, "p") != 2 && !c->r->failed)
+        return reduce_norm(c,
+                           math_binary(c->r, BINARY_SUB, view_unsqueeze(c->r, a, last),
+                                       view_unsqueeze(c->r, b, last - 1), c->dtype),
+                           call_double(c, "p"), false);
     ckpt_tensor x = tensor_record(c->r, &a), y = tensor_record(c->r, &b);
     if (c->r->failed)
         return a;
@@ -492,6 +532,8 @@ const struct op ops_reduce[] = {
     OP("sum.dim_IntList", op_sum),
     OP("mean.default", op_mean),
     OP("mean.dim", op_mean),
+    OP("nansum.default", op_nansum),
+    OP("nanmean.default", op_nansum),
     OP("prod.default", op_prod),
     OP("prod.dim_int", op_prod),
     OP("amax.default", op_amax),
@@ -507,6 +549,8 @@ const struct op ops_reduce[] = {
     OP("all.dim", op_all),
     OP("_is_any_true.default", op_any),
     OP("_is_all_true.default", op_all),
+    OP("count_nonzero.default", op_count_nonzero),
+    OP("count_nonzero.dim_IntList", op_count_nonzero),
     OP("argmax.default", op_argmax),
     OP("argmin.default", op_argmin),
     OP("var.correction", op_var),
@@ -525,6 +569,7 @@ const struct op ops_reduce[] = {
     OP("aminmax.default", op_aminmax),
     OP("cosine_similarity.default", op_cosine_similarity),
     OP("cdist.default", op_cdist),
+    OP("dist.default", op_dist),
     OP("linalg_vector_norm.default", op_vector_norm),
     OP("linalg_norm.default", op_vector_norm),
     OP("norm.Scalar", op_vector_norm),
@@ -532,6 +577,8 @@ const struct op ops_reduce[] = {
     OP("softmax.int", op_softmax),
     OP("_softmax.default", op_softmax),
     OP("log_softmax.int", op_log_softmax),
+    OP("special_log_softmax.default", op_log_softmax),
+    OP("special_softmax.default", op_softmax),
     OP("_log_softmax.default", op_log_softmax),
     OP("cumsum.default", op_cumsum),
     {NULL, NULL, NULL, NULL, false},

@@ -78,18 +78,15 @@ static struct tensor op_as_strided(struct call *c, int part)
 }
 
 /* Of the matrices of two axes: every (columns + 1)-th element, from the offset on. */
-static struct tensor op_diagonal(struct call *c, int part)
+static struct tensor diagonal(struct call *c, struct tensor a, int row, int column, int64_t by)
 {
-    struct tensor a = call_tensor(c, "self");
-    const int row = call_axis(c, "dim1", &a), column = call_axis(c, "dim2", &a);
-    const int64_t by = call_int(c, "offset"), n = a.ndim > 1 ? a.shape[row] : 0;
+    const int64_t n = a.ndim > 1 ? a.shape[row] : 0;
     const int64_t m = a.ndim > 1 ? a.shape[column] : 0;
     const int64_t rows = by < 0 ? n + by : n, columns = by > 0 ? m - by : m;
     const int64_t count = rows < columns ? rows : columns;
     int axes[TENSOR_AXES], k = 0;
     int64_t shape[TENSOR_AXES];
 
-    (void)part;
     if (row == column || by > CALL_LARGEST || by < -CALL_LARGEST || count < 1)
         recording_fail(c->r, CKPT_ESHAPE, "a diagonal of %lld x %lld at %lld", (long long)n,
                        (long long)m, (long long)by);
@@ -107,6 +104,63 @@ static struct tensor op_diagonal(struct call *c, int part)
     const int64_t begin = by < 0 ? -by * m : by;
     return c->r->failed ? a
                         : view_slice(c->r, a, k, begin, begin + (count - 1) * (m + 1) + 1, m + 1);
+}
+
+static struct tensor op_diagonal(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    (void)part;
+    return diagonal(c, a, call_axis(c, "dim1", &a), call_axis(c, "dim2", &a),
+                    call_int(c, "offset"));
+}
+
+/* [.., n] as the diagonal of [.., m, m], which is 0 elsewhere. */
+static struct tensor embed(struct call *c, struct tensor a, int64_t by)
+{
+    const int64_t n = a.ndim ? a.shape[a.ndim - 1] : 0, m = n + (by < 0 ? -by : by);
+
+    if (n < 1 || a.ndim == TENSOR_AXES || by > CALL_LARGEST || by < -CALL_LARGEST)
+        recording_fail(c->r, CKPT_ESHAPE, "a diagonal of %lld at %lld", (long long)n,
+                       (long long)by);
+    if (c->r->failed)
+        return a;
+    struct tensor at = tensor_zeros(c->r, PT2_I64, 1, &m);
+    struct tensor keep = tensor_zeros(c->r, PT2_BOOL, 2, (int64_t[]){m, m});
+    for (int64_t k = 0; k < n && !c->r->failed; k++) {
+        keep.i[(k + (by < 0 ? -by : 0)) * m + k + (by > 0 ? by : 0)] = 1;
+        at.i[k + (by > 0 ? by : 0)] = k; /* the element of a column */
+    }
+    a = view_unsqueeze(c->r, select_rows(c, a, a.ndim - 1, at), a.ndim - 1);
+    return math_where(c->r, keep, a, tensor_number(c->r, c->dtype, 0, 0), c->dtype);
+}
+
+static struct tensor op_diag_embed(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+    const int64_t row = call_int(c, "dim1"), column = call_int(c, "dim2");
+
+    (void)part;
+    if ((row != -2 && row != a.ndim - 1) || (column != -1 && column != a.ndim))
+        recording_fail(c->r, CKPT_EFORMAT, "a diagonal of axes that are not the last two");
+    return embed(c, a, call_int(c, "offset"));
+}
+
+static struct tensor op_diag(struct call *c, int part)
+{
+    struct tensor a = call_tensor(c, "self");
+
+    (void)part;
+    return a.ndim == 1 ? embed(c, a, call_int(c, "diagonal"))
+                       : diagonal(c, a, 0, 1, call_int(c, "diagonal"));
+}
+
+static struct tensor op_trace(struct call *c, int part)
+{
+    struct tensor a = diagonal(c, call_tensor(c, "self"), 0, 1, 0);
+
+    (void)part;
+    return c->r->failed ? a : reduce_sum(c, a, 1);
 }
 
 /* ---- windows of pictures --------------------------------------------------------------------- */
@@ -249,6 +303,9 @@ const struct op ops_window[] = {
     {"aten.unfold.default", op_unfold, put_nothing, NULL, false},
     {"aten.as_strided.default", op_as_strided, put_nothing, NULL, false},
     {"aten.diagonal.default", op_diagonal, put_nothing, NULL, false},
+    OP("diag_embed.default", op_diag_embed),
+    OP("diag.default", op_diag),
+    OP("trace.default", op_trace),
     OP("im2col.default", op_im2col),
     OP("col2im.default", op_col2im),
     {NULL, NULL, NULL, NULL, false},

@@ -89,16 +89,19 @@ bool run_knows(const char *target)
 static bool takes_complex(const struct op *o)
 {
     static const char *const names[] = {
-        "add.Tensor",   "sub.Tensor",   "neg.default",          "mul.Tensor",
-        "mul.Scalar",   "sum.default",  "mean.default",         "sum.dim_IntList",
-        "mean.dim",     "cat.default",  "stack.default",        "clone.default",
-        "index.Tensor", "where.self",   "index_select.default", "repeat.default",
-        "flip.default", "roll.default", "zeros_like.default",   "pad_sequence.default"};
+        "add.Tensor",   "sub.Tensor",           "neg.default",          "mul.Tensor",
+        "mul.Scalar",   "sum.default",          "mean.default",         "sum.dim_IntList",
+        "mean.dim",     "cat.default",          "stack.default",        "clone.default",
+        "index.Tensor", "where.self",           "index_select.default", "repeat.default",
+        "flip.default", "roll.default",         "zeros_like.default",   "pad_sequence.default",
+        "abs.default",  "div.Tensor",           "angle.default",        "_conj_physical.default",
+        "div.Scalar",   "conj_physical.default"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(o->name + strlen("aten."), names[i]))
             return true;
-    return strstr(o->name, "view_as_") || !strncmp(o->name, "aten.to.", 8) ||
+    return strstr(o->name, "view_as_") || !strncmp(o->name, "aten.fft_", 9) ||
+           !strncmp(o->name, "aten.to.", 8) ||
            (o->put && !strstr(o->name, "adjoint") && !strstr(o->name, ".mH") &&
             !strstr(o->name, "_H.") && !strstr(o->name, "einsum") && !strstr(o->name, "dropout"));
 }

@@ -221,6 +221,11 @@ def nothing():
     return modules.Nothing(), (floats(2, 3, 4),), {}
 
 
+@model("special", kept=True)
+def special():
+    return modules.Special(), (floats(4, 6), integers(6, 4, 2)), {}
+
+
 @model("distances", kept=True)
 def distances():
     return modules.Distances(), (floats(4, 6), integers(2, 4).float() * 2 - 1, integers(9, 4, 3), floats(4, 3)), {}

@@ -685,3 +685,34 @@ class Nothing(nn.Module):
         turns = torch.view_as_real(torch.polar(torch.ones_like(angles), angles)).flatten(1)
         y = torch.cat([F.gelu(self.a(part)) @ self.b for part in (x[:, 3:], x)], 1)
         return y, torch.cat([angles.cos(), turns, y[0], torch.outer(x[0, :, 1], torch.linspace(0, 1, 0))], 1)
+
+
+class Special(nn.Module):
+    """Functions that the library has no op for, where they are hard; order, bounds, Fourier transforms."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(4, 6))
+
+    def forward(self, x, index):
+        a, t = self.a * x, torch
+        near = 1 - (a.square() + 0.1) * 1e-5  # angles of directions that are nearly the same
+        y = [t.acos(near), t.asin(-near), t.acos(a.tanh() * 0.9), t.asin(a.tanh() * 0.9), t.atan(a * 4), t.arctan(a / 100),
+             t.atan2(a, a.flip(0) + 0.3), t.atan2(a[0], -a.abs()), t.asinh(a * 3), t.acosh(a.abs() + 1.01),
+             (t.erfc(a.abs() + 4) * 1e8), t.special.ndtr(-a.abs() - 4) * 1e5, t.sinc(a), t.rad2deg(a), t.deg2rad(a),
+             t.hypot(a, a + 1), t.copysign(a, a.flip(0)), t.xlogy(a.relu(), a.abs() + (a < 0)), t.special.xlog1py(a, a.abs()),
+             t.fmax(a, a.flip(0)), t.fmin(a, a.flip(1)), t.logit(a.sigmoid(), eps=0.2), t.logit(a.sigmoid()),
+             a.cumprod(1), a.relu().cumprod(0), a.relu().cummax(1)[0], a.cummin(0)[0], a.logcumsumexp(1),
+             a.relu().median(), a.median(1)[0], a.median(0, keepdim=True)[0], a.kthvalue(2, 1)[0], t.msort(a),
+             a[t.bucketize(a.detach()[:, 0], t.tensor([-1.0, 0.0, 1.0]).to(a.dtype))],
+             a.gather(1, t.searchsorted(a.detach().sort(1)[0], a.detach(), right=True).clamp(max=5)),
+             t.take_along_dim(a, index, 1), t.take_along_dim(a, a.argsort(0)[:1], 0), t.take(a, t.tensor([0, -1, 3])),
+             t.diag(a[0], 1), t.diag(a[:, :4]), t.diag_embed(a, -1), t.trace(a), a * (a > 0).count_nonzero(1)[:, None],
+             t.dist(a, a.flip(0), 3), t.cdist(a[:2], a[2:], p=1), t.where(a.isnan(), 1, a).nansum(1), a.nanmean(),
+             t.bernoulli(t.ones_like(a)) * a, a + 0 * t.randint(0, 5, (4, 6)) + t.randperm(6) * 0]
+        c = t.complex(a, a + 1)
+        y += [c.abs(), c.angle(), t.view_as_real(c.conj() * c), t.view_as_real(c / (c + 2)), (c / 2).imag, a.angle()]
+        f = t.fft.rfft(a, n=9)
+        y += [f.abs(), t.fft.fft2(a).real, t.fft.irfft(f * f, n=9), t.fft.irfft2(t.fft.rfft2(a, norm="ortho")),
+              t.fft.irfft(c, norm="forward"), t.view_as_real(t.fft.ifft(c, dim=0, norm="ortho")), t.fft.fftn(c, s=(3, 7)).imag]
+        return tuple(y)
