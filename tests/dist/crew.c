@@ -266,6 +266,7 @@ static void *member_main(void *arg)
             ranks_join(&c->ranks, m->comm, m->crew->zero);
             c->ranks.host = host_of(m->crew, m->rank);
         }
+        ckpt_plan_in_full(c, m->crew->in_full);
         rc = train(m, c);
         snprintf(m->result->message[m->rank], 1024, "%s", rc ? ckpt_error(c) : "");
         ckpt_close(c);

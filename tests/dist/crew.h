@@ -20,8 +20,9 @@ struct crew {
     struct comm_fault fault; /* of rank faulty */
     int faulty;
     const char *load, *save; /* files: read after the compile, written at the end; or NULL */
-    const char *load_state, *save_state;             /* the same of states of training */
-    int steps;                                       /* 0: CREW_STEPS */
+    const char *load_state, *save_state; /* the same of states of training */
+    int steps;                           /* 0: CREW_STEPS */
+    bool in_full; /* see ckpt_plan_in_full: without it no result tells the smallest budget */
     void (*look)(const ckpt_program *p, void *user); /* at the program of rank 0; or NULL */
     void *user;
     /* Faults of ranks. */

@@ -81,8 +81,10 @@ static int64_t smallest(struct crew crew)
 {
     struct crew_result r;
     crew.steps = 1;
+    crew.in_full = true;
     crew_train(&crew, &r);
     int64_t budget = r.info[0].min_budget;
+    assert_true(budget > 0);
     crew_free(&r);
     return budget;
 }
