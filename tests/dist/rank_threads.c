@@ -22,6 +22,7 @@ ckpt *rank_open(struct rank_thread *r, struct ckpt_options o, int zero, int per_
     r->rc = ckpt_open(&c, &o);
     if (r->rc)
         return NULL;
+    ckpt_plan_in_full(c, false);
     c->ranks.options->sequence = sequence;
     c->ranks.options->tensor = tensor;
     c->ranks.options->stages = stages;

@@ -12,6 +12,7 @@ struct rank_thread {
 };
 
 /* A CPU context with one thread that verifies plans and compares the ranks after every step.
+ * It does not search for the smallest budget (ckpt_plan_in_full): callers that read it ask for it.
  * per_host: ranks of a host, or 0.  Sets rc and returns NULL after an error. */
 ckpt *rank_open(struct rank_thread *r, struct ckpt_options o, int zero, int per_host);
 

@@ -27,6 +27,7 @@ struct split {
     enum ckpt_dtype dtype;
     int zero, ranks;
     int64_t micro, vram, min_budget;
+    bool in_full; /* min_budget is searched for */
     ckpt_tensor w[2];
     float loss[STEPS], norm[STEPS], weight[WEIGHTS];
 };
@@ -166,6 +167,7 @@ static void *train(void *arg)
     ckpt *c = rank_open(&m->as, o, m->zero, 0);
     if (!c)
         return NULL;
+    ckpt_plan_in_full(c, m->in_full);
     m->w[0] = ckpt_param(c, "w0", m->dtype, 2, (int64_t[]){HIDDEN, WIDTH}, CKPT_XAVIER, true);
     m->w[1] = ckpt_param(c, "w1", m->dtype, 2, (int64_t[]){CLASSES, HIDDEN}, CKPT_XAVIER, true);
     m->as.rc = steps(m, c);
@@ -263,12 +265,14 @@ static void test_options(void **state)
         struct ckpt_options o = CKPT_OPTIONS_INIT;
         o.host = i ? 80 << 20 : 1 << 20;
         o.nvme = i ? "/tmp:1M" : NULL;
-        struct split m = {.second = true, .targets = ALL, .options = &o, .ahead = i};
+        struct split m = {
+            .second = true, .targets = ALL, .options = &o, .ahead = i, .in_full = true};
         const struct split whole = run(m, 1, BATCH);
         for (m.micro = 1; m.micro < BATCH; m.micro *= 2) {
             m.vram = 0;
             const struct split free = run(m, 1, m.micro);
             m.vram = free.min_budget;
+            assert_true(m.vram > 0);
             const struct split small = run(m, 1, m.micro);
             compare(&free, &whole, 2e-6);
             assert_memory_equal(free.loss, small.loss, sizeof free.loss);
@@ -282,8 +286,10 @@ static void test_budgets(void **state)
 {
     (void)state;
     for (int64_t micro = 1; micro <= BATCH; micro *= 2) {
-        struct split m = {.second = true, .linear = micro % 4 == 1, .targets = ALL};
+        struct split m = {
+            .second = true, .linear = micro % 4 == 1, .targets = ALL, .in_full = true};
         const struct split free = run(m, 1, micro);
+        assert_true(free.min_budget > 0);
         for (int k = 0; k < 2; k++) {
             m.vram = free.min_budget + k * 1024;
             const struct split got = run(m, 1, micro);
@@ -299,10 +305,10 @@ static void test_auto(void **state)
 {
     (void)state;
     for (int hand = 0; hand < 2; hand++) {
-        struct split m = {.second = true, .hand = hand, .targets = ALL};
+        struct split m = {.second = true, .hand = hand, .targets = ALL, .in_full = true};
         const struct split whole = run(m, 1, BATCH);
         m.vram = run(m, 1, 1).min_budget;
-        assert_true(m.vram < whole.min_budget);
+        assert_true(m.vram > 0 && m.vram < whole.min_budget);
         const struct split got = run(m, 1, CKPT_AUTO);
         compare(&got, &whole, 2e-6);
     }

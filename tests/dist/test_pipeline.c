@@ -654,6 +654,7 @@ static void check_wide(void **state)
     snprintf(file, sizeof file, "%s.json", path);
     slow.flops /= 4;
     assert_int_equal(machine_write(&slow, file), 0);
+    m.full = true;
     m.wide = 320;
     m.machine[0] = file;
     run(only, &m, 2);

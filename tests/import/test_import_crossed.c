@@ -131,6 +131,7 @@ static void *work(void *member)
         print_message("%s\n", ckpt_error(NULL));
         return NULL;
     }
+    ckpt_plan_in_full(c, true);
     m->as.rc = train(c, m);
     if (m->as.rc)
         print_message("%s\n", ckpt_error(c));
