@@ -217,20 +217,31 @@ static int draft_cut(struct ckpt_program *p, const struct ckpt_variant *variant,
     return rc ? rc : program_run_first(p);
 }
 
-/* Ranks that do not exist: plans one stage after another, up to one that does not fit, and keeps
- * the plan of the one that needs the most memory. */
+/* The last stage that no plan fits, or -1. */
+static int lacking(const struct ckpt_program *p)
+{
+    int s = p->programs->ranks->sharing.stages - 1;
+    while (s >= 0 && !p->stages[s].lacks)
+        s--;
+    return s;
+}
+
+/* Ranks that do not exist: plans one stage after another, while a cut is sought up to one that does
+ * not fit, and keeps the plan of the one that needs the most memory. */
 static int plan_each(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
                      enum purpose purpose)
 {
     const struct sharing *sharing = &p->programs->ranks->sharing;
     int most = 0, s = 0, rc = 0;
-    for (; s < sharing->stages && !rc && (!s || !p->stages[s - 1].lacks); s++) {
+    for (; s < sharing->stages && !rc; s++) {
+        if (purpose == SEEK && lacking(p) >= 0)
+            break;
         rc = s ? draft_cut(p, variant, micro, s) : 0;
         if (!rc)
             rc = plan_stage(p, purpose, &p->stages[s]);
         most = !rc && p->stages[s].peak > p->stages[most].peak ? s : most;
     }
-    if (rc || p->stages[s - 1].lacks)
+    if (rc || lacking(p) >= 0)
         return rc;
     if (most < s - 1)
         rc = draft_cut(p, variant, micro, most);
@@ -266,15 +277,6 @@ static int plan_together(struct ckpt_program *p, enum purpose purpose)
         error_set(rc, "stage %d of %d: %s", job->sharing.stage + 1, job->sharing.stages,
                   error_get());
     return rc ? ranks_give_up(job, rc) : tell_stages(p, &own);
-}
-
-/* The last stage that no plan fits, or -1. */
-static int lacking(const struct ckpt_program *p)
-{
-    int s = p->programs->ranks->sharing.stages - 1;
-    while (s >= 0 && !p->stages[s].lacks)
-        s--;
-    return s;
 }
 
 static int plan_all(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
@@ -321,67 +323,57 @@ static void lower_limits(const struct ckpt_program *p)
     }
 }
 
-/* Of the cuts so far the one that lacks the least memory: what it was chosen by. */
-struct nearest {
-    struct stage_limit *limits;
-    int32_t n_tries;
-    double lacks; /* the largest share of a budget that a stage needs */
-};
-
-static void note_nearest(const struct ckpt_program *p, struct nearest *k)
+/* The stage that needs the largest share of its budget. */
+static int neediest(const struct ckpt_program *p)
 {
-    const struct ranks *job = p->programs->ranks;
-    double lacks = 0;
-    for (int s = 0; s < job->sharing.stages; s++)
-        if (p->stages[s].lacks)
-            lacks = fmax(lacks, (double)p->stages[s].least / (double)p->stages[s].budget);
-    if (lacks >= k->lacks)
-        return;
-    memcpy(k->limits, job->limits, (size_t)job->sharing.stages * sizeof *k->limits);
-    k->n_tries = job->sharing.n_tries;
-    k->lacks = lacks;
+    int most = 0;
+    double needs = 0;
+    for (int s = 0; s < p->programs->ranks->sharing.stages; s++) {
+        const struct stage_plan *k = &p->stages[s];
+        const double share = k->lacks ? (double)k->least / (double)k->budget : 0;
+        most = share > needs ? s : most;
+        needs = fmax(needs, share);
+    }
+    return most;
 }
 
-/* No cut is left: plans the nearest one again, for what it is refused for. */
-static int refuse_cuts(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
-                       const struct nearest *k)
+/* No cut is left: plans all stages of the balanced one again, for what it is refused for. */
+static int refuse_cuts(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     struct ranks *job = p->programs->ranks;
     const int n = job->sharing.stages;
-    memcpy(job->limits, k->limits, (size_t)n * sizeof *k->limits);
-    job->sharing.n_tries = k->n_tries;
+    if (!p->programs->first)
+        ranks_free_cut(job);
     int rc = draft_cut(p, variant, micro, 0);
     if (!rc)
         rc = plan_all(p, variant, micro, EXPLAIN);
-    const int s = rc ? -1 : lacking(p);
-    if (s < 0)
+    if (rc || lacking(p) < 0)
         return rc;
+    const int s = neediest(p);
     if (!programs_may_cut(p->programs))
         return error_set(CKPT_EBUDGET, "stage %d of %d, on rank %d: %s", s + 1, n, s,
                          p->stages[s].refused);
     return error_set(CKPT_EBUDGET,
-                     "--stages %d: no cut fits the memory of all ranks; of the nearest one stage "
+                     "--stages %d: no cut fits the memory of all ranks; of the balanced one stage "
                      "%d, on rank %d: %s",
                      n, s + 1, s, p->stages[s].refused);
 }
 
 /* Plans cut after cut until one fits, or none is left.  Parameters of earlier programs stay where
  * they are, and with them the cut. */
-static int seek_cut(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro,
-                    struct nearest *k)
+static int seek_cut(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     int rc = plan_all(p, variant, micro, SEEK);
     while (!rc && lacking(p) >= 0) {
-        note_nearest(p, k);
         if (!programs_may_cut(p->programs))
-            return refuse_cuts(p, variant, micro, k);
+            return refuse_cuts(p, variant, micro);
         rc = note_tries(p);
         if (rc)
             return rc;
         lower_limits(p);
         rc = draft_cut(p, variant, micro, 0);
         if (rc == CKPT_EBUDGET)
-            return refuse_cuts(p, variant, micro, k);
+            return refuse_cuts(p, variant, micro);
         rc = rc ? rc : plan_all(p, variant, micro, SEEK);
     }
     return rc;
@@ -390,13 +382,11 @@ static int seek_cut(struct ckpt_program *p, const struct ckpt_variant *variant, 
 int program_plan_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     const int n = p->programs->ranks->sharing.stages;
-    struct nearest k = {calloc((size_t)n, sizeof *k.limits), 0, INFINITY};
     free(p->stages);
     p->stages = calloc((size_t)n, sizeof *p->stages);
-    const int rc = p->stages && k.limits
-                       ? seek_cut(p, variant, micro, &k)
+    const int rc = p->stages
+                       ? seek_cut(p, variant, micro)
                        : error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
-    free(k.limits);
     if (!rc)
         p->pipeline_seconds = pipeline_seconds(p->stages, n, p->tape->n_micro);
     return rc;

@@ -615,7 +615,7 @@ static void check_cut(void **state)
     }
     m.variants = false;
     m.vram[0] = m.vram[1] = equal[1].info.min_budget / 4; /* the model does not fit both */
-    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the nearest one stage");
+    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the balanced one stage");
     release(equal, 2);
 }
 
@@ -669,7 +669,7 @@ static void check_wide(void **state)
     assert_true(distance(&only[0], &all[0]) == 0);
     assert_int_equal(only[0].mine, all[0].mine);
     m.vram[1] = only[1].info.min_budget * 95 / 100;
-    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the nearest one stage");
+    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the balanced one stage");
     release(all, 2);
     release(only, 2);
     assert_int_equal(unlink(file), 0);
@@ -683,7 +683,7 @@ static void check_refused(void **state)
     expect_refused(&m, 2, "output 'last'");
     m = small();
     m.vram[1] = 1 << 14;
-    expect_refused(&m, 2, "of the nearest one stage 2, on rank 1: no plan fits 16.00 KiB");
+    expect_refused(&m, 2, "of the balanced one stage 2, on rank 1: no plan fits 16.00 KiB");
 }
 
 /* The sentence of each rank names the stage where the value came up. */

@@ -88,7 +88,7 @@ cmp "$work/large.safetensors" "$work/fits.safetensors" || fail "the weights of u
 grep -q "stage 1 .*embedding to layers.3" "$work/fits.0" || fail "the cut: $(cat "$work/fits.0")"
 two_budgets lacks $unequal --stages 2 --layers 12 && fail "a model that fits no two ranks"
 for r in 0 1; do
-    grep -q "no cut fits the memory of all ranks; of the nearest one stage [12], on rank [01]: .* needs at least [0-9]* bytes" \
+    grep -q "no cut fits the memory of all ranks; of the balanced one stage [12], on rank [01]: .* needs at least [0-9]* bytes" \
         "$work/lacks.$r" || fail "rank $r: $(tail -n 2 "$work/lacks.$r")"
 done
 
