@@ -208,7 +208,7 @@ struct ckpt_options {
     int64_t sequence; /* ranks that split tokens (ckpt_sequence); 1: none, CKPT_AUTO: as rank 0 */
     int64_t runs;     /* all expected steps (0: many); no kernels are timed for under a minute */
     int64_t tensor;   /* those that split wide layers (ckpt_param_split); 1: none, CKPT_AUTO */
-    int64_t stages;   /* of a pipeline, each a rank: see ckpt_dist.h; 1: none */
+    int64_t stages;   /* ranks of a pipeline: see ckpt_dist.h; 1: none, CKPT_AUTO */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \

@@ -272,7 +272,7 @@ int outputs_untrained(const struct ckpt_options *o)
         {"--state", o->state},
         {"--activations", o->activations},
         {"--sequence", o->sequence != 1 && o->sequence},
-        {"--stages", o->stages > 1},
+        {"--stages", o->stages != 1 && o->stages},
         {"--tensor", o->tensor != 1 && o->tensor},
         {"--save-async", o->save_async},
         {"--qat", o->qat},

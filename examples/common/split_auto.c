@@ -11,50 +11,64 @@
 #include "remedies.h"
 #include "say.h"
 
-enum { WORDS = 7, NUMBER = 24 };
+enum { SEQUENCE, TENSOR, STAGES, KINDS };
+enum { WORDS = 2 * KINDS + 3, NUMBER = 24 };
+
+static const char *const options[KINDS] = {"--sequence", "--tensor", "--stages"};
 
 #define TOLD "a step of the plan: "
 
 /* A plan counts as faster if it takes less than this part of the time. */
 static const double faster = 1 - 1e-4;
 
-/* Ranks of a group; 1: they split nothing.  Of the two at most one is more. */
+/* Ranks of a group by kind; 1: they split nothing.  At most one is more. */
 struct split {
-    int64_t sequence, tensor;
+    int64_t n[KINDS];
 };
 
 struct choice {
-    struct split split; /* sequence 0: none fits */
+    struct split split; /* 0: none fits */
     double seconds;     /* of a step, times the ranks of a group: of as many samples */
     double alone;       /* the same of ranks that split nothing; 0: it does not fit */
 };
 
-static int64_t ranks_of(const struct split *s)
+static int64_t *option_of(struct ckpt_options *o, int kind)
 {
-    return s->sequence * s->tensor;
+    return kind == SEQUENCE ? &o->sequence : kind == TENSOR ? &o->tensor : &o->stages;
 }
 
-/* The options that are chosen, as in "sequence 2, tensor 1". */
-static const char *name(const struct trainer *t, const struct split *s, char dst[64])
+static bool is_auto(const struct trainer *t, int kind)
 {
-    const bool both = t->library->sequence == CKPT_AUTO && t->library->tensor == CKPT_AUTO;
+    return *option_of(t->library, kind) == CKPT_AUTO;
+}
 
-    if (both)
-        snprintf(dst, 64, "sequence %lld, tensor %lld", (long long)s->sequence,
-                 (long long)s->tensor);
-    else if (t->library->tensor == CKPT_AUTO)
-        snprintf(dst, 64, "tensor %lld", (long long)s->tensor);
-    else
-        snprintf(dst, 64, "sequence %lld", (long long)s->sequence);
+static int64_t ranks_of(const struct split *s)
+{
+    return s->n[SEQUENCE] * s->n[TENSOR] * s->n[STAGES];
+}
+
+/* The options that are chosen: with a split "sequence 2, tensor 1", else as they were given. */
+static const char *name(const struct trainer *t, const struct split *s, char dst[80])
+{
+    size_t n = 0;
+
+    for (int kind = 0; kind < KINDS; kind++)
+        if (is_auto(t, kind) && s)
+            n += (size_t)snprintf(dst + n, 80 - n, "%s%s %lld", n ? ", " : "", options[kind] + 2,
+                                  (long long)s->n[kind]);
+        else if (is_auto(t, kind))
+            n += (size_t)snprintf(dst + n, 80 - n, "%s%s auto", n ? " " : "", options[kind]);
     return dst;
 }
 
-/* The options as they were given. */
-static const char *asked(const struct trainer *t)
+/* One that is auto: of several the last one. */
+static const char *one_of(const struct trainer *t)
 {
-    return t->library->tensor != CKPT_AUTO     ? "--sequence auto"
-           : t->library->sequence != CKPT_AUTO ? "--tensor auto"
-                                               : "--sequence auto --tensor auto";
+    int kind = KINDS - 1;
+
+    while (kind > 0 && !is_auto(t, kind))
+        kind--;
+    return options[kind];
 }
 
 /* ---- what the run is ------------------------------------------------------------------------- */
@@ -86,13 +100,14 @@ static struct split of_state(const struct resume_options *o)
 {
     const char *from =
         o->automatic || (o->from && !strcmp(o->from, RESUME_AUTO)) ? o->save : o->from;
-    struct split was = {0, 0};
+    struct split was = {{0}};
     ckpt_file *f;
 
     if (!from || (o->from == NULL && !o->automatic) || ckpt_file_open(&f, from))
         return was; /* resume reports the error */
-    was.sequence = note_of(f, CKPT_STATE_NOTE "sequence");
-    was.tensor = note_of(f, CKPT_STATE_NOTE "tensor");
+    was.n[SEQUENCE] = note_of(f, CKPT_STATE_NOTE "sequence");
+    was.n[TENSOR] = note_of(f, CKPT_STATE_NOTE "tensor");
+    was.n[STAGES] = note_of(f, CKPT_STATE_NOTE "stages");
     ckpt_file_close(f);
     return was;
 }
@@ -100,11 +115,10 @@ static struct split of_state(const struct resume_options *o)
 /* Whether that can be kept.  What is not chosen is 1. */
 static bool divides(const struct trainer *t, struct split *was, int world)
 {
-    if (t->library->sequence != CKPT_AUTO)
-        was->sequence = 1;
-    if (t->library->tensor != CKPT_AUTO)
-        was->tensor = 1;
-    return was->sequence > 0 && was->tensor > 0 && world % ranks_of(was) == 0;
+    for (int kind = 0; kind < KINDS; kind++)
+        if (!is_auto(t, kind))
+            was->n[kind] = 1;
+    return ranks_of(was) > 0 && world % ranks_of(was) == 0;
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -131,14 +145,15 @@ static int add_number(char **words, int k, const char *option, int64_t n, char t
 /* Where the graph goes: FILE.N, or FILE.tensor.N. */
 static void name_graph(char *path, size_t size, const char *to, const struct split *s)
 {
-    snprintf(path, size, "%s.%s%lld", to, s->tensor > 1 ? "tensor." : "", (long long)ranks_of(s));
+    snprintf(path, size, "%s.%s%lld", to, s->n[TENSOR] > 1 ? "tensor." : "",
+             (long long)ranks_of(s));
 }
 
 /* Plans with a split; output has what that said.  Returns its exit status, or -1. */
 static int plan(const struct trainer *t, char *const *argv, int world, const struct split *s,
                 char *output)
 {
-    char number[3][NUMBER], graph[4096];
+    char number[KINDS + 1][NUMBER], graph[4096];
     int k = 0;
 
     while (argv[k])
@@ -147,9 +162,9 @@ static int plan(const struct trainer *t, char *const *argv, int world, const str
     if (!words)
         return -1;
     memcpy(words, argv, (size_t)k * sizeof *words);
-    k = add_number(words, k, "--ranks", world, number[0]);
-    k = add_number(words, k, "--sequence", s->sequence, number[1]);
-    k = add_number(words, k, "--tensor", s->tensor, number[2]);
+    k = add_number(words, k, "--ranks", world, number[KINDS]);
+    for (int kind = 0; kind < KINDS; kind++)
+        k = add_number(words, k, options[kind], s->n[kind], number[kind]);
     if (t->library->graph_out)
         name_graph(graph, sizeof graph, t->library->graph_out, s);
     const int status = remedies_plan(words, t->library->graph_out ? graph : NULL, output);
@@ -176,7 +191,7 @@ static void consider(const struct trainer *t, char *const *argv, int world, stru
     const int status = plan(t, argv, world, &s, output);
     const char *told = status ? NULL : strstr(output, TOLD);
     const int64_t n = ranks_of(&s);
-    char size[32], text[64];
+    char size[32], text[80];
     long long bytes;
     double seconds;
 
@@ -186,7 +201,7 @@ static void consider(const struct trainer *t, char *const *argv, int world, stru
                (long long)(t->train->batch * (world / n)), say_bytes(size, bytes));
         if (n == 1)
             best->alone = seconds;
-        if (!best->split.sequence || seconds * (double)n < best->seconds * faster) {
+        if (!best->split.n[0] || seconds * (double)n < best->seconds * faster) {
             best->split = s;
             best->seconds = seconds * (double)n;
         }
@@ -201,48 +216,49 @@ static void consider(const struct trainer *t, char *const *argv, int world, stru
 static void consider_all(const struct trainer *t, char *const *argv, int world, char *output,
                          struct choice *best)
 {
-    const struct ckpt_options *o = t->library;
+    const struct split none = {{1, 1, 1}};
 
-    consider(t, argv, world, (struct split){1, 1}, output, best);
-    for (int64_t n = 2; n <= world && o->sequence == CKPT_AUTO; n++)
-        if (world % n == 0)
-            consider(t, argv, world, (struct split){n, 1}, output, best);
-    for (int64_t n = 2; n <= world && o->tensor == CKPT_AUTO; n++)
-        if (world % n == 0)
-            consider(t, argv, world, (struct split){1, n}, output, best);
+    consider(t, argv, world, none, output, best);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int64_t n = 2; n <= world && is_auto(t, kind); n++) {
+            struct split s = none;
+            s.n[kind] = n;
+            if (world % n == 0)
+                consider(t, argv, world, s, output, best);
+        }
 }
 
 /* Sets the options that are auto, and says why. */
 static void take(const struct trainer *t, const struct split *s, const char *why)
 {
-    struct ckpt_options *o = t->library;
+    const char *before = "";
 
-    if (o->sequence == CKPT_AUTO)
-        printf("--sequence %lld%s", (long long)s->sequence, o->tensor == CKPT_AUTO ? " " : "");
-    if (o->tensor == CKPT_AUTO)
-        printf("--tensor %lld", (long long)s->tensor);
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (is_auto(t, kind)) {
+            printf("%s%s %lld", before, options[kind], (long long)s->n[kind]);
+            before = " ";
+        }
+        *option_of(t->library, kind) = s->n[kind];
+    }
     printf(": %s\n", why);
     fflush(stdout);
-    o->sequence = s->sequence;
-    o->tensor = s->tensor;
 }
 
 static int choose(const struct trainer *t, char *const *argv, int world)
 {
-    char *output = malloc(REMEDIES_OUTPUT), why[128];
+    char *output = malloc(REMEDIES_OUTPUT), why[128], asked[80];
     struct choice best = {.alone = 0};
 
     if (!output || !argv) {
         free(output);
-        return say_fail("no memory for %s", asked(t));
+        return say_fail("no memory for %s", name(t, NULL, asked));
     }
-    printf("%s: %d ranks\n", asked(t), world);
+    printf("%s: %d ranks\n", name(t, NULL, asked), world);
     fflush(stdout);
     consider_all(t, argv, world, output, &best);
     free(output);
-    if (!best.split.sequence)
-        return say_fail("%s: no number of ranks that split sequences or layers has a plan",
-                        asked(t));
+    if (!best.split.n[0])
+        return say_fail("%s: no number of ranks that split sequences or layers has a plan", asked);
     int n = snprintf(why, sizeof why, "of what fits, the least time for each sample");
     if (ranks_of(&best.split) > 1 && best.alone > 0)
         snprintf(why + n, sizeof why - (size_t)n, ", %.3g of the time without",
@@ -253,51 +269,60 @@ static int choose(const struct trainer *t, char *const *argv, int world)
     return 0;
 }
 
-/* Takes the numbers of the state, unless options that are new are refused with them. */
+/* Takes the numbers of the state, unless options that are new are refused with them.  A state of
+ * stages goes on with any number. */
 static int keep(const struct trainer *t, char *const *argv, int world, const struct split *was)
 {
-    char *output = malloc(REMEDIES_OUTPUT);
+    char *output = malloc(REMEDIES_OUTPUT), asked[80];
     const int status = output && argv ? plan(t, argv, world, was, output) : -1;
+    const bool refused = status > 0 && !remedies_needs(output), again = was->n[STAGES] > 1;
     int rc = 0;
 
     if (status < 0)
-        rc = say_fail("%s: it cannot be planned", asked(t));
-    else if (status && !remedies_needs(output))
+        rc = say_fail("%s: it cannot be planned", name(t, NULL, asked));
+    else if (refused && !again)
         rc = say_fail("%s", last_line(output));
     free(output);
-    if (!rc)
-        take(t, was, "as in the resumed run");
-    return rc;
+    if (rc || (refused && again))
+        return rc ? rc : choose(t, argv, world);
+    take(t, was, "as in the resumed run");
+    return 0;
 }
 
-/* What an automatic choice of either does not go together with; NULL: nothing. */
-static const char *other_of(const struct ckpt_options *o)
+/* What an automatic choice does not go together with; NULL: nothing. */
+static const char *other_of(const struct trainer *t)
 {
-    return o->stages > 1     ? "--stages"
-           : o->sequence > 1 ? "--sequence"
-           : o->tensor > 1   ? "--tensor"
-                             : NULL;
+    for (int kind = KINDS - 1; kind >= 0; kind--)
+        if (*option_of(t->library, kind) > 1)
+            return options[kind];
+    return NULL;
 }
 
 static int check(const struct trainer *t)
 {
     const struct ckpt_options *o = t->library;
-    const char *other = other_of(o);
+    const char *other = other_of(t);
+    char asked[80];
 
-    if (o->sequence == CKPT_AUTO && !t->splits)
+    name(t, NULL, asked);
+    if (is_auto(t, SEQUENCE) && !t->splits)
         return say_fail("--sequence auto: this program has no sequences that ranks split; leave it "
                         "out");
-    if (o->tensor == CKPT_AUTO && !t->widths)
+    if (is_auto(t, TENSOR) && !t->widths)
         return say_fail("--tensor auto: this program has no layers that ranks split; leave it out");
     if (other)
-        return say_fail("%s does not go together with %s; leave out %s or %s", asked(t), other,
-                        o->tensor == CKPT_AUTO ? "--tensor" : "--sequence", other);
+        return say_fail("%s does not go together with %s; leave out %s or %s", asked, other,
+                        one_of(t), other);
+    if (is_auto(t, STAGES) && (o->plan_in || o->plan_out || o->graph_out))
+        return say_fail("%s: each stage has a graph and a plan of its own; leave out --plan-in, "
+                        "--plan-out and --graph-out",
+                        asked);
     if (t->varies && t->varies(t->run))
-        return say_fail("%s: steps of several sizes have a plan each; give a number", asked(t));
+        return say_fail("%s: steps of several sizes have a plan each; give a number", asked);
     if (t->train->state.elastic && !o->plan_only)
         return say_fail("--elastic: groups that split sequences or layers cannot lose a rank; "
                         "leave out %s",
-                        asked(t));
+                        asked);
     return 0;
 }
 
@@ -306,14 +331,14 @@ int split_choose(const struct trainer *t, char *const *argv)
     struct ckpt_options *o = t->library;
     int rank, world;
 
-    if (o->sequence != CKPT_AUTO && o->tensor != CKPT_AUTO)
+    if (!is_auto(t, SEQUENCE) && !is_auto(t, TENSOR) && !is_auto(t, STAGES))
         return 0;
     if (check(t))
         return -1;
     if (find_world(o, &rank, &world) || rank)
         return rank ? 0 : -1;
     if (world == 1) {
-        o->sequence = o->tensor = 1;
+        o->sequence = o->tensor = o->stages = 1;
         return 0;
     }
     struct split was = of_state(&t->train->state);
@@ -324,16 +349,15 @@ int split_take(const struct trainer *t)
 {
     struct ckpt_options *o = t->library;
     const int ranks = ckpt_ranks(*t->context);
-    const struct split own = {o->sequence, o->tensor};
+    const struct split own = {{o->sequence, o->tensor, o->stages}};
     struct split *all = calloc((size_t)ranks, sizeof *all);
     int rc = all ? 0 : say_fail("no memory for the splits of ranks");
 
     if (!rc && ckpt_gather_ranks(*t->context, &own, sizeof own, all))
         rc = say_fail("%s", ckpt_error(*t->context));
-    if (!rc && o->sequence == CKPT_AUTO)
-        o->sequence = all[0].sequence;
-    if (!rc && o->tensor == CKPT_AUTO)
-        o->tensor = all[0].tensor;
+    for (int kind = 0; kind < KINDS && !rc; kind++)
+        if (is_auto(t, kind))
+            *option_of(o, kind) = all[0].n[kind];
     free(all);
     return rc;
 }

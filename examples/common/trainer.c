@@ -137,6 +137,8 @@ static int note(const struct trainer *t, struct resume_place *place)
         return -1;
     if (t->widths && resume_note_count(*t->context, "tensor", t->library->tensor))
         return -1;
+    if (t->library->stages > 1 && resume_note_count(*t->context, "stages", t->library->stages))
+        return -1;
     for (int i = 0; i < OPTION_PARTS && own[i].rows; i++)
         if (resume_note(*t->context, own[i].rows, own[i].values))
             return -1;

@@ -58,6 +58,9 @@ static int check_options(const struct ckpt_options *o)
     if (o->tensor != CKPT_AUTO && o->tensor < 0)
         return error_set(CKPT_EINVAL, "--tensor %lld: give 1 or more, or auto",
                          (long long)o->tensor);
+    if (o->stages != CKPT_AUTO && o->stages < 0)
+        return error_set(CKPT_EINVAL, "--stages %lld: give 1 or more, or auto",
+                         (long long)o->stages);
     if (o->shard_over && *o->shard_over && strcmp(o->shard_over, "auto") &&
         strcmp(o->shard_over, "all") && strcmp(o->shard_over, "host"))
         return error_set(CKPT_EINVAL, "--shard-over %s: there are 'auto', 'all' and 'host'",

@@ -103,11 +103,12 @@ static const struct ckpt_option library_table[] = {
           "and each rank a part of the heads and of the MLPs; auto: the number that fits and takes "
           "the least time for each sample (default 1: none)",
           1, 1 << 20),
-    RANGE("stages", INT, stages, "N",
+    RANGE("stages", COUNT, stages, "N",
           "ranks that each have a part of the layers, with its parameters and their state, and "
           "work at once on different micro-steps of the same samples; more ranks, a multiple of N, "
           "are more such pipelines with samples of their own; one with --device cpu may be beside "
-          "others on GPUs (default 1: each has all)",
+          "others on GPUs; auto: the number that fits and takes the least time for each sample "
+          "(default 1: each has all)",
           1, 1 << 20),
     ROW("shard-over", STRING, shard_over, "WHICH",
         "with ranks on several hosts: host: one copy of the model per host; all: one copy over all "

@@ -60,15 +60,19 @@ static int find_groups(struct ranks *job)
     struct ckpt_options *o = job->options;
     const bool alone = job->sharing.ranks == 1;
     struct ranks_first l = {.sequence = alone ? 1 : (int32_t)o->sequence,
-                            .tensor = alone ? 1 : (int32_t)o->tensor};
+                            .tensor = alone ? 1 : (int32_t)o->tensor,
+                            .stages = alone ? 1 : (int32_t)o->stages};
     int rc = ranks_follow(job, &l);
     if (!rc)
         rc = take_number("--sequence", &o->sequence, l.sequence);
     if (!rc)
         rc = take_number("--tensor", &o->tensor, l.tensor);
+    if (!rc)
+        rc = take_number("--stages", &o->stages, l.stages);
     if (rc)
         return rc;
     set_sequence(job);
+    set_stages(job);
     job->sharing.tensor = (int)o->tensor;
     return 0;
 }
@@ -161,7 +165,6 @@ static int plan_for_ranks(struct ranks *job, const char *where)
     job->sharing.zero = job->requested_zero =
         job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
     job->sharing.drop_after_forward = job->options->zero == 3;
-    set_stages(job);
     return 0;
 }
 
@@ -209,7 +212,8 @@ static int open_ranks(struct ranks *job, const char *gives_up)
                                 .token = getenv("CKPT_JOB_TOKEN"),
                                 .gives_up = gives_up};
     struct comm *comm = NULL;
-    if (job->options->sequence == CKPT_AUTO || job->options->tensor == CKPT_AUTO)
+    if (job->options->sequence == CKPT_AUTO || job->options->tensor == CKPT_AUTO ||
+        job->options->stages == CKPT_AUTO)
         m.patience = PLAN_PATIENCE;
     double deadline = job->options->comm_deadline > 0 ? job->options->comm_deadline : COMM_DEADLINE;
     int rc = 0;

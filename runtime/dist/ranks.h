@@ -146,7 +146,7 @@ uint64_t ranks_host_name(void);
 struct ranks_first {
     uint64_t host;
     int32_t on_cpu; /* it has --device cpu; else it has a GPU, unless there is none */
-    int32_t sequence, tensor, unused;
+    int32_t sequence, tensor, stages;
 };
 /* Gathers it, finds the GPU of this rank, and sets *first to that of rank 0.  Ranks are all on GPUs
  * or all on CPUs, unless they are stages.  Collective; returns 0 or a code, with the sentence. */

@@ -117,6 +117,27 @@ runs "stage 4 " $lm --model tiny-llama $steps --plan-only --ranks 4 --stages 4
 runs "passes from stage to stage" $lm --model tiny-llama --steps 1 --batch 8 --plan-only \
     --ranks 4 --stages 4
 
+# the number that fits and is the fastest for each sample; what the ranks do not accept is no choice
+auto="$lm --model tiny-llama $steps --stages auto --zero 0"
+for n in 1 2; do
+    size=$($lm --model tiny-llama $steps --plan-only --ranks 2 --stages $n --zero 0 --vram 1K 2>&1 |
+        sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p')
+    eval "least$n=$size"
+done
+ranks_run 2 chosen $auto --vram $(((least1 + least2) / 2)) --log "$work/chosen" --save-state "$work/chosen.state"
+grep -q "^  stages 1: does not fit, needs at least" "$work/chosen.0" || fail "one fits: $(cat "$work/chosen.0")"
+grep -q "^--stages 2: of what fits.*without, a step does not fit" "$work/chosen.0" ||
+    fail "not two: $(cat "$work/chosen.0")"
+grep -q "^--stages" "$work/chosen.1" && fail "rank 1 chooses, too: $(cat "$work/chosen.1")"
+same_steps one chosen 2e-6
+ranks_run 2 kept $auto --steps 5 --resume "$work/chosen.state"
+grep -q "^--stages 2: as in the resumed run" "$work/kept.0" || fail "not kept: $(cat "$work/kept.0")"
+runs "^--stages 1: of what fits" $auto --plan-only --ranks 4
+grep -q "^  stages 2: --stages 2: each stage is one rank" "$work/out" || fail "two of four: $(cat "$work/out")"
+grep -q "^  stages 4: .* a step of 8 samples" "$work/out" || fail "four of four: $(cat "$work/out")"
+runs "memory:" $auto --steps 1
+runs "^--tensor 1, --stages 1\|^--tensor 1 --stages 1: of what fits" $auto --tensor auto --plan-only --ranks 2
+
 # a rank is lost: the other one names it
 rm -f "$work/log"
 for r in 0 1; do
