@@ -140,8 +140,8 @@ static int encode_video(struct video_coder *k, const struct options *o, const ch
 }
 
 /* Videos that could not be read fail the run only where it wrote nothing. */
-static int report(const struct video_coder *k, const struct options *o, const struct video_list *v,
-                  const struct names *skipped, int64_t there, int64_t shorter)
+static int report(const struct options *o, const struct video_list *v, const struct names *skipped,
+                  int64_t there, int64_t shorter)
 {
     const int64_t written = v->n - there - skipped->n;
 
@@ -184,7 +184,7 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
     if (rc < 0)
         return -1;
     video_coder_report(k);
-    return report(k, o, v, &skipped, there, shorter);
+    return report(o, v, &skipped, there, shorter);
 }
 
 /* ---- before the first clip ----------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #define CKPT_TEST_PIPELINE_MODEL_H
 
 #include "dist/rank_threads.h"
+#include "dist/through_host.h"
 #include "exec/program.h"
 
 enum { MOST = 6, SAMPLES = 8, LENGTH = 8, WIDTH = 32, HEADS = 4, CLASSES = 40, LAYERS = 5 };
@@ -187,6 +188,28 @@ static void make(struct member *m, ckpt *c)
             c, name, m->dtype, 2, shape, k >= FIRST && part == NORM ? CKPT_ONES : CKPT_NORMAL(.2f),
             !(m->frozen && k >= FIRST && layer < LAYERS - 2) && !(m->tied && k == HEAD));
     }
+}
+
+static void visit_host(struct device *d, void *stream, const struct device_visit *v)
+{
+    (void)d;
+    (void)stream;
+    memcpy(v->host_src, v->src, (size_t)v->src_bytes);
+    v->call(v->user);
+    memcpy(v->dst, v->host_dst, (size_t)v->dst_bytes);
+}
+
+/* As ranks_open_device where some stages have GPUs. */
+static int be_unlike(struct member *m, ckpt *c)
+{
+    struct device *d = c->memory.device;
+    c->ranks.sharing.unlike = c->ranks.comm != NULL;
+    if (!c->ranks.comm || m->as.rank % 2)
+        return 0;
+    m->ops = *d->ops;
+    m->ops.visit_host = visit_host;
+    d->ops = &m->ops;
+    return comm_open_through_host(&c->ranks.comm, c->ranks.comm, d);
 }
 
 #endif

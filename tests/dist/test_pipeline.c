@@ -15,7 +15,6 @@
 #include "ckpt_files.h"
 #include "collective.h"
 #include "dist/pipeline_model.h"
-#include "dist/through_host.h"
 #include "exec/program.h"
 #include "unit/test_directory.h"
 
@@ -127,28 +126,6 @@ static int train(struct member *m, ckpt *c)
     if (!rc)
         rc = fetch(m, c);
     return !rc && m->save ? ckpt_save_state(c, m->save) : rc;
-}
-
-static void visit_host(struct device *d, void *stream, const struct device_visit *v)
-{
-    (void)d;
-    (void)stream;
-    memcpy(v->host_src, v->src, (size_t)v->src_bytes);
-    v->call(v->user);
-    memcpy(v->dst, v->host_dst, (size_t)v->dst_bytes);
-}
-
-/* As ranks_open_device where some stages have GPUs. */
-static int be_unlike(struct member *m, ckpt *c)
-{
-    struct device *d = c->memory.device;
-    c->ranks.sharing.unlike = c->ranks.comm != NULL;
-    if (!c->ranks.comm || m->as.rank % 2)
-        return 0;
-    m->ops = *d->ops;
-    m->ops.visit_host = visit_host;
-    d->ops = &m->ops;
-    return comm_open_through_host(&c->ranks.comm, c->ranks.comm, d);
 }
 
 static void *work(void *arg)
