@@ -8,7 +8,7 @@ static void complain(const char *fmt, va_list ap)
     char text[2 * CKPT_MESSAGE], shown[2 * CKPT_MESSAGE];
     vsnprintf(text, sizeof text, fmt, ap);
     fflush(stdout);
-    fprintf(stderr, "ckpt: %s\n", text_shown(text, shown, sizeof shown));
+    fprintf(stderr, "ckpt: %s\n", sentence_shown(text, shown, sizeof shown));
 }
 
 int cli_fail(const char *fmt, ...)

@@ -116,6 +116,8 @@ bool values_are_finite(const void *x, enum ckpt_dtype dtype, int64_t n);
 /* Copies text from a file into dst for use in a sentence, and returns dst.  Control characters are
  * written as \x1b, because a terminal would obey them; so are line ends: the text is one line. */
 const char *text_shown(const char *text, char *dst, size_t size);
+/* The same of a sentence of the library, which may go on in lines that begin with two blanks. */
+const char *sentence_shown(const char *text, char *dst, size_t size);
 
 bool text_is_utf8(const char *text);
 

@@ -52,6 +52,11 @@ const char *text_shown(const char *text, char *dst, size_t size)
     return text_escape(dst, size, text, ONE_LINE);
 }
 
+const char *sentence_shown(const char *text, char *dst, size_t size)
+{
+    return text_escape(dst, size, text, SENTENCE);
+}
+
 const char *ckpt_escape(char *dst, size_t size, const char *text)
 {
     if (!dst)
