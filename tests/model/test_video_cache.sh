@@ -328,7 +328,7 @@ if "$encode" $one $captions --shard 16 --output "$work/text" --threads 1 >"$work
         [ -s "$work/a" ] && cmp -s "$work/a" "$work/b" || fail "the clip of a still is another one"
         refuses 1 "other settings" "$encode" $cog --data "$work/lines" --size 32x16 --threads 1 --text-tokens 12 --frames 1 \
             --shard 1 --output "$work/still"
-        refuses 2 "first-frame is for --model" "$encode" $one --output "$work/x" --first-frame
+        refuses 2 "--fps are for --model DIR" "$encode" $one --output "$work/x" --first-frame
         refuses 1 "autoencoder of Open-Sora" "$train" $data --cache "$work/cogcache"
         refuses 1 "autoencoder of CogVideoX" $cogtrain --cache "$work/text"
         refuses 2 "a video is one clip" "$encode" $cog --data "$work/lines" --output "$work/x" --vae "$work/vae"
