@@ -149,8 +149,10 @@ struct tensor record_log_sum(struct call *c, struct tensor a, struct tensor b)
 {
     static const struct unary magnitude = {fabs, ckpt_abs}, above = {log1p, ckpt_log1p},
                               power = {exp, ckpt_exp};
+    struct tensor same = math_binary(c->r, BINARY_EQ, a, b, PT2_BOOL); /* or infinite */
     struct tensor d = math_binary(c->r, BINARY_SUB, a, b, c->dtype);
 
+    d = math_where(c->r, same, tensor_number(c->r, c->dtype, 0, 0), d, c->dtype);
     d = math_affine(c->r, math_unary(c->r, &magnitude, d, c->dtype), -1, 0);
     d = math_unary(c->r, &above, math_unary(c->r, &power, d, c->dtype), c->dtype);
     return math_binary(c->r, BINARY_ADD, math_binary(c->r, BINARY_MAX, a, b, c->dtype), d,

@@ -14,15 +14,25 @@ static struct tensor product(struct call *c, struct tensor former, struct tensor
     return math_binary(c->r, BINARY_MUL, former, a, c->dtype);
 }
 
-/* Of equal ones the last. */
+/* Of equal ones the last; what is no number stays. */
+static struct tensor extreme(struct call *c, enum binary before, struct tensor former,
+                             struct tensor a)
+{
+    struct tensor keep = math_binary(c->r, before, former, a, PT2_BOOL);
+
+    a = math_where(c->r, keep, former, a, c->dtype);
+    return math_where(c->r, math_binary(c->r, BINARY_EQ, former, former, PT2_BOOL), a, former,
+                      c->dtype);
+}
+
 static struct tensor largest(struct call *c, struct tensor former, struct tensor a)
 {
-    return math_where(c->r, math_binary(c->r, BINARY_GT, former, a, PT2_BOOL), former, a, c->dtype);
+    return extreme(c, BINARY_GT, former, a);
 }
 
 static struct tensor smallest(struct call *c, struct tensor former, struct tensor a)
 {
-    return math_where(c->r, math_binary(c->r, BINARY_LT, former, a, PT2_BOOL), former, a, c->dtype);
+    return extreme(c, BINARY_LT, former, a);
 }
 
 /*
@@ -156,16 +166,19 @@ static struct tensor op_msort(struct call *c, int part)
 
 /* ---- among bounds ---------------------------------------------------------------------------- */
 
-/* How many ascending bounds are below each value, or with `right` not above it. */
+/* How many ascending bounds are below each value, or with `right` not above it: those that are not
+ * at or above it, so that what is no number comes last. */
 static struct tensor place_among(struct call *c, struct tensor a, struct tensor bounds, bool right)
 {
     const int n = a.ndim;
+    const double count = bounds.ndim ? (double)bounds.shape[bounds.ndim - 1] : 1;
 
     if (bounds.ndim > 1)
         bounds = view_unsqueeze(c->r, bounds, bounds.ndim - 1);
     a = c->r->failed ? a : view_unsqueeze(c->r, a, n);
-    a = math_binary(c->r, right ? BINARY_LE : BINARY_LT, bounds, a, PT2_BOOL);
-    return c->r->failed ? a : math_cast(c->r, reduce_sum(c, a, 1u << n), c->dtype);
+    a = math_binary(c->r, right ? BINARY_GT : BINARY_GE, bounds, a, PT2_BOOL);
+    a = c->r->failed ? a : math_cast(c->r, reduce_sum(c, a, 1u << n), c->dtype);
+    return c->r->failed ? a : math_affine(c->r, a, -1, count);
 }
 
 static struct tensor op_bucketize(struct call *c, int part)

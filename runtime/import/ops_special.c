@@ -93,22 +93,37 @@ static ckpt_tensor has_sign(ckpt_tape *t, ckpt_tensor x)
     return ckpt_or(t, ckpt_lt(t, x, zero), ckpt_lt(t, ckpt_div(t, number(t, 1), x), zero));
 }
 
+/* The larger size of two, or 1 where both are 0: parts of it neither overflow nor vanish. */
+static ckpt_tensor unit_of(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    ckpt_tensor most = ckpt_stop_gradient(t, ckpt_maximum(t, ckpt_abs(t, a), ckpt_abs(t, b)));
+
+    most = ckpt_minimum(t, most, number(t, FLT_MAX));
+    return ckpt_where(t, ckpt_eq(t, most, number(t, 0)), number(t, 1), most);
+}
+
+/* Infinite values count as the largest finite ones; what is no number stays. */
+static ckpt_tensor bounded(ckpt_tape *t, ckpt_tensor x)
+{
+    return ckpt_maximum(t, ckpt_minimum(t, x, number(t, FLT_MAX)), number(t, -FLT_MAX));
+}
+
 static ckpt_tensor record_atan2(ckpt_tape *t, ckpt_tensor y, ckpt_tensor x)
 {
-    ckpt_tensor v = ckpt_stop_gradient(t, y), u = ckpt_stop_gradient(t, x), zero = number(t, 0);
-    ckpt_tensor a = ckpt_abs(t, v), b = ckpt_abs(t, u), most = ckpt_maximum(t, a, b);
-    ckpt_tensor none = ckpt_eq(t, most, zero);
-    ckpt_tensor tangent =
-        ckpt_div(t, ckpt_minimum(t, a, b), ckpt_where(t, none, number(t, 1), most));
-    ckpt_tensor arc = arc_of(t, tangent);
+    ckpt_tensor v = ckpt_stop_gradient(t, y), u = ckpt_stop_gradient(t, x), unit = unit_of(t, v, u);
+    ckpt_tensor p = ckpt_div(t, bounded(t, u), unit), q = ckpt_div(t, bounded(t, v), unit);
+    ckpt_tensor a = ckpt_abs(t, q), b = ckpt_abs(t, p);
+    ckpt_tensor arc = arc_of(t, ckpt_minimum(t, a, b)); /* the larger one is 1 */
 
     arc = ckpt_where(t, ckpt_gt(t, a, b), ckpt_affine(t, arc, -1.f, (float)(M_PI / 2)), arc);
     arc = ckpt_where(t, has_sign(t, u), ckpt_affine(t, arc, -1.f, (float)M_PI), arc);
     arc = ckpt_where(t, has_sign(t, v), ckpt_neg(t, arc), arc);
-    ckpt_tensor square = ckpt_add(t, ckpt_mul(t, v, v), ckpt_mul(t, u, u));
-    square = ckpt_where(t, none, number(t, 1), square);
-    arc = with_gradient(t, arc, y, ckpt_div(t, u, square));
-    return ckpt_add(t, arc, only_gradient(t, x, ckpt_neg(t, ckpt_div(t, v, square))));
+    ckpt_tensor square = ckpt_add(t, ckpt_mul(t, p, p), ckpt_mul(t, q, q));
+    square = ckpt_maximum(t, square, number(t, 1)); /* at 0, 0 there is no gradient */
+    ckpt_tensor by_y = bounded(t, ckpt_div(t, ckpt_div(t, p, square), unit));
+    ckpt_tensor by_x = bounded(t, ckpt_div(t, ckpt_div(t, q, square), unit));
+    arc = with_gradient(t, arc, y, by_y);
+    return ckpt_add(t, arc, only_gradient(t, x, ckpt_neg(t, by_x)));
 }
 
 /* ---- hyperbolic functions -------------------------------------------------------------------- */
@@ -240,10 +255,13 @@ static struct tensor pair(struct call *c, struct tensor a, struct tensor b, pair
 /* sqrt(a^2 + b^2), which has no gradient where it is 0. */
 static ckpt_tensor record_hypot(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
-    ckpt_tensor square = ckpt_add(t, ckpt_mul(t, a, a), ckpt_mul(t, b, b)), zero = number(t, 0);
-    ckpt_tensor above = ckpt_gt(t, square, zero);
+    ckpt_tensor unit = unit_of(t, a, b), zero = number(t, 0);
+    ckpt_tensor p = ckpt_div(t, a, unit), q = ckpt_div(t, b, unit);
+    ckpt_tensor square = ckpt_add(t, ckpt_mul(t, p, p), ckpt_mul(t, q, q));
+    ckpt_tensor none = ckpt_eq(t, square, zero);
+    ckpt_tensor root = ckpt_sqrt(t, ckpt_where(t, none, number(t, 1), square));
 
-    return ckpt_where(t, above, ckpt_sqrt(t, ckpt_where(t, above, square, number(t, 1))), zero);
+    return ckpt_where(t, none, zero, ckpt_mul(t, root, unit));
 }
 
 static ckpt_tensor record_copysign(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
@@ -253,19 +271,21 @@ static ckpt_tensor record_copysign(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
     return ckpt_where(t, has_sign(t, ckpt_stop_gradient(t, b)), ckpt_neg(t, size), size);
 }
 
-/* a log(b), which is 0 where a and b are. */
+/* a log(b), which is 0 where a is and b is a number; there a gets no infinite gradient. */
 static ckpt_tensor record_xlogy(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
-    ckpt_tensor zero = number(t, 0);
-    ckpt_tensor none = ckpt_and(t, ckpt_eq(t, a, zero), ckpt_le(t, b, zero));
+    ckpt_tensor zero = number(t, 0), end = number(t, FLT_MAX);
+    ckpt_tensor far = ckpt_or(t, ckpt_le(t, b, zero), ckpt_gt(t, b, end));
+    ckpt_tensor none = ckpt_and(t, ckpt_eq(t, a, zero), far);
 
     return ckpt_mul(t, a, ckpt_log(t, ckpt_where(t, none, number(t, 1), b)));
 }
 
 static ckpt_tensor record_xlog1py(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
 {
-    ckpt_tensor zero = number(t, 0);
-    ckpt_tensor none = ckpt_and(t, ckpt_eq(t, a, zero), ckpt_le(t, b, number(t, -1)));
+    ckpt_tensor zero = number(t, 0), end = number(t, FLT_MAX);
+    ckpt_tensor far = ckpt_or(t, ckpt_le(t, b, number(t, -1)), ckpt_gt(t, b, end));
+    ckpt_tensor none = ckpt_and(t, ckpt_eq(t, a, zero), far);
 
     return ckpt_mul(t, a, ckpt_log1p(t, ckpt_where(t, none, zero, b)));
 }
@@ -348,6 +368,8 @@ static struct tensor op_angle(struct call *c, int part)
 
 const struct op ops_special[] = {
     UNARY_OPS(ROW) PAIR_OPS(ROW_PAIR){"aten.logit.default", op_logit, NULL, NULL, false},
+    {"aten.xlogy.Scalar_Self", op_xlogy, NULL, NULL, false},
+    {"aten.xlogy.Scalar_Other", op_xlogy, NULL, NULL, false},
     {"aten.abs.default", op_abs, NULL, NULL, false},
     {"aten.angle.default", op_angle, NULL, NULL, false},
     {NULL, NULL, NULL, NULL, false},

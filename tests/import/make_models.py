@@ -226,6 +226,12 @@ def special():
     return modules.Special(), (floats(4, 6), integers(6, 4, 2)), {}
 
 
+@model("ends", kept=True)
+def ends():
+    x = torch.tensor([[1.0, 9, -2, 0, 3], [9, 1, 9, 2, -1], [9, 9, 1, -1, -2], [2, 2, 9, 9, -0.0]])
+    return modules.Ends(), (x,), {}
+
+
 @model("distances", kept=True)
 def distances():
     return modules.Distances(), (floats(4, 6), integers(2, 4).float() * 2 - 1, integers(9, 4, 3), floats(4, 3)), {}

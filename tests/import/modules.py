@@ -716,3 +716,27 @@ class Special(nn.Module):
         y += [f.abs(), t.fft.fft2(a).real, t.fft.irfft(f * f, n=9), t.fft.irfft2(t.fft.rfft2(a, norm="ortho")),
               t.fft.irfft(c, norm="forward"), t.view_as_real(t.fft.ifft(c, dim=0, norm="ortho")), t.fft.fftn(c, s=(3, 7)).imag]
         return tuple(y)
+
+
+class Ends(nn.Module):
+    """Functions at infinite values, at what is no number, and where squares overflow or vanish."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.ones(4, 5))
+
+    def forward(self, x):
+        t, a, inf, nan = torch, self.a * x, float("inf"), float("nan")
+        b, far, none = a.flip(1), t.where(x > 5, inf, x), t.where(x > 5, nan, x)
+        shown = lambda y: t.where(y.isinf(), t.where(y > 0, 3.0, -3.0), y.nan_to_num(nan=-5.0))  # noqa: E731
+        hide, lost = t.where(x > 5, -inf, a), t.where(x > 5, nan, a)
+        bounds = t.tensor([0.0, 1.0, 1.0, 2.0]).to(a.dtype)
+        return (shown(hide.logcumsumexp(1)), shown(t.logaddexp(hide.detach(), hide.detach().flip(1))) * a,
+                shown(lost.cummax(1)[0]), shown(lost.cummin(1)[0]), shown(lost.cummax(0)[0]),
+                t.bucketize(none, bounds) * a, t.searchsorted(bounds, none, right=True) * a,
+                t.atan2(far, far.flip(1)) * a, t.atan2(-far, x) * a, shown(t.atan2(none, x.flip(1))) * a,
+                t.atan2(x * 1e-25, -far) * a, t.atan2(x.detach() * 1e-25, x.flip(1) * 1e-25) * a, t.atan2(x * 1e25, b.detach() * 1e25) * a,
+                t.hypot(a * 1e25, b * 2e25) * 1e-25, t.hypot(a * 1e-25, b * 3e-25) * 1e25, shown(t.hypot(none, x.flip(1))) * a,
+                t.complex(a * 1e25, b * 1e25).abs() * 1e-25, shown(t.complex(none, x).abs()) * a, shown(t.hypot(far, -far.flip(1))) * a,
+                t.xlogy(x * 0, far) * a, t.special.xlog1py(x * 0, far) * a, t.xlogy(2.0, a.abs() + 1), t.xlogy(a, 3.0),
+                shown(t.xlogy(x * 0, none)) * a)

@@ -73,5 +73,5 @@ packed() {
 packed '' probe dynamic settings gpt2 llama cogvideo norms islands_bf16
 # CKPT_TEST_ALL: the others, but those that are refused, have no batch in common, or a number beside other outputs.
 [ -z "${CKPT_TEST_ALL-}" ] || packed 's/ @[0-9]*//g' $(ls "$models" | sed -n 's/\.pt2\.gz$//p' |
-    grep -v -x -e 'probe\|dynamic\|settings\|gpt2\|llama\|cogvideo\|norms\|islands_bf16' -e 'whole\|written\|sums\|slots\|aliases\|distances\|special\|teacher.*\|unkept_.*')
+    grep -v -x -e 'probe\|dynamic\|settings\|gpt2\|llama\|cogvideo\|norms\|islands_bf16' -e 'whole\|written\|sums\|slots\|aliases\|distances\|ends\|special\|teacher.*\|unkept_.*')
 grep -q 'for (int child' "$work/gpt2.c" || fail "gpt2.c has no loop over its layers"
