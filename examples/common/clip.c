@@ -121,10 +121,9 @@ static int64_t whole_place(const struct clip_whole *w, const struct video *v, in
                            int64_t all, int64_t i)
 {
     const int64_t stride = n / (n < w->frames ? n : w->frames);
+    const int64_t at = has_rate(w, v) ? (int64_t)((double)i * v->fps / w->fps + 0.5) : i * stride;
 
-    if (i >= all)
-        return n - 1;
-    return has_rate(w, v) ? (int64_t)((double)i * v->fps / w->fps + 0.5) : i * stride;
+    return i < all && at < n ? at : n - 1; /* at twice the rate the last half frame rounds to n */
 }
 
 int clip_take_whole(const struct clip_whole *w, struct video *v, uint8_t *rgb)

@@ -138,6 +138,8 @@ grep -q "last frame is repeated: 1" "$work/out" || fail "no frame was repeated"
 video 0 9 16 1 && cache slow8 --fps 8
 grep -q "last frame is repeated: 1" "$work/out" || fail "no frame is missing at half of the rate"
 expect_equal slow slow8
+video 0 4 8 1 && cache doubled --fps 16
+grep -q " 0 clips could not be read" "$work/out" || fail "a short video of half of the rate was not read"
 video 0 18 8 1 && cache whole
 grep -q "only the beginning" "$work/out" && fail "the whole video was used"
 cache begun --fps 8 --fit crop
