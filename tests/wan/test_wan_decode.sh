@@ -48,11 +48,11 @@ both() {
 
     # The cache of a trainer.
     data="--data $root/examples/data/bunny.rgb --device cpu --output $work/$kind/cache"
-    runs "1 of 17 frames" "$encode" $model $data --frames 17 --size "$(echo $size | tr -d " ")"
+    runs "1 clips, 17 frames" "$encode" $model $data --frames 17 --size "$(echo $size | tr -d " ")"
     grep -q '"family": "wan"' "$work/$kind/cache/manifest.json" || fail "$kind: a cache of another family"
     mkdir "$work/$kind/short"
     { echo "RGBCLIP 96 64 5 8" && head -c 92160 /dev/zero; } >"$work/$kind/short/a.rgb"
-    runs "whose last frame is repeated: 1" "$encode" $model --data "$work/$kind/short" --device cpu --frames 9 --size 96x64 \
+    runs "whose last frame is repeated: 1: a.rgb" "$encode" $model --data "$work/$kind/short" --device cpu --frames 9 --size 96x64 \
         --output "$work/$kind/repeated"
     refuses 1 "encodes 1, 5, 9, ... frames" "$encode" $model $data.2 --frames 7 --size 96x64
     refuses 1 "multiples of $side" "$encode" $model $data.2 --frames 9 --size 100x64

@@ -66,7 +66,7 @@ struct encode {
     int64_t made[CACHE_PARTS]; /* number of new shards */
     int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
     struct names bad;          /* clips that could not be read */
-    atomic_llong shorter;      /* clips whose last frame is repeated; readers count them */
+    bool *shorter;             /* [rows] whose last frame is repeated; readers set them, or NULL */
     atomic_llong longer;       /* videos with --fps whose end is in no clip */
     ckpt *context;             /* of Open-Sora's autoencoder */
     struct video_coder coder;  /* the other ones */

@@ -56,7 +56,7 @@ static int open_size(struct encode *e)
         return -1;
     d->shapes.rows = d->videos.rows;
     fill(&e->coder, d->shapes.shape, frames, height, width);
-    snprintf(d->title, sizeof d->title, "videos: %s, %lld of %lld frames of %lld x %lld",
+    snprintf(d->title, sizeof d->title, "videos: %s, %lld clips, %lld frames of %lld x %lld each",
              o->video_dir, (long long)d->shapes.rows, (long long)frames, (long long)width,
              (long long)height);
     return 0;
@@ -77,6 +77,9 @@ static int open_data(struct encode *e)
         videos_any(&d->videos, o->video_dir, 0))
         return -1;
     d->shapes.rows = d->videos.rows;
+    e->shorter = calloc((size_t)d->shapes.rows + 1, sizeof *e->shorter);
+    if (!e->shorter)
+        return say_fail("no memory for marks of %lld clips", (long long)d->shapes.rows);
     return o->buckets ? open_buckets(e) : open_size(e);
 }
 
@@ -138,7 +141,7 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
     if (!v || clip_take_whole(&whole, v, c->rgb))
         return -1;
     const int64_t has = clip_whole_has(&whole, v);
-    atomic_fetch_add(&e->shorter, has < c->frames);
+    e->shorter[row] = has < c->frames;
     atomic_fetch_add(&e->longer, o->fps > 0 && has > c->frames);
     *fps = o->fps > 0 ? o->fps : v->fps;
     return 1;

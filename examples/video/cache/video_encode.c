@@ -277,9 +277,23 @@ static int check(struct encode *e)
     return rc ? -1 : 0;
 }
 
+static void report_shorter(const struct encode *e)
+{
+    struct names shorter = {.n = 0};
+    char name[CACHE_PATH], text[NAMES_TEXT];
+
+    for (int64_t i = 0; e->shorter && i < e->data.shapes.rows; i++)
+        if (e->shorter[i])
+            names_add(&shorter, encode_name(e, i, name));
+    if (shorter.n)
+        say_print("clips with fewer frames than were asked for, whose last frame is repeated: "
+                  "%lld: %s\n",
+                  (long long)shorter.n, names_text(&shorter, text));
+}
+
 static int finish(struct encode *e)
 {
-    const long long shorter = atomic_load(&e->shorter), longer = atomic_load(&e->longer);
+    const long long longer = atomic_load(&e->longer);
     const char *output = e->options.output;
     const struct videos *v = &e->data.videos;
     int64_t missing = cache_manifest_write(output, e->setup, e->data.shapes.rows, e->options.shard,
@@ -289,10 +303,7 @@ static int finish(struct encode *e)
         return -1;
     for (int64_t i = 0; i < v->n_left && !e->rank; i++)
         names_add(&e->bad, v->left[i]);
-    if (shorter)
-        say_print(
-            "clips with fewer frames than were asked for, whose last frame is repeated: %lld\n",
-            shorter);
+    report_shorter(e);
     if (longer)
         say_print("videos of which only the beginning is used (--fps): %lld\n", longer);
     if (e->options.image_encoder)
@@ -334,5 +345,6 @@ int main(int argc, char **argv)
     video_data_close(&e.data);
     json_decref(e.setup);
     free(e.todo);
+    free(e.shorter);
     return say_finish(rc ? 1 : 0);
 }
