@@ -242,6 +242,8 @@ static int record_tape(struct ckpt_program *p, const struct ckpt_variant *varian
     int rc = opt ? check_modes(p) : 0;
     if (!rc && ps->ranks->sharing.stages > 1)
         rc = note_stages(ps, t);
+    if (last || !sharing_has_pipelines(&ps->ranks->sharing)) /* what an earlier one cut is fixed */
+        p->cut = (struct stage_try){.from = t->cut_from, .to = t->cut_to};
     return opt && !rc ? check_kinds(p) : rc;
 }
 

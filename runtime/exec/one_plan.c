@@ -214,6 +214,17 @@ static int broadcast(struct comm *hosts, void *data, size_t bytes)
     return rc ? error_set(rc, "%s", hosts->reason) : 0;
 }
 
+/* The first of them plans meanwhile.  A group has the deadline of all ranks. */
+static int broadcast_patiently(struct programs *ps, struct comm *alike, void *data, size_t bytes)
+{
+    struct comm *all = ranks_hosts(ps->ranks);
+    const double deadline = all->deadline;
+    all->deadline = PLAN_PATIENCE * deadline;
+    const int rc = broadcast(alike, data, bytes);
+    all->deadline = deadline;
+    return rc;
+}
+
 int program_broadcast_decision(struct ckpt_program *p, bool *decision)
 {
     int32_t yes = *decision;
@@ -230,7 +241,7 @@ int program_broadcast_bytes(struct ckpt_program *p, int rc, int64_t *bytes)
     struct comm *alike = ranks_alike(ps->ranks);
     if (!alike)
         return rc;
-    int failed = broadcast(alike, answer, sizeof answer);
+    int failed = broadcast_patiently(ps, alike, answer, sizeof answer);
     *bytes = answer[1];
     if (failed || ranks_lead(ps->ranks) || !answer[0])
         return failed ? failed : rc;
@@ -289,10 +300,7 @@ static int broadcast_result(struct programs *ps, struct comm *hosts, int rc, cha
     o->rc = rc;
     if (rc)
         name_reason(ps, rc, o->message, sizeof o->message);
-    double deadline = hosts->deadline;
-    hosts->deadline = PLAN_PATIENCE * deadline;
-    rc = broadcast(hosts, o, sizeof *o);
-    hosts->deadline = deadline;
+    rc = broadcast_patiently(ps, hosts, o, sizeof *o);
     if (!rc && o->rc)
         rc = error_set((int)o->rc, "%s", o->message);
     if (!rc)

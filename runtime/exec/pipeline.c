@@ -196,8 +196,8 @@ static int plan_stage(struct ckpt_program *p, enum purpose purpose, struct stage
              p->programs->backend == CKPT_ON_CUDA ? "cuda" : "cpu");
     s->held = bytes_held(p->tape);
     s->budget = p->programs->budget;
-    s->from = p->tape->cut_from;
-    s->to = p->tape->cut_to;
+    s->from = p->cut.from;
+    s->to = p->cut.to;
     s->lacks = beyond || rc == CKPT_EBUDGET;
     if (rc != CKPT_EBUDGET)
         return rc;

@@ -180,6 +180,7 @@ struct ckpt_program {
     bool compared; /* the ranks have compared what they start from */
     struct zone_buffers zones[2];
     struct stage_plan *stages; /* of all stages; NULL: there are none */
+    struct stage_try cut;      /* ops of this stage in the recording that found where to cut */
     double pipeline_seconds;   /* of a step of all of them */
 };
 

@@ -323,15 +323,23 @@ static enum known known(const struct cutting *k, int32_t s, int32_t i, int32_t j
     return what;
 }
 
-/* Whether a stage may have the ops from place i to place j: it has trained parameters, no more than
- * its limit, none that is in another stage already, and they may fit. */
+/* Whether parameters have stages already.  These then decide, as they did when the cut was sought;
+ * limits and what was planned are about the ops of another recording. */
+static bool is_fixed(const struct cutting *k)
+{
+    return k->fixed->stage != 0;
+}
+
+/* Whether a stage may have the ops from place i to place j: it has trained parameters, none that is
+ * in another stage already, no more than its limit, and they may fit. */
 static bool may_have(const struct cutting *k, int32_t s, int32_t i, int32_t j)
 {
     const int32_t from = place(k, i), to = place(k, j);
     const struct fixed *f = &k->fixed[from];
-    return k->params[to] > k->params[from] &&
-           k->held[to] - k->held[from] <= k->t->env.sharing.limits[s].most &&
-           (f->stage == s + 1 ? f->until : f->at) >= to && known(k, s, i, j) != REFUSED;
+    if (k->params[to] == k->params[from] || (f->stage == s + 1 ? f->until : f->at) < to)
+        return false;
+    return is_fixed(k) || (k->held[to] - k->held[from] <= k->t->env.sharing.limits[s].most &&
+                           known(k, s, i, j) != REFUSED);
 }
 
 /* Of all ways to cut, the one whose slowest stage is fastest.  best[s][j]: of the first s + 1
@@ -410,7 +418,7 @@ static bool fill_stages(struct cutting *k)
 
 static void fail_cut(struct cutting *k)
 {
-    if (!k->fixed->stage)
+    if (!is_fixed(k))
         tape_fail(k->t, CKPT_EBUDGET, "--stages %d: no cut fits the memory of all ranks",
                   k->stages);
     else
@@ -438,7 +446,7 @@ static int find_cuts(struct cutting *k)
     const size_t n = (size_t)k->stages * ((size_t)k->n_places + 1);
     double *best = malloc(n * sizeof *best);
     int32_t *from = malloc(n * sizeof *from);
-    if (best && from && !choose(k, best, from) && (k->fixed->stage || !fill_stages(k)))
+    if (best && from && !choose(k, best, from) && (is_fixed(k) || !fill_stages(k)))
         fail_cut(k);
     else if (!best || !from)
         tape_fail(t, CKPT_ENOMEM, "no memory to cut a model into stages");

@@ -3,6 +3,7 @@
 #ifndef CKPT_TEST_PIPELINE_MODEL_H
 #define CKPT_TEST_PIPELINE_MODEL_H
 
+#include <time.h>
 #include "dist/rank_threads.h"
 #include "dist/through_host.h"
 #include "exec/program.h"
@@ -37,6 +38,7 @@ struct member {
     bool first;    /* it is compiled first */
     bool averaged; /* it reads moving averages */
     bool full;     /* its plans report the smallest budget */
+    bool late;     /* the first ranks of a stage refuse it later than the deadline */
     int wrong;     /* this rank changes a weight after the first step; 0: none */
     ckpt_program *measure;
     float clip;
@@ -210,6 +212,37 @@ static int be_unlike(struct member *m, ckpt *c)
     m->ops.visit_host = visit_host;
     d->ops = &m->ops;
     return comm_open_through_host(&c->ranks.comm, c->ranks.comm, d);
+}
+
+/* Adds 1 to what this rank has of a weight. */
+static int change(ckpt *c)
+{
+    const struct param *p = c->params.data;
+    while (!p->place.filled[SLOT_VALUE])
+        p++;
+    const int64_t n = param_slot_numel(p, SLOT_VALUE);
+    float *values = malloc((size_t)n * sizeof *values);
+    int rc = values ? memory_read(&c->memory, p, SLOT_VALUE, values, n) : CKPT_ENOMEM;
+    for (int64_t i = 0; i < n && !rc; i++)
+        values[i] += 1;
+    rc = rc ? rc : memory_write(&c->memory, p, SLOT_VALUE, values, n);
+    free(values);
+    return rc;
+}
+
+/* As if planning took twice the deadline. */
+static int refuse_late(ckpt *c, ckpt_program *p)
+{
+    const struct timespec twice = {.tv_sec = 1};
+    int64_t bytes = 0;
+    ranks_hosts(&c->ranks)->deadline = .5;
+    if (ranks_lead(&c->ranks))
+        nanosleep(&twice, NULL);
+    int rc = program_broadcast_bytes(p, 0, &bytes);
+    if (!rc && ranks_lead(&c->ranks))
+        nanosleep(&twice, NULL);
+    rc = rc ? rc : error_set(CKPT_EBUDGET, "late: refused");
+    return rc == CKPT_EBUDGET ? program_broadcast_plan(p, rc) : rc;
 }
 
 #endif

@@ -41,22 +41,6 @@ static int poison(struct member *m, ckpt *c)
                           2 * WIDTH * WIDTH);
 }
 
-/* Adds 1 to what this rank has of a weight. */
-static int change(ckpt *c)
-{
-    const struct param *p = c->params.data;
-    while (!p->place.filled[SLOT_VALUE])
-        p++;
-    const int64_t n = param_slot_numel(p, SLOT_VALUE);
-    float *values = malloc((size_t)n * sizeof *values);
-    int rc = values ? memory_read(&c->memory, p, SLOT_VALUE, values, n) : CKPT_ENOMEM;
-    for (int64_t i = 0; i < n && !rc; i++)
-        values[i] += 1;
-    rc = rc ? rc : memory_write(&c->memory, p, SLOT_VALUE, values, n);
-    free(values);
-    return rc;
-}
-
 static void note_transfers(struct member *m, const ckpt_program *p)
 {
     uint64_t keys[TRANSFERS];
@@ -101,6 +85,8 @@ static int train(struct member *m, ckpt *c)
         rc = ckpt_compile(c, record_measure, m, NULL, SAMPLES, &m->measure);
     if (!rc)
         note_transfers(m, p);
+    if (!rc && m->late)
+        rc = refuse_late(c, p);
     if (!rc && m->load)
         rc = ckpt_load_state(c, m->load);
     for (int s = m->begin; s < m->steps && !rc; s++) {
@@ -503,12 +489,20 @@ static void check_least(void **state)
     release(all, 4);
 }
 
-/* What the ranks of a stage hold is compared; a difference ends all. */
+/* The ranks of a stage wait for the plan of the first.  What they hold is compared; a difference
+ * ends all. */
 static void check_difference(void **state)
 {
+    static struct member all[MOST];
     struct member m = small();
     (void)state;
     m.pipelines = 2;
+    m.late = true;
+    run(all, &m, 2);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(all[r].code, CKPT_EBUDGET);
+    release(all, 4);
+    m.late = false;
     m.wrong = 3;
     expect_refused(&m, 2, "stage 2, whose rank of pipeline n is rank n here: ");
 }
@@ -620,35 +614,44 @@ static void check_speeds(void **state)
 }
 
 /* One cut fits: two layers on the first rank, and three with large activations on the other.  The
- * first one that is planned has the activations on the first rank. */
-static void check_wide(void **state)
+ * first one that is planned has the activations on the first rank.  Several pipelines find it, too. */
+static void check_wide_in(int pipelines, const char *slow)
 {
     static struct member only[MOST], all[MOST];
+    struct member m = small();
+    const int n = 2 * pipelines;
+    m.pipelines = pipelines;
+    m.full = true;
+    m.wide = 320;
+    for (int r = 0; r < n; r++)
+        m.machine[r] = r % 2 ? NULL : slow;
+    run(only, &m, 2);
+    expect_end(only, n);
+    assert_true(only[0].info.min_budget < only[1].info.min_budget / 2);
+    for (int r = 0; r < n; r++) {
+        m.machine[r] = r % 2 ? slow : NULL;
+        m.vram[r] = only[r].info.min_budget * 101 / 100;
+    }
+    run(all, &m, 2);
+    expect_end(all, n);
+    assert_true(distance(&only[0], &all[0]) == 0);
+    assert_int_equal(only[0].mine, all[0].mine);
+    m.vram[n - 1] = only[1].info.min_budget * 95 / 100;
+    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the balanced one stage");
+    release(all, n);
+    release(only, n);
+}
+
+static void check_wide(void **state)
+{
     struct machine slow = machine_cpu;
     char file[300];
-    struct member m = small();
     (void)state;
     snprintf(file, sizeof file, "%s.json", path);
     slow.flops /= 4;
     assert_int_equal(machine_write(&slow, file), 0);
-    m.full = true;
-    m.wide = 320;
-    m.machine[0] = file;
-    run(only, &m, 2);
-    expect_end(only, 2);
-    assert_true(only[0].info.min_budget < only[1].info.min_budget / 2);
-    m.machine[0] = NULL;
-    m.machine[1] = file;
-    for (int r = 0; r < 2; r++)
-        m.vram[r] = only[r].info.min_budget * 101 / 100;
-    run(all, &m, 2);
-    expect_end(all, 2);
-    assert_true(distance(&only[0], &all[0]) == 0);
-    assert_int_equal(only[0].mine, all[0].mine);
-    m.vram[1] = only[1].info.min_budget * 95 / 100;
-    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the balanced one stage");
-    release(all, 2);
-    release(only, 2);
+    check_wide_in(1, file);
+    check_wide_in(2, file);
     assert_int_equal(unlink(file), 0);
 }
 
