@@ -614,44 +614,35 @@ static void check_speeds(void **state)
 }
 
 /* One cut fits: two layers on the first rank, and three with large activations on the other.  The
- * first one that is planned has the activations on the first rank.  Several pipelines find it, too. */
-static void check_wide_in(int pipelines, const char *slow)
-{
-    static struct member only[MOST], all[MOST];
-    struct member m = small();
-    const int n = 2 * pipelines;
-    m.pipelines = pipelines;
-    m.full = true;
-    m.wide = 320;
-    for (int r = 0; r < n; r++)
-        m.machine[r] = r % 2 ? NULL : slow;
-    run(only, &m, 2);
-    expect_end(only, n);
-    assert_true(only[0].info.min_budget < only[1].info.min_budget / 2);
-    for (int r = 0; r < n; r++) {
-        m.machine[r] = r % 2 ? slow : NULL;
-        m.vram[r] = only[r].info.min_budget * 101 / 100;
-    }
-    run(all, &m, 2);
-    expect_end(all, n);
-    assert_true(distance(&only[0], &all[0]) == 0);
-    assert_int_equal(only[0].mine, all[0].mine);
-    m.vram[n - 1] = only[1].info.min_budget * 95 / 100;
-    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the balanced one stage");
-    release(all, n);
-    release(only, n);
-}
-
+ * first one that is planned has the activations on the first rank. */
 static void check_wide(void **state)
 {
+    static struct member only[MOST], all[MOST];
     struct machine slow = machine_cpu;
+    struct member m = small();
     char file[300];
     (void)state;
     snprintf(file, sizeof file, "%s.json", path);
     slow.flops /= 4;
     assert_int_equal(machine_write(&slow, file), 0);
-    check_wide_in(1, file);
-    check_wide_in(2, file);
+    m.full = true;
+    m.wide = 320;
+    m.machine[0] = file;
+    run(only, &m, 2);
+    expect_end(only, 2);
+    assert_true(only[0].info.min_budget < only[1].info.min_budget / 2);
+    m.machine[0] = NULL;
+    m.machine[1] = file;
+    for (int r = 0; r < 2; r++)
+        m.vram[r] = only[r].info.min_budget * 101 / 100;
+    run(all, &m, 2);
+    expect_end(all, 2);
+    assert_true(distance(&only[0], &all[0]) == 0);
+    assert_int_equal(only[0].mine, all[0].mine);
+    m.vram[1] = only[1].info.min_budget * 95 / 100;
+    expect_refused(&m, 2, "no cut fits the memory of all ranks; of the balanced one stage");
+    release(all, 2);
+    release(only, 2);
     assert_int_equal(unlink(file), 0);
 }
 
