@@ -37,7 +37,7 @@ struct member {
     bool valid;    /* a program that does not train runs before and after each step */
     bool first;    /* it is compiled first */
     bool averaged; /* it reads moving averages */
-    bool full;     /* its plans report the smallest budget */
+    bool in_full;  /* the information tells the smallest budget */
     bool late;     /* the first ranks of a stage refuse it later than the deadline */
     int wrong;     /* this rank changes a weight after the first step; 0: none */
     ckpt_program *measure;

@@ -122,7 +122,7 @@ static void *work(void *arg)
         return NULL;
     if (m->unlike && be_unlike(m, c))
         fail_msg("no way through the host");
-    ckpt_plan_in_full(c, m->full);
+    ckpt_plan_in_full(c, m->in_full);
     m->code = train(m, c);
     snprintf(m->sentence, sizeof m->sentence, "%s", m->code ? ckpt_error(c) : "");
     ckpt_close(c);
@@ -436,7 +436,7 @@ static void check_budgets(void **state)
     static struct member unlimited[MOST], all[MOST];
     struct member m = small();
     (void)state;
-    m.full = true;
+    m.in_full = true;
     m.micro = 1;
     run(unlimited, &m, 3);
     expect_end(unlimited, 3);
@@ -472,7 +472,7 @@ static void check_least(void **state)
     static struct member unlimited[MOST], all[MOST];
     struct member m = small();
     (void)state;
-    m.full = true;
+    m.in_full = true;
     m.pipelines = 2;
     m.zero = 1;
     run(unlimited, &m, 2);
@@ -563,7 +563,7 @@ static void check_cut(void **state)
     static struct member equal[MOST], all[MOST];
     struct member m = small();
     (void)state;
-    m.full = true;
+    m.in_full = true;
     run(equal, &m, 2);
     expect_end(equal, 2);
     m.variants = true;
@@ -625,7 +625,7 @@ static void check_wide(void **state)
     snprintf(file, sizeof file, "%s.json", path);
     slow.flops /= 4;
     assert_int_equal(machine_write(&slow, file), 0);
-    m.full = true;
+    m.in_full = true;
     m.wide = 320;
     m.machine[0] = file;
     run(only, &m, 2);
