@@ -70,8 +70,8 @@ for part; do
         torch 5B "$clip5" 16 "PyTorch 5B, compiled, checkpoints" --lora-rank "$rank" --checkpoints
         ;;
     full)
-        wan 5B "$clip5" "5B full, free"
-        wan 5B "$clip5" "5B full, 24G + 100G" --vram 24G --host 100G
+        wan 5B "$clip5" "5B full, free" --grad-dtype bf16
+        wan 5B "$clip5" "5B full, 24G + 100G" --grad-dtype bf16 --vram 24G --host 100G
         ;;
     full-peer) torch 5B "$clip5" 16 "PyTorch 5B full, compiled, checkpoints" --lora-rank 0 --checkpoints ;;
     a14b)
