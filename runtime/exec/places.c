@@ -75,22 +75,9 @@ static int reserve(struct programs *ps)
     return rc ? rc : price_pageable(ps);
 }
 
-/* Records segments again that contain events recorded when no thread could wait for them: those
- * events would not wake a thread. */
-static int record_again(struct programs *ps)
-{
-    int rc = 0;
-    for (struct ckpt_program *p = ps->first; p && !rc; p = p->next)
-        rc = p->n_segments ? record(p) : 0;
-    return rc;
-}
-
 int programs_open_steps(struct programs *ps)
 {
-    if (ps->memory->host_steps)
-        return 0;
-    int rc = memory_open_steps(ps->memory, ranks_beside(ps->ranks));
-    return rc ? rc : record_again(ps);
+    return ps->memory->host_steps ? 0 : memory_open_steps(ps->memory, ranks_beside(ps->ranks));
 }
 
 int program_map_memory(struct ckpt_program *p)

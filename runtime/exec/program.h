@@ -264,9 +264,8 @@ struct tape_env programs_tape_env(const struct programs *ps);
  * share the bytes above the backing residences. */
 int64_t program_tier_base(const struct ckpt_program *p, int tier);
 
-/* Before the first step on the host: opens the host queue, and records programs again that were
- * recorded when no thread could wait for an event.  Returns 0 or a code, the sentence in the
- * error. */
+/* Before the first step on the host: opens the host queue.  Returns 0 or a code, the sentence in
+ * the error. */
 int programs_open_steps(struct programs *ps);
 
 /* Assigns the addresses of the parameters. */

@@ -17,12 +17,12 @@ enum {
     MAX_KERNELS = MAX_BYTES / KERNEL_BYTES
 };
 
-/* A segment ends before a wait, and before an event that host threads may wait for: submitting the
- * event is what wakes them. */
-static bool ends_segment(const struct ckpt_program *p, const struct instr *i)
+/* A segment ends before a wait, and before an event that a host thread waits for: submitting the
+ * event is what wakes it. */
+static bool ends_segment(const struct instr *i)
 {
     bool kept = i->kind == INSTR_COMPUTE || i->kind == INSTR_POISON ||
-                (i->kind == INSTR_RECORD && !program_has_threads(p));
+                (i->kind == INSTR_RECORD && !i->for_threads);
     return !instr_is_other_queue(i) && !kept;
 }
 
@@ -49,7 +49,7 @@ static int32_t find_segment(const struct ckpt_program *p, int32_t first, int32_t
 {
     const struct instr *instrs = p->lowered.instrs.data;
     int32_t kernels = 0, i = first;
-    for (; i < to && !ends_segment(p, &instrs[i]); i++) {
+    for (; i < to && !ends_segment(&instrs[i]); i++) {
         if (instr_is_other_queue(&instrs[i])) {
             if (i == first)
                 break;
