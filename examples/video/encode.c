@@ -84,9 +84,9 @@ static int open_videos(struct video_list *v, const struct options *o)
     return video_list_paths(v, o->list) || check_names(v) ? -1 : 0;
 }
 
-/* NULL after an error message.  *shorter counts videos that repeat their last frame. */
+/* NULL after an error message.  shorter: videos that repeat their last frame. */
 static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int64_t width,
-                           int64_t *shorter)
+                           struct names *shorter)
 {
     uint8_t *rgb = MEMORY_FOR(3, frames, height, width);
     struct video v;
@@ -96,7 +96,8 @@ static uint8_t *read_video(const char *path, int64_t frames, int64_t height, int
         rc = say_fail("%s: no memory for %lld frames", path, (long long)frames);
     if (!rc)
         rc = clip_take_whole(&(struct clip_whole){{width, height, false}, frames, 0}, &v, rgb);
-    *shorter += !rc && video_frames(&v) < frames;
+    if (!rc && video_frames(&v) < frames)
+        names_add(shorter, path);
     video_close(&v);
     if (!rc)
         return rgb;
@@ -119,7 +120,7 @@ static int write_clip(struct video_coder *k, const struct options *o, struct vid
 
 /* Returns 0, 1 if the video was skipped after an error message, and -1 if no video can succeed. */
 static int encode_video(struct video_coder *k, const struct options *o, const char *video, float *x,
-                        const char *path, int64_t *shorter)
+                        const char *path, struct names *shorter)
 {
     int64_t factor = k->sizes.factor;
     struct video_latents l = {.frames = video_coder_clip_out(k),
@@ -141,14 +142,15 @@ static int encode_video(struct video_coder *k, const struct options *o, const ch
 
 /* Videos that could not be read fail the run only where it wrote nothing. */
 static int report(const struct options *o, const struct video_list *v, const struct names *skipped,
-                  int64_t there, int64_t shorter)
+                  const struct names *shorter, int64_t there)
 {
     const int64_t written = v->n - there - skipped->n;
+    char text[NAMES_TEXT];
 
-    if (shorter)
+    if (shorter->n)
         say_print("videos with fewer frames than were asked for, whose last frame is repeated: "
-                  "%lld\n",
-                  (long long)shorter);
+                  "%lld: %s\n",
+                  (long long)shorter->n, names_text(shorter, text));
     say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld existed, %lld skipped\n",
               o->output, (long long)written, (long long)o->frames, (long long)o->width,
               (long long)o->height, (long long)there, (long long)skipped->n);
@@ -161,8 +163,8 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
 {
     ckpt_progress *progress = ckpt_progress_open(stderr, "encode", v->n);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    int64_t there = 0, shorter = 0;
-    struct names skipped = {.n = 0};
+    struct names skipped = {.n = 0}, shorter = {.n = 0};
+    int64_t there = 0;
     int rc = 0;
 
     ckpt_program_info(k->program, &info);
@@ -184,7 +186,7 @@ static int encode_all(struct video_coder *k, const struct options *o, const stru
     if (rc < 0)
         return -1;
     video_coder_report(k);
-    return report(o, v, &skipped, there, shorter);
+    return report(o, v, &skipped, &shorter, there);
 }
 
 /* ---- before the first clip ----------------------------------------------------------------- */
