@@ -243,7 +243,7 @@ static int run_sight(struct sight *s, const struct video_options *o, float **sig
     if (!rc && (!rgb || !*sight))
         rc = say_fail("no memory for a picture");
     if (!rc)
-        rc = sight_read(s, &v, rgb) || sight_encode(s, rgb, *sight);
+        rc = sight_read(&s->config, &v, rgb) || sight_encode(s, rgb, *sight);
     video_close(&v);
     free(rgb);
     return rc ? -1 : 0;

@@ -112,8 +112,28 @@ encoding="${VIDEO_ENCODE:-./video-encode} --device cpu --threads 1 --dtype fp32 
     --size 48x32 --frames 9"
 runs "1 shards of features of first frames" $encoding --first-frame --output "$work/cache"
 runs "1 clips are made from" $encoding --first-frame --check --output "$work/cache"
+grep -q "1 features of first frames are made from" "$work/out" || fail "features are not compared: $(cat "$work/out")"
 $encoding --output "$work/cache" >"$work/out" 2>"$work/err" && fail "a cache with features is continued without them"
 grep -q "other than in this run: .*sight" "$work/err" || fail "sight: $(cat "$work/err")"
+# Frames are read ahead by any number of workers. A row of pixels that clips leave out is in features.
+mkdir "$work/shots"
+for i in 1 2 3; do
+    { echo "RGBCLIP 48 48 1 8" && tail -c +$((100 * i)) "$root/examples/data/bunny.rgb" | head -c 6912; } >"$work/shots/$i.rgb"
+    echo "shot $i" >"$work/shots/$i.txt"
+done
+shots() {
+    ${VIDEO_ENCODE:-./video-encode} --device cpu --threads 1 --dtype fp32 --model "$work/sight" --data "$work/shots" --size 48x32 \
+        --frames 9 --fit crop --first-frame --shard 2 "$@"
+}
+runs "2 shards of features of first frames" shots --output "$work/ahead" --workers 3
+runs "2 shards of features of first frames" shots --output "$work/behind" --workers 1
+for i in 0 1; do
+    cmp -s "$work/ahead/sight-0000$i.safetensors" "$work/behind/sight-0000$i.safetensors" || fail "--workers: other features"
+done
+runs "3 features of first frames are made from" shots --output "$work/ahead" --check
+printf %144s >"$work/grey"
+dd if="$work/grey" of="$work/shots/3.rgb" bs=1 seek=18 conv=notrunc 2>"$work/err"
+refuses 1 "clip 2 (3.rgb) was made from another first frame" shots --output "$work/ahead" --check
 training="${WAN_TRAIN:-./wan-train} $device --model $work/sight --steps 1 --warmup 0 --lr 0 --snr-shift 3"
 runs "1 of 1 clips" $training --cache "$work/cache"
 mv "$work/sight/image_encoder" "$work/sight/away"

@@ -94,8 +94,38 @@ int encode_text(struct encode *e);
 int encode_sight(struct encode *e);
 int encode_latents(struct encode *e);
 
-/* Reads the frames and captions of all clips again, and compares them with what the rows of a cache
- * were made from.  Returns the number of clips, or -1 after an error message. */
-int64_t encode_check_clips(struct encode *e, const struct cache *c);
+/* The rows of e->todo, whose clips a loader reads ahead in order. */
+struct encode_rows {
+    struct encode *e;
+    /* Sets frames, height and width of a row's clip; false: it has none. */
+    bool (*size)(void *user, int64_t row, struct video_clips *c);
+    /* Reads it, as a loader's source. */
+    int (*read)(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
+                double *fps);
+    void *user;
+    struct loader_source source;
+    struct loader *loader;
+    int64_t at, row; /* the next one to read ahead: index of its shard in e->todo, and row */
+};
+
+/* clip, step: bytes as in struct loader_need.  Take returns the clip of that row, the next one that
+ * has a clip; release it (loader_release).  Return 0, or -1 after an error message. */
+int encode_rows_open(struct encode_rows *r, int64_t clip, int64_t step);
+void encode_rows_close(struct encode_rows *r);
+int encode_rows_take(struct encode_rows *r, int64_t row, struct loader_clip *c);
+/* The checksum of its frames. */
+uint64_t encode_rows_sum(const struct loader_clip *c);
+
+/* Compare what the rows of a cache were made from with frames and captions that are read again, and
+ * with first frames if the cache has their features.  All shards are in e->todo.  Return the number
+ * of clips, or of features, or -1 after an error message. */
+int64_t encode_check_latents(struct encode *e, const struct cache *c);
+int64_t encode_check_sight(struct encode *e, const struct cache *c);
+
+/* The same for the next row: 1 if its values were made from that clip, 0 if it has none, or -1. */
+int encode_rows_check(struct encode_rows *r, const struct cache_row *row, enum cache_part part,
+                      const char *what);
+/* The error of a row that was made from something else.  Returns -1. */
+int encode_refuse(const struct encode *e, const struct cache_row *r, const char *what);
 
 #endif

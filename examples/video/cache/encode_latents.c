@@ -11,9 +11,7 @@
 
 struct pass {
     struct encode *e;
-    struct loader_source source;
-    struct loader *loader;
-    int64_t at, row; /* the next one to read ahead: index of its shard in e->todo, and row */
+    struct encode_rows rows;
     float *z;
     uint16_t *half; /* NULL: latents are stored as fp32 */
     ckpt_progress *progress;
@@ -35,65 +33,35 @@ static const struct video_shape *shape_of(const struct encode *e, int64_t row)
     return video_shape_of(&d->shapes, &b);
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
-
-/* The next row in the order of e->todo, or -1. */
-static int64_t next_row(struct pass *p)
+static bool size(void *user, int64_t row, struct video_clips *c)
 {
-    int64_t first;
+    const struct pass *p = user;
+    const struct video_shape *s = shape_of(p->rows.e, row);
 
-    while (p->at < p->e->n_todo) {
-        int64_t n = encode_shard_rows(p->e, p->e->todo[p->at], &first);
-        p->row = p->row < first ? first : p->row;
-        if (p->row < first + n)
-            return p->row++;
-        p->at++;
-    }
-    return -1;
+    *c = s ? s->clips : (struct video_clips){.frames = 0};
+    return s;
 }
 
-static int next(void *user, struct loader_clip *c)
-{
-    struct pass *p = user;
-    const struct video_shape *s = NULL;
-    int64_t row = 0;
-
-    while (!s && row >= 0) {
-        row = next_row(p);
-        s = row < 0 ? NULL : shape_of(p->e, row);
-    }
-    if (!s)
-        return 0;
-    *c = (struct loader_clip){.sample = row,
-                              .row = row,
-                              .frames = s->clips.frames,
-                              .height = s->clips.height,
-                              .width = s->clips.width};
-    return 1;
-}
-
-static int read_row(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
-                    double *fps)
+static int read_clip(void *user, struct loader_file *f, const struct loader_clip *c, int64_t row,
+                     double *fps)
 {
     const struct pass *p = user;
 
-    return p->e->family->read(p->e, f, c, row, fps);
+    return p->rows.e->family->read(p->rows.e, f, c, row, fps);
 }
 
-static int open_loader(struct pass *p)
+static int open_rows(struct pass *p, struct encode *e)
 {
-    struct encode *e = p->e;
     const struct video_data *d = &e->data;
-    struct loader_need need = {.pixels = videos_pixels(&d->videos)};
+    int64_t most = 0;
 
     for (int i = 0; i < d->shapes.n; i++) {
         const struct video_clips *c = &d->shapes.shape[i].clips;
         int64_t clip = c->frames * c->height * c->width * 3;
-        need.clip = need.step = clip > need.clip ? clip : need.clip;
+        most = clip > most ? clip : most;
     }
-    p->source = (struct loader_source){
-        .next = next, .read = read_row, .rows = d->shapes.rows, .user = p, .alone = true};
-    return loader_open(&p->loader, &e->options.video.loader, &need, &p->source);
+    p->rows = (struct encode_rows){.e = e, .size = size, .read = read_clip, .user = p};
+    return encode_rows_open(&p->rows, most, most);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -115,7 +83,7 @@ static int add_clip(struct pass *p, struct cache_writer *w, const struct video_s
     note->height = (int64_t)s->geometry.pixel_height;
     note->width = (int64_t)s->geometry.pixel_width;
     note->fps = videos_rate(&d->videos, c->frames, c->fps);
-    note->from = cache_sum(c->rgb, (size_t)(c->frames * c->height * c->width * 3));
+    note->from = encode_rows_sum(c);
     if (p->e->family->clip(p->e, s, c, p->z))
         return -1;
     if (p->half)
@@ -141,12 +109,10 @@ static int add_row(struct pass *p, struct cache_writer *w, int64_t row)
     p->done++;
     if (!s)
         return cache_writer_add(w, &note, CKPT_F32, 0, NULL, NULL);
-    if (loader_take(p->loader, &c))
+    if (encode_rows_take(&p->rows, row, &c))
         return -1;
-    int rc = c.row == row ? add_clip(p, w, s, &c, &note)
-                          : say_fail("clip %lld was read in place of clip %lld", (long long)c.row,
-                                     (long long)row);
-    loader_release(p->loader);
+    int rc = add_clip(p, w, s, &c, &note);
+    loader_release(p->rows.loader);
     ckpt_program_info(p->e->family->program(p->e), &info);
     ckpt_progress_step(p->progress, p->done, NAN, info.arena_bytes);
     return rc;
@@ -204,13 +170,13 @@ static void open_progress(struct pass *p)
 static int make_shards(struct pass *p)
 {
     struct encode *e = p->e;
-    int rc = open_loader(p);
+    int rc = open_rows(p, e);
 
     open_progress(p);
     for (int64_t i = 0; i < e->n_todo && !rc; i++)
         rc = make_shard(p, e->todo[i]);
     ckpt_progress_close(p->progress);
-    loader_close(p->loader);
+    encode_rows_close(&p->rows);
     return rc ? -1 : 0;
 }
 
@@ -234,68 +200,28 @@ int encode_latents(struct encode *e)
 
 /* ---- check --------------------------------------------------------------------------------- */
 
-static int refuse(const struct encode *e, const struct cache_row *r, const char *what)
-{
-    return say_fail("%s: clip %lld (%s) was made from %s, not from those of %s", e->options.output,
-                    (long long)r->note.row, r->note.name, what, e->options.video.video_dir);
-}
-
 static int check_caption(const struct encode *e, const struct cache_row *r)
 {
     const char *caption = videos_caption(&e->data.videos, r->note.row);
     uint64_t from = r->part[CACHE_TEXT].from;
 
     return from && from != cache_sum(caption, caption ? strlen(caption) : 0)
-               ? refuse(e, r, "other words")
+               ? encode_refuse(e, r, "other words")
                : 0;
 }
 
-/* Returns 1 if the row has latents of these frames, 0 if it has none, or -1. */
-static int check_clip(const struct encode *e, const struct cache_row *r,
-                      const struct loader_clip *c)
-{
-    uint64_t from = r->part[CACHE_LATENTS].from;
-
-    if (!cache_has(r, CACHE_LATENTS))
-        return 0;
-    if (c->bad)
-        return say_fail("%s: clip %lld (%s) cannot be compared: %s", e->options.output,
-                        (long long)r->note.row, r->note.name, c->bad);
-    if (from && from != cache_sum(c->rgb, (size_t)(c->frames * c->height * c->width * 3)))
-        return refuse(e, r, "other frames");
-    return from != 0;
-}
-
-static int check_row(struct pass *p, const struct cache_row *r)
-{
-    struct loader_clip c;
-
-    if (!shape_of(p->e, r->note.row))
-        return 0;
-    if (check_caption(p->e, r) || loader_take(p->loader, &c))
-        return -1;
-    int rc = check_clip(p->e, r, &c);
-    loader_release(p->loader);
-    return rc;
-}
-
-int64_t encode_check_clips(struct encode *e, const struct cache *c)
+int64_t encode_check_latents(struct encode *e, const struct cache *c)
 {
     struct pass p = {.e = e};
-    int64_t n = 0, shards = encode_shards(e);
-    int rc = 0;
+    int64_t n = 0;
+    int rc = open_rows(&p, e);
 
-    e->todo = MEMORY_FOR(sizeof *e->todo, shards);
-    if (!e->todo)
-        return say_fail("no memory for a list of %lld shards", (long long)shards);
-    for (int64_t i = 0; i < shards; i++)
-        e->todo[e->n_todo++] = i;
-    if (open_loader(&p))
-        rc = -1;
     for (int64_t i = 0; i < c->rows && rc >= 0; i++) {
-        rc = check_row(&p, &c->row[i]);
+        rc = check_caption(e, &c->row[i])
+                 ? -1
+                 : encode_rows_check(&p.rows, &c->row[i], CACHE_LATENTS, "other frames");
         n += rc > 0;
     }
-    loader_close(p.loader);
+    encode_rows_close(&p.rows);
     return rc < 0 ? -1 : n;
 }

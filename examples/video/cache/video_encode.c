@@ -65,16 +65,32 @@ int64_t encode_shard_rows(const struct encode *e, int64_t shard, int64_t *first)
     return left < e->options.shard ? (left > 0 ? left : 0) : e->options.shard;
 }
 
+static int begin_list(struct encode *e, int64_t shards)
+{
+    free(e->todo);
+    e->n_todo = 0;
+    e->todo = MEMORY_FOR(sizeof *e->todo, shards);
+    return e->todo ? 0 : say_fail("no memory for a list of %lld shards", (long long)shards);
+}
+
+static int list_all_shards(struct encode *e)
+{
+    const int64_t shards = encode_shards(e);
+
+    if (begin_list(e, shards))
+        return -1;
+    for (int64_t i = 0; i < shards; i++)
+        e->todo[e->n_todo++] = i;
+    return 0;
+}
+
 int encode_list_shards(struct encode *e, enum cache_part part)
 {
     char path[CACHE_PATH];
     int64_t first, shards = encode_shards(e);
 
-    free(e->todo);
-    e->n_todo = 0;
-    e->todo = MEMORY_FOR(sizeof *e->todo, shards / e->ranks + 1);
-    if (!e->todo)
-        return say_fail("no memory for a list of %lld shards", (long long)shards);
+    if (begin_list(e, shards / e->ranks + 1))
+        return -1;
     for (int64_t shard = e->rank; shard < shards; shard += e->ranks) {
         int64_t n = encode_shard_rows(e, shard, &first);
         cache_shard_path(path, e->options.output, part, shard);
@@ -254,11 +270,16 @@ static int check_data(struct encode *e, const struct cache *c)
         return say_fail("%s: was made with other settings, another encoder, or other videos or "
                         "captions: %s",
                         output, differences(c->setup, e->setup, text));
-    int64_t n = encode_check_clips(e, c);
-    if (n < 0)
+    if (list_all_shards(e))
+        return -1;
+    const int64_t n = encode_check_latents(e, c), sights = n < 0 ? -1 : encode_check_sight(e, c);
+    if (sights < 0)
         return -1;
     say_print("%s: %lld clips are made from the frames and captions of %s\n", output, (long long)n,
               e->options.video.video_dir);
+    if (e->options.image_encoder)
+        say_print("%s: %lld features of first frames are made from the same videos\n", output,
+                  (long long)sights);
     return 0;
 }
 

@@ -293,6 +293,14 @@ static int load(const struct sight *s, const char *path)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
+int sight_config(struct sight_config *c, const char *directory)
+{
+    char at[PATH];
+    const char *path = sight_path(directory, at);
+
+    return read_config(c, path) || read_processor(c, path) ? -1 : 0;
+}
+
 int sight_open(struct sight *s, const struct ckpt_options *library, const char *directory,
                enum ckpt_dtype dtype)
 {
@@ -300,8 +308,7 @@ int sight_open(struct sight *s, const struct ckpt_options *library, const char *
     const char *path = sight_path(directory, at);
 
     *s = (struct sight){.dtype = dtype};
-    if (read_config(&s->config, path) || read_processor(&s->config, path) ||
-        say_open(&s->context, library))
+    if (sight_config(&s->config, directory) || say_open(&s->context, library))
         return -1;
     if (ckpt_ranks(s->context) > 1)
         return say_fail("--ranks: a picture is not divided among ranks");
@@ -334,9 +341,9 @@ int sight_check(const struct sight *s, const char *directory, int64_t rows, int6
                           (long long)width);
 }
 
-int sight_read(const struct sight *s, struct video *v, uint8_t *rgb)
+int sight_read(const struct sight_config *c, struct video *v, uint8_t *rgb)
 {
-    const struct picture_size size = {s->config.side, s->config.side, true};
+    const struct picture_size size = {c->side, c->side, true};
     int got;
 
     v->image = true; /* bicubic, also from a frame of a video */

@@ -36,9 +36,12 @@ const char *sight_path(const char *directory, char path[4096]);
  * NULL: there are none, and CLIP's own hold. */
 const char *sight_processor(const char *encoder, char path[4096]);
 
-/* Reads the settings of the encoder and of its processor, opens a context with those options,
- * compiles, and loads the weights unless only a plan is requested.  Returns 0, or -1 after an error
- * message, as do all below; close it in any case. */
+/* Reads the settings of the encoder and of its processor.  Returns 0, or -1 after an error message,
+ * as do all below. */
+int sight_config(struct sight_config *c, const char *directory);
+
+/* Reads these settings, opens a context with those options, compiles, and loads the weights unless
+ * only a plan is requested.  Close it in any case. */
 int sight_open(struct sight *s, const struct ckpt_options *library, const char *directory,
                enum ckpt_dtype dtype);
 void sight_close(struct sight *s);
@@ -51,7 +54,7 @@ int sight_check(const struct sight *s, const char *directory, int64_t rows, int6
 
 /* The first frame of an open file as bytes [side, side, 3]: scaled by its shorter side and cropped
  * in the middle. */
-int sight_read(const struct sight *s, struct video *v, uint8_t *rgb);
+int sight_read(const struct sight_config *c, struct video *v, uint8_t *rgb);
 
 /* The features [rows, width] of such bytes. */
 int sight_encode(struct sight *s, const uint8_t *rgb, float *features);
