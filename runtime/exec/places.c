@@ -2,6 +2,7 @@
 /* Allocates what a program needs: addresses of its parameters, the arena, the instructions. */
 #include "exec/program.h"
 #include "dist/values.h"
+#include "memory/tier/host_limits.h"
 
 static int record(struct ckpt_program *p)
 {
@@ -80,6 +81,28 @@ int programs_open_steps(struct programs *ps)
     return ps->memory->host_steps ? 0 : memory_open_steps(ps->memory, ranks_beside(ps->ranks));
 }
 
+/* Maps the arena.  On the CPU it is host memory, of which all tiers took theirs before: the process
+ * would be killed when it touches a page too many. */
+static int map_arena(struct programs *ps)
+{
+    struct memory *m = ps->memory;
+    const int64_t bytes = programs_arena_bytes(ps);
+    const bool host = m->device->ops->backend != CKPT_ON_CUDA;
+    struct host_limit l = host_limits_check("", host ? max_i64(0, bytes - m->arena) : 0);
+
+    if (host && l.short_by > 0)
+        return error_set(CKPT_ENOMEM,
+                         "%s for the arena of --device %s: %s leaves %s: %s short; lower --vram or "
+                         "free memory",
+                         human_bytes(bytes), m->device->ops->name, l.name, human_bytes(l.left),
+                         human_bytes(l.short_by));
+    if (m->device->ops->map(m->device, bytes))
+        return error_set(CKPT_ENOMEM, "%s for the arena of --device %s cannot be allocated now",
+                         human_bytes(bytes), m->device->ops->name);
+    m->arena = bytes;
+    return 0;
+}
+
 int program_map_memory(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
@@ -89,9 +112,9 @@ int program_map_memory(struct ckpt_program *p)
         rc = programs_open_steps(ps);
     if (rc)
         return rc;
-    if (ps->memory->device->ops->map(ps->memory->device, programs_arena_bytes(ps)))
-        return error_set(CKPT_ENOMEM, "%s for the arena of --device %s cannot be allocated now",
-                         human_bytes(programs_arena_bytes(ps)), ps->memory->device->ops->name);
+    rc = map_arena(ps);
+    if (rc)
+        return rc;
     rc = program_move_others(p);
     begin = startup_add(ps, STARTUP_MEMORY, begin);
     if (!rc)

@@ -12,8 +12,13 @@ void memory_set_host(struct memory *m, int64_t held)
 {
     struct host_limit l = host_limits_check("", INT64_MAX / 2);
     m->host = m->options->host;
-    if (!m->host || m->options->plan_only || l.left >= m->host - held)
+    if (!m->host || l.left >= m->host - held)
         return;
+    if (m->options->plan_only) { /* the plan may be for a larger machine */
+        m->host_left = machine_is_foreign(m->options) ? 0 : max_i64(PAGE, l.left + held);
+        snprintf(m->host_limit, sizeof m->host_limit, "%s", m->host_left ? l.name : "");
+        return;
+    }
     m->host = max_i64(PAGE, (l.left + held) / PAGE * PAGE);
     snprintf(m->host_limit, sizeof m->host_limit, "%s", l.name);
 }
@@ -37,13 +42,17 @@ static void leave_margin(struct memory *m, const struct machine *machine, int64_
     m->budget = have - m->margin;
 }
 
-static void use_requested(struct memory *m, int64_t requested, int64_t have)
+/* On the CPU only a part of the device's memory is free for this program. */
+static void use_requested(struct memory *m, int64_t requested, int64_t have, bool gpu)
 {
     if (requested < 0)
         requested = (int64_t)((double)have * (double)-requested / 100.);
     m->budget = requested;
     /* With --plan-only the plan may be for a larger device. */
-    if (requested <= have || m->options->plan_only)
+    if (m->options->plan_only)
+        return;
+    have = gpu ? have : min_i64(have, max_i64(PAGE, host_limits_check("", INT64_MAX / 2).left));
+    if (requested <= have)
         return;
     m->asked = requested;
     m->budget = have;
@@ -59,7 +68,7 @@ int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt
 
     m->free_first = !requested || requested == CKPT_VRAM_AUTO || requested == CKPT_VRAM_NONE;
     if (!m->free_first)
-        use_requested(m, requested, have);
+        use_requested(m, requested, have, gpu);
     else if (requested == CKPT_VRAM_NONE || (!requested && !gpu))
         m->budget = gpu && !m->options->plan_only ? have : INT64_MAX;
     else if (gpu || foreign)

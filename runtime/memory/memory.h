@@ -49,12 +49,14 @@ struct memory {
     int64_t asked;        /* the requested budget, if the device has less; else 0 */
     int64_t host;         /* bytes of the host tier: options.host, or what a system limit leaves */
     int64_t margin;       /* --vram auto: bytes that were free and are left to others; else 0 */
+    int64_t host_left;    /* --plan-only: what the limit leaves here, if host is more; else 0 */
     char host_limit[160]; /* the name of the limit of host; "": options.host */
     bool free_first; /* --vram auto and none: use the plan of no budget if the device holds it */
     char least[96];  /* "--vram of rank 2": the smallest budgets, if those of ranks differ; or "" */
     int64_t saves, saves_at;   /* --save-async: bytes of the host tier that hold a state while it is
                                   written, and their offset */
     int64_t persistent;        /* bytes at the bottom of the arena that hold parameters */
+    int64_t arena;             /* bytes of it that are mapped for programs */
     char no_gpu[CKPT_MESSAGE]; /* why --device auto selected the CPU; "" if it did not */
     /* Callback that makes the sentence of a failure of the device; the weights count as lost from
      * then on.  Returns rc. */

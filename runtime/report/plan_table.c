@@ -230,7 +230,11 @@ static void print_budget(const struct memory *m, const struct ckpt_program_info 
         row(f, "", m->asked, "requested; the device has less");
     if (*m->host_limit) {
         char note[NOTE];
-        snprintf(note, sizeof note, "of --host are used: %s leaves no more", m->host_limit);
+        if (m->host_left)
+            snprintf(note, sizeof note, "of --host are planned; here %s leaves %s", m->host_limit,
+                     human_bytes(m->host_left));
+        else
+            snprintf(note, sizeof note, "of --host are used: %s leaves no more", m->host_limit);
         row(f, "host tier", m->host, note);
     }
 }

@@ -54,6 +54,14 @@ inside "$lm" --data "$work/text" --tokenizer bytes --layers 2 --hidden 256 --hea
 grep -q 'host tier .* of --host are used: control group limit .*/ckpt-test-' "$work/out" ||
     fail "no row names the limit: $(cat "$work/out")"
 grep -q 'offloaded to the host' "$work/out" || fail "nothing was offloaded: $(cat "$work/out")"
+# On the CPU --vram is of the same memory, and without it an arena that has no room is refused.
+small="--data $work/text --tokenizer bytes --layers 1 --heads 4 --length 64 --batch 1 --steps 1 --threads 1"
+inside "$lm" $small --hidden 64 --mlp 128 --vram 2G
+grep -q '2.00 GiB  requested; the device has less' "$work/out" || fail "--vram is not clipped: $(cat "$work/out")"
+# shellcheck disable=SC2016
+sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$made" "$lm" $small --hidden 2048 --mlp 8192 >"$work/out" 2>&1 &&
+    fail "an arena above the limit was used"
+grep -q 'arena of --device cpu: control group limit .* short; lower --vram or free memory' "$work/out" || fail "arena: $(cat "$work/out")"
 
 # ---- cores ---------------------------------------------------------------------------------------
 [ "$(nproc)" -gt 1 ] || exit 0

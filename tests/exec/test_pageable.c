@@ -94,9 +94,29 @@ static void test_clipped(void **state)
     free(r.state);
 }
 
+/* A plan alone may be for a larger machine; the table says what this one leaves. */
+static void test_planned(void **state)
+{
+    (void)state;
+    struct small r = small_make(CKPT_F32, 24, 1, true);
+    char text[8192] = "";
+    FILE *f = fmemopen(text, sizeof text, "w");
+    ckpt *c;
+    ckpt_program *p;
+    r.options.host = INT64_C(1) << 50;
+    r.options.plan_only = true;
+    small_open(&r, &c, &p);
+    ckpt_plan_print(p, f);
+    fclose(f);
+    ckpt_close(c);
+    assert_non_null(strstr(text, "of --host are planned; here "));
+    free(r.state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_pageable),
-                                       cmocka_unit_test(test_clipped)};
+                                       cmocka_unit_test(test_clipped),
+                                       cmocka_unit_test(test_planned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
