@@ -125,15 +125,17 @@ static bool directory_of(const char *path, char dst[PATH_MAX])
 }
 
 /* The free bytes of a file system and its number; false if unknown, or if the file is no regular
- * one. */
+ * one and no directory. */
 static bool find_space(const char *path, int64_t *left, dev_t *device)
 {
     char directory[PATH_MAX];
     struct statvfs fs;
     struct stat st;
 
-    if ((!stat(path, &st) && !S_ISREG(st.st_mode)) || !directory_of(path, directory) ||
-        stat(directory, &st) || statvfs(directory, &fs))
+    const bool there = !stat(path, &st), inside = there && S_ISDIR(st.st_mode);
+
+    if ((there && !inside && !S_ISREG(st.st_mode)) || !directory_of(path, directory) ||
+        stat(inside ? path : directory, &st) || statvfs(inside ? path : directory, &fs))
         return false;
     *device = st.st_dev;
     *left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
@@ -145,7 +147,7 @@ static int64_t size_of(const char *path)
 {
     struct stat st;
 
-    return stat(path, &st) ? 0 : (int64_t)st.st_size;
+    return stat(path, &st) || !S_ISREG(st.st_mode) ? 0 : (int64_t)st.st_size;
 }
 
 /* The bytes that the file and those before it add to this file system. */

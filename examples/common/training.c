@@ -474,12 +474,14 @@ int training_fits(const struct training *t)
 {
     const struct training_options *o = t->options;
     int64_t state = o->state.save ? ckpt_state_bytes(t->context) : 0, weights = weights_bytes(t);
-    /* codes: at least */
+    /* codes, and weights in their own dtypes: at least */
     const struct output_size files[] = {{"--save-state", o->state.save, state},
                                         {"--save", o->save, weights},
                                         {"--save-low", o->save_low, weights},
                                         {"--save-ema", o->save_ema, weights},
-                                        {"--save-int8", o->save_int8, weights / 4}};
+                                        {"--save-int8", o->save_int8, weights / 4},
+                                        {"--save-hf", o->directory, weights / 2},
+                                        {"--save-pt2", o->archive, weights / 2}};
 
     if (state < 0)
         return say_fail("%s", ckpt_error(t->context));

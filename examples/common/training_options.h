@@ -12,6 +12,7 @@ struct training_options {
     const char *save_low; /* of a pair of models: the weights of the second */
     const char
         *directory; /* for the weights in another format, of programs that have such an option */
+    const char *archive; /* the same, a file */
     const char *time_limit;
     double limit, begun; /* seconds: 0 or the limit; run_clock_now value it counts from */
     const char *tensorboard;

@@ -135,6 +135,7 @@ static int check(struct pt2_options *o)
         return say_fail("--val-every needs --val FILES");
     if (check_adapters(o) || check_written(o))
         return -1;
+    o->train.archive = o->save_pt2;
     /* The batch is checked when it is known. */
     return training_check(&o->train, &o->library, "bf16", 0) || outputs_asked(&files) ? -1 : 0;
 }

@@ -141,11 +141,27 @@ none "vae-decode"
 (ulimit -f 8 && refuses 1 "cannot be written" "$lm" $words --steps 1 --save-hf "$work/made"; exit $failures) || failures=1
 none "lm-train, a full disk"
 
+# Weights in another format are refused before the first step, too, where they have no room.
+mkdir "$work/tmpfs"
+# shellcheck disable=SC2016
+tiny() {
+    unshare -rm sh -c 'mount -t tmpfs -o size=16k tmpfs "$0" && exec "$@"' "$work/tmpfs" "$@"
+}
+if tiny true 2>/dev/null; then
+    refuses 1 "save-hf .*/made: takes .* no room" tiny "$lm" $words --steps 1 --save-hf "$work/tmpfs/made"
+    refuses 1 "save-hf .*/tmpfs: takes .* no room" tiny "$lm" $words --steps 1 --save-hf "$work/tmpfs"
+fi
+
 # ---- output files -------------------------------------------------------------------------------------
 
 # A run without remaining steps still writes the requested files.
 runs "state:" "$train" $small --steps 1 --save "$work/w" --save-state "$work/s"
 runs "weights:" "$train" $small --steps 1 --resume "$work/s" --save "$work/w2" --save-state "$work/s2"
+(ulimit -f 8 && refuses 1 "cannot be written" "${CKPT_COMMAND:-./ckpt}" convert "$work/s" --out "$work/made"; exit $failures) || failures=1
+none "ckpt convert, a limit of bytes of a file"
+for left in "$work"/made.*; do
+    [ ! -e "$left" ] || fail "left behind: $left"
+done
 cmp "$work/w" "$work/w2" || fail "other weights"
 cmp "$work/s" "$work/s2" || fail "another state"
 refuses 1 "there was no step" "$train" $small --steps 1 --resume "$work/s" --dump "$work/d"

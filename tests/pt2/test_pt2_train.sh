@@ -46,6 +46,13 @@ runs memory "$train" $gpt2 --batch 4 --steps 6 --log "$work/parts" --resume "$wo
 same "a run in two parts" "$work/one" "$work/parts"
 weights "$work/two.safetensors"
 refuses 1 "keep-order no, this run has yes" "$train" $gpt2 --batch 4 --steps 6 --resume "$work/state" --keep-order
+mkdir "$work/tmpfs"
+# shellcheck disable=SC2016
+tiny() {
+    unshare -rm sh -c 'mount -t tmpfs -o size=16k tmpfs "$0" && exec "$@"' "$work/tmpfs" "$@"
+}
+! tiny true 2>/dev/null ||
+    refuses 1 "save-pt2 .*: takes .* no room" tiny "$train" $gpt2 --batch 4 --steps 6 --save-pt2 "$work/tmpfs/made"
 
 # The archive with the trained weights is the model that goes on; so are the weights as a file.
 runs memory "$train" $gpt2 --batch 2 --steps 2 --log "$work/l1" --load "$work/all.safetensors"
