@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the stages of a pipeline plan together: each has its own plan, and the step takes as long as
- * the order of 1F1B (passes/unroll.c) lets them work at once.
+ * the order of 1F1B lets them work at once (plan/scale/pipeline.c).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -35,116 +35,17 @@ static void name_layers(const struct ckpt_program *p, struct stage_plan *s)
                  first, last);
 }
 
-/* Seconds of a micro-step.  What a plan adds, such as recompute, is in the backward pass. */
 static struct stage_plan describe(const struct ckpt_program *p)
 {
     const struct graph *g = p->graph;
-    const int n = p->tape->n_micro;
-    struct stage_plan s = {.peak = p->plan->persistent + p->plan->transient,
+    struct stage_plan s = {.time = stage_seconds(g, p->plan),
+                           .peak = p->plan->persistent + p->plan->transient,
                            .least = p->plan->min_budget};
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        const struct graph_op *o = &g->ops[i];
-        if (i >= g->n_body)
-            s.update += o->collective ? 0 : o->seconds;
-        else if (!o->collective)
-            *(o->phase == GRAPH_FORWARD ? &s.forward : &s.backward) += o->seconds / n;
-        else if (o->collective == GRAPH_SEND)
-            *(o->phase == GRAPH_FORWARD ? &s.send : &s.send_back) += o->comm_seconds / n;
-        if (o->collective == GRAPH_SEND && o->phase == GRAPH_FORWARD)
-            s.sent += g->storages[g->refs[o->reads]].bytes / n;
-    }
-    const double more = p->plan->recompute_seconds + p->plan->exposed_seconds;
-    *(p->trains ? &s.backward : &s.forward) += more > 0 ? more / n : 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective == GRAPH_SEND && g->ops[i].phase == GRAPH_FORWARD)
+            s.sent += g->storages[g->refs[g->ops[i].reads]].bytes / g->pipeline.unrolled;
     name_layers(p, &s);
     return s;
-}
-
-/* ---- the step -------------------------------------------------------------------------------- */
-
-struct clock_of {
-    const struct stage_plan *s;
-    int n, micro;
-    double *forward, *backward; /* when a pass of a stage and micro-step has ended; -1: not yet */
-};
-
-static double *at(const struct clock_of *k, double *when, int stage, int micro)
-{
-    return &when[stage * k->micro + micro];
-}
-
-/* Forward passes of a stage before its first backward pass, but one; all where there is none. */
-static int first_of(const struct clock_of *k, int stage)
-{
-    if (k->s[k->n - 1].backward <= 0)
-        return k->micro;
-    return k->n - 1 - stage < k->micro ? k->n - 1 - stage : k->micro;
-}
-
-/* When a gradient is there; 0 where none comes; -1: not yet known. */
-static double gradient_comes(const struct clock_of *k, int stage, int micro)
-{
-    if (stage == k->n - 1)
-        return 0;
-    const double end = *at(k, k->backward, stage + 1, micro);
-    return end < 0 ? -1 : end + k->s[stage + 1].send_back;
-}
-
-/* When an activation is there: a stage sends it after it has the gradient that is due. */
-static double activation_comes(const struct clock_of *k, int stage, int micro)
-{
-    if (stage == 0)
-        return 0;
-    const int due = micro - first_of(k, stage - 1);
-    const double made = *at(k, k->forward, stage - 1, micro),
-                 turn = due < 0 ? 0 : gradient_comes(k, stage - 1, due);
-    return made < 0 || turn < 0 ? -1 : (made > turn ? made : turn) + k->s[stage - 1].send;
-}
-
-/* Runs the passes of a stage from *next on that can run; returns whether any did. */
-static bool advance(const struct clock_of *k, int stage, int *next, double *now)
-{
-    const int first = first_of(k, stage), was = *next;
-    for (; *next < 2 * k->micro; ++*next) {
-        /* first forward passes, then a forward and a backward pass in turns, then the rest */
-        const int turn = *next - first, turns = 2 * (k->micro - first);
-        const bool back = turn >= 0 && (turn >= turns || turn % 2);
-        const int micro = turn < 0        ? *next
-                          : turn >= turns ? *next - k->micro
-                          : back          ? turn / 2
-                                          : first + turn / 2;
-        const double comes =
-            back ? gradient_comes(k, stage, micro) : activation_comes(k, stage, micro);
-        if (comes < 0)
-            break;
-        *now = (comes > *now ? comes : *now) + (back ? k->s[stage].backward : k->s[stage].forward);
-        *at(k, back ? k->backward : k->forward, stage, micro) = *now;
-    }
-    return *next > was;
-}
-
-double pipeline_seconds(const struct stage_plan *s, int n, int micro)
-{
-    const size_t size = (size_t)n * (size_t)micro;
-    struct clock_of k = {s, n, micro, malloc(size * sizeof(double)), malloc(size * sizeof(double))};
-    int *next = calloc((size_t)n, sizeof *next);
-    double *now = calloc((size_t)n, sizeof *now), end = 0, update = 0;
-    bool moves = k.forward && k.backward && next && now;
-    for (size_t i = 0; i < size && moves; i++)
-        k.forward[i] = k.backward[i] = -1;
-    while (moves) {
-        moves = false;
-        for (int stage = 0; stage < n; stage++)
-            moves |= advance(&k, stage, &next[stage], &now[stage]);
-    }
-    for (int stage = 0; stage < n && next && now; stage++) {
-        end = next[stage] < 2 * micro ? NAN : now[stage] > end ? now[stage] : end;
-        update = s[stage].update > update ? s[stage].update : update;
-    }
-    free(k.forward);
-    free(k.backward);
-    free(next);
-    free(now);
-    return end + update; /* the norm is of all gradients */
 }
 
 /* ---- all stages ------------------------------------------------------------------------------ */
@@ -302,8 +203,8 @@ static int note_tries(const struct ckpt_program *p)
     of->tries = job->tries = more;
     for (int s = 0; s < of->stages; s++)
         if (p->stages[s].to)
-            job->tries[of->n_tries++] = (struct stage_try){s, p->stages[s].from, p->stages[s].to,
-                                                           !p->stages[s].lacks};
+            job->tries[of->n_tries++] =
+                (struct stage_try){s, p->stages[s].from, p->stages[s].to, !p->stages[s].lacks};
     return 0;
 }
 
@@ -379,15 +280,25 @@ static int seek_cut(struct ckpt_program *p, const struct ckpt_variant *variant, 
     return rc;
 }
 
+static int time_pipeline(struct ckpt_program *p)
+{
+    const int n = p->programs->ranks->sharing.stages;
+    struct stage_seconds *s = calloc((size_t)n, sizeof *s);
+    if (!s)
+        return error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
+    for (int i = 0; i < n; i++)
+        s[i] = p->stages[i].time;
+    p->pipeline_seconds = pipeline_seconds(s, n, p->tape->n_micro);
+    free(s);
+    return 0;
+}
+
 int program_plan_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     const int n = p->programs->ranks->sharing.stages;
     free(p->stages);
     p->stages = calloc((size_t)n, sizeof *p->stages);
-    const int rc = p->stages
-                       ? seek_cut(p, variant, micro)
-                       : error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
-    if (!rc)
-        p->pipeline_seconds = pipeline_seconds(p->stages, n, p->tape->n_micro);
-    return rc;
+    const int rc = p->stages ? seek_cut(p, variant, micro)
+                             : error_set(CKPT_ENOMEM, "no memory for the stages of a pipeline");
+    return rc ? rc : time_pipeline(p);
 }

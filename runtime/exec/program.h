@@ -30,6 +30,7 @@
 #include "collective.h"
 #include "exec/programs.h"
 #include "plan/plan.h"
+#include "plan/scale/pipeline.h"
 #include "tape/tape.h"
 
 enum instr_kind {
@@ -118,9 +119,9 @@ struct zone_buffers {
     int64_t operands; /* capacity of the lists */
 };
 
-/* What a stage of a pipeline tells the others of its plan: of a micro-step, but for the update. */
+/* What a stage of a pipeline tells the others of its plan. */
 struct stage_plan {
-    double forward, backward, update, send, send_back; /* seconds */
+    struct stage_seconds time;
     int64_t sent, peak, least; /* bytes to the next stage; of the device; the smallest budget */
     int64_t held, budget;      /* bytes of its parameters; of its rank's device */
     int32_t from, to;          /* its ops of the model; to is 0: it was not planned */
@@ -248,11 +249,8 @@ bool program_trains_in_turn(const struct ckpt_program *p);
 
 /* Stages of a pipeline (pipeline.c).  program_plan_stages: plans a draft on all ranks, or all
  * stages of ranks that do not exist, and sets stages and pipeline_seconds.  While a stage does not
- * fit it cuts again, from a variant and a size.  pipeline_seconds: of a step of n stages; NAN: no
- * memory.
- */
+ * fit it cuts again, from a variant and a size. */
 int program_plan_stages(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
-double pipeline_seconds(const struct stage_plan *s, int n, int micro);
 
 /* Whether the next program may cut the model anew: it is the first, and no rank has values yet. */
 bool programs_may_cut(const struct programs *ps);

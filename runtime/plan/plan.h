@@ -96,6 +96,12 @@ struct graph_op {
     char *name; /* "linear in spatial_blocks.3 (model.c:120)"; owned */
 };
 
+/* The part of a stage: its number from 0, and pipelines that run beside each other.  Its body has
+ * the ops of so many micro-steps one after another. */
+struct graph_pipeline {
+    int32_t stages, stage, pipelines, unrolled;
+};
+
 /*
  * The graph of one program: the body (forward and backward of one micro-step, run n_micro times)
  * is ops [0, n_body), the tail (update) is ops [n_body, n_ops).
@@ -107,6 +113,7 @@ struct graph {
     struct graph_op *ops;
     int32_t *refs;
     int32_t n_storages, n_ops, n_body, n_refs, n_micro;
+    struct graph_pipeline pipeline; /* zero: its ranks are no stages */
     bool in_turn;             /* another program trains, too: no update may be deferred */
     struct plan_watch *watch; /* of searches for its plan (watch.h), or NULL */
 };

@@ -304,8 +304,7 @@ static double still(const ckpt_program *p)
     const int n = p->programs->ranks->sharing.stages;
     double busy = 0;
     for (int s = 0; s < n; s++)
-        busy +=
-            p->tape->n_micro * (p->stages[s].forward + p->stages[s].backward) + p->stages[s].update;
+        busy += stage_work(&p->stages[s].time, p->tape->n_micro);
     return p->pipeline_seconds > 0 ? 1 - busy / n / p->pipeline_seconds : 0;
 }
 
@@ -333,7 +332,7 @@ static void print_stages(const ckpt_program *p, const struct ckpt_program_info *
         if (k->sent)
             snprintf(sent, sizeof sent, "; sends %s a micro-step", human_bytes(k->sent));
         fprintf(f, "  %-24s %12s  %s of work%s%s%s\n", name, human_bytes(k->peak),
-                human_seconds(i->n_micro * (k->forward + k->backward) + k->update), sent,
+                human_seconds(stage_work(&k->time, p->tape->n_micro)), sent,
                 *k->layers ? "; " : "", k->layers);
     }
 }

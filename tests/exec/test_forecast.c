@@ -164,10 +164,10 @@ static void test_brief(void **state)
 /* Equal stages stand still for all but one of their passes; a slow link delays each. */
 static void test_bubble(void **state)
 {
-    struct stage_plan s[4];
+    struct stage_seconds s[4];
     (void)state;
     for (int i = 0; i < 4; i++)
-        s[i] = (struct stage_plan){.forward = 1, .backward = 2, .update = i};
+        s[i] = (struct stage_seconds){.forward = 1, .backward = 2, .update = i};
     assert_true(pipeline_seconds(s, 4, 8) == (8 + 3) * 3 + 3);
     assert_true(pipeline_seconds(s, 4, 1) == 4 * 3 + 3);
     assert_true(pipeline_seconds(s, 2, 8) == (8 + 1) * 3 + 1);
@@ -175,7 +175,7 @@ static void test_bubble(void **state)
     assert_true(pipeline_seconds(s, 2, 8) == 1 + 8 * 6 + 2 + 1);
     s[0].send = s[1].send_back = .5;
     assert_true(pipeline_seconds(s, 2, 1) == 1 + .5 + 6 + .5 + 2 + 1);
-    s[0] = s[1] = (struct stage_plan){.forward = 1, .send = .5}; /* it does not train */
+    s[0] = s[1] = (struct stage_seconds){.forward = 1, .send = .5}; /* it does not train */
     assert_true(pipeline_seconds(s, 2, 4) == 4 + .5 + 1);
 }
 

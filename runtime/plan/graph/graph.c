@@ -247,6 +247,14 @@ static int add_op(struct builder *b, int32_t i)
     return add_work(b, o, to);
 }
 
+static void set_pipeline(const ckpt_tape *t, struct graph *g)
+{
+    const struct sharing *s = &t->env.sharing;
+    if (s->stages > 1)
+        g->pipeline = (struct graph_pipeline){s->stages, s->stage, s->ranks / s->stages,
+                                              t->n_micro / t->n_bodies};
+}
+
 int graph_from_tape(const ckpt_tape *t, const struct machine *m, struct graph **out)
 {
     struct graph *g = calloc(1, sizeof *g);
@@ -260,6 +268,7 @@ int graph_from_tape(const ckpt_tape *t, const struct machine *m, struct graph **
         /* Each operand once, and the accumulated output twice. */
         g->refs = calloc((size_t)t->n_operands + ops, sizeof *g->refs);
         g->n_micro = t->n_bodies;
+        set_pipeline(t, g);
         memset(b.index, -1, storages * sizeof *b.index);
         rc = g->storages && g->ops && g->refs ? 0 : CKPT_ENOMEM;
     }

@@ -25,18 +25,35 @@ static double arithmetic_rate(const struct graph_op *o, const struct machine *m)
     return o->attention && m->attention > 0 ? m->flops * m->attention : m->flops;
 }
 
+/* Whether the two ranks of a transfer are on different hosts, in any pipeline; of a graph that does
+ * not say which stage it is: whether any two neighbours are. */
+static bool crosses_hosts(const struct graph *g, const struct graph_op *o, int64_t per_host)
+{
+    const struct graph_pipeline *of = &g->pipeline;
+    const bool to_next = (o->collective == GRAPH_SEND) == (o->phase == GRAPH_FORWARD);
+    if (!of->stages)
+        return o->ranks > per_host;
+    for (int64_t p = 0; p < of->pipelines && p < per_host; p++)
+        if ((p * of->stages + of->stage + to_next) % per_host == 0)
+            return true;
+    return false;
+}
+
 /* The links of a collective: of strided ranks fewer are on a host, and each has its own port. */
-static struct links links_of(const struct graph_op *o, const struct machine *m)
+static struct links links_of(const struct graph *g, const struct graph_op *o,
+                             const struct machine *m)
 {
     struct links l = m->links;
-    if (o->stride > 1)
+    if (o->collective >= GRAPH_SEND)
+        l.ranks_per_host = crosses_hosts(g, o, max_i64(1, l.ranks_per_host)) ? 1 : o->ranks;
+    else if (o->stride > 1)
         l.ranks_per_host = l.ranks_per_host > o->stride ? l.ranks_per_host / o->stride : 1;
     return l;
 }
 
 static double estimate(const struct graph *g, const struct graph_op *o, const struct machine *m)
 {
-    const struct links l = links_of(o, m);
+    const struct links l = links_of(g, o, m);
     if (o->collective)
         return collective_seconds(&l, o->collective, (double)collective_bytes(g, o), o->ranks) +
                replica_seconds(&l, (double)collective_bytes(g, o) / o->ranks, o->replicas);

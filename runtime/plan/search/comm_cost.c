@@ -52,7 +52,7 @@ double collective_seconds(const struct links *l, enum graph_collective kind, dou
     struct shape s = shape_of(l, ranks);
     if (kind == GRAPH_ALL_TO_ALL)
         return exchange_seconds(l, &s, bytes);
-    if (kind == GRAPH_SEND || kind == GRAPH_RECEIVE) /* the slowest of its links */
+    if (kind == GRAPH_SEND || kind == GRAPH_RECEIVE) /* two neighbours */
         return l->overhead +
                (s.hosts > 1 ? l->net_latency + bytes / l->net : l->host_latency + bytes / l->host);
     double rate = s.hosts > 1 ? fmin(l->host, s.per_host * l->net) : l->host;
