@@ -142,11 +142,14 @@ static int add_number(char **words, int k, const char *option, int64_t n, char t
     return k;
 }
 
-/* Where the graph goes: FILE.N, or FILE.tensor.N. */
+/* Where the graph goes: FILE.N, or FILE.tensor.N; the library names those of stages after FILE. */
 static void name_graph(char *path, size_t size, const char *to, const struct split *s)
 {
-    snprintf(path, size, "%s.%s%lld", to, s->n[TENSOR] > 1 ? "tensor." : "",
-             (long long)ranks_of(s));
+    if (s->n[STAGES] > 1)
+        snprintf(path, size, "%s", to);
+    else
+        snprintf(path, size, "%s.%s%lld", to, s->n[TENSOR] > 1 ? "tensor." : "",
+                 (long long)ranks_of(s));
 }
 
 /* Plans with a split; output has what that said.  Returns its exit status, or -1. */
@@ -313,9 +316,12 @@ static int check(const struct trainer *t)
     if (other)
         return say_fail("%s does not go together with %s; leave out %s or %s", asked, other,
                         one_of(t), other);
-    if (is_auto(t, STAGES) && (o->plan_in || o->plan_out || o->graph_out))
-        return say_fail("%s: each stage has a graph and a plan of its own; leave out --plan-in, "
-                        "--plan-out and --graph-out",
+    if (is_auto(t, STAGES) && (o->plan_in || o->plan_out))
+        return say_fail("%s: each stage has a plan of its own; leave out --plan-in and --plan-out",
+                        asked);
+    if (is_auto(t, STAGES) && o->graph_out && !o->plan_only)
+        return say_fail("%s: each stage has a graph of its own, which --graph-out writes with "
+                        "--plan-only and a number of --ranks; leave it out",
                         asked);
     if (t->varies && t->varies(t->run))
         return say_fail("%s: steps of several sizes have a plan each; give a number", asked);

@@ -118,13 +118,14 @@ static int check_stages(const struct ranks *job)
         return error_set(CKPT_EINVAL,
                          "--stages %lld: a stage has whole layers; leave out --tensor or --stages",
                          n);
-    if (o->zero != CKPT_AUTO && o->zero != 0 && job->sharing.ranks == n)
+    if (o->zero != CKPT_AUTO && !sharing_stages_may(job->sharing.ranks, n, o->zero, false))
         return error_set(
             CKPT_EINVAL,
             "--stages %lld: with %lld ranks a stage is one rank, which shares nothing; "
             "leave out --zero %lld",
             n, n, (long long)o->zero);
-    if (o->shard_over && !strcmp(o->shard_over, "host"))
+    if (!sharing_stages_may(job->sharing.ranks, n, 0,
+                            o->shard_over && !strcmp(o->shard_over, "host")))
         return error_set(CKPT_EINVAL,
                          "--stages %lld: parameters are shared over all pipelines; leave out "
                          "--shard-over host",
@@ -134,10 +135,15 @@ static int check_stages(const struct ranks *job)
                          "--stages %lld: give --micro-batch a number of samples: stages work at "
                          "once on different micro-steps",
                          n);
-    if (o->plan_in || o->plan_out || o->graph_out)
+    if (o->plan_in || o->plan_out)
         return error_set(CKPT_EINVAL,
-                         "--stages %lld: each stage has a graph and a plan of its own; leave out "
-                         "--plan-in, --plan-out and --graph-out",
+                         "--stages %lld: each stage has a plan of its own; leave out --plan-in and "
+                         "--plan-out",
+                         n);
+    if (o->graph_out && job->comm)
+        return error_set(CKPT_EINVAL,
+                         "--stages %lld: each stage has a graph of its own, which --graph-out "
+                         "writes with --plan-only and a number of --ranks; leave it out",
                          n);
     if (job->peers)
         return error_set(CKPT_EINVAL,

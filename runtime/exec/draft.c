@@ -276,6 +276,23 @@ static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
     return 0;
 }
 
+/* Each stage of ranks that are only planned has a file of its own. */
+static int write_graph(const struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    const struct graph_pipeline *of = &p->graph->pipeline;
+    const char *to = ps->options->graph_out;
+    char path[4096];
+    if (!to || !p->trains)
+        return 0;
+    int rc = of->stages ? graph_name_stage(path, sizeof path, to, of->stages, of->stage) : 0;
+    if (!rc)
+        rc = graph_write(p->graph, of->stages ? path : to);
+    if (!rc)
+        ps->written |= WRITTEN_GRAPH;
+    return rc;
+}
+
 /* Makes the graph with the times that the planner uses.  Ranks compare graph and optimizer before
  * any kernel runs, and the warm-up already runs kernels. */
 static int make_graph(struct ckpt_program *p)
@@ -290,12 +307,9 @@ static int make_graph(struct ckpt_program *p)
         return error_set(CKPT_ENOMEM, "no memory for the graph");
     p->graph->watch = &ps->watch;
     p->graph->in_turn = program_trains_in_turn(p);
-    if (ps->options->graph_out && p->trains) {
-        int failed = graph_write(p->graph, ps->options->graph_out);
-        if (failed)
-            return failed;
-        ps->written |= WRITTEN_GRAPH;
-    }
+    rc = write_graph(p);
+    if (rc)
+        return rc;
     bool runs_here = ps->memory->device && ps->memory->device->ops->backend == ps->backend;
     rc = runs_here ? check_kernels(p) : 0;
     uint64_t optimizer = 0;

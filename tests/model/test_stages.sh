@@ -169,7 +169,7 @@ refused both "stages do not split sequences" --model tiny --stages 2 --sequence 
 refused choice "leave out --sequence or --stages" --model tiny --stages 2 --sequence auto
 refused layers "a stage has whole layers" --model tiny --stages 2 --tensor 2
 refused auto "give --micro-batch a number" --model tiny --stages 2 --micro-batch auto
-refused file "a graph and a plan of its own" --model tiny --stages 2 --plan-out "$work/plan"
+refused file "a plan of its own" --model tiny --stages 2 --plan-out "$work/plan"
 RANK=1 WORLD_SIZE=2 timeout 100 $lm --model tiny --batch 8 --micro-batch 1 --stages 2 \
     --ranks "file:$work/meet" >"$work/differ.1" 2>&1 &
 RANK=0 WORLD_SIZE=2 timeout 100 $lm --model tiny --batch 8 --micro-batch 2 --stages 2 \

@@ -65,6 +65,13 @@ static inline bool sharing_has_pipelines(const struct sharing *s)
     return s->stages > 1 && s->ranks > s->stages;
 }
 
+/* Whether so many ranks can share parameters so if each is one of so many stages: those of a stage
+ * share them over all pipelines. */
+static inline bool sharing_stages_may(int64_t ranks, int64_t stages, int64_t zero, bool in_hosts)
+{
+    return !in_hosts && (zero == 0 || ranks > stages);
+}
+
 /* Ranks from one to the next of those with the same part of the model, be it a stage or parts of
  * split parameters. */
 static inline int sharing_stride(const struct sharing *s)

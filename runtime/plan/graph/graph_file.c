@@ -3,7 +3,9 @@
  * Graph files.  The text after "  # " on a line is a name.
  *
  *     libckpt-graph 1
- *     micro N                  bodies of a step
+ *     micro N [stage S of N pipelines P unrolled M]
+ *                              bodies of a step; the stage of a pipeline, from 1, and micro-steps
+ *                              that a body has one after another
  *     storages N, ops N, body N, refs N
  *     storage KIND BYTES [persistent] [carried]
  *     op PHASE TAPE_OP WORKSPACE FLOPS BYTES KEY SECONDS [rerun]
@@ -74,14 +76,25 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
     lines_put_name(f, o->name);
 }
 
+static void put_micro(FILE *f, const struct graph *g)
+{
+    const struct graph_pipeline *of = &g->pipeline;
+    fprintf(f, "micro %" PRId32, g->n_micro);
+    if (of->stages)
+        fprintf(f, " stage %" PRId32 " of %" PRId32 " pipelines %" PRId32 " unrolled %" PRId32,
+                of->stage + 1, of->stages, of->pipelines, of->unrolled);
+    putc('\n', f);
+}
+
 static void put_graph(FILE *f, const void *user)
 {
     const struct graph *g = user;
     int32_t n_refs = 0;
     for (int32_t i = 0; i < g->n_ops; i++)
         n_refs += g->ops[i].n_reads + g->ops[i].n_writes;
-    fprintf(f, "libckpt-graph 1\nmicro %" PRId32 "\nstorages %" PRId32 "\nops %" PRId32, g->n_micro,
-            g->n_storages, g->n_ops);
+    fputs("libckpt-graph 1\n", f);
+    put_micro(f, g);
+    fprintf(f, "storages %" PRId32 "\nops %" PRId32, g->n_storages, g->n_ops);
     fprintf(f, "\nbody %" PRId32 "\nrefs %" PRId32 "\n", g->n_body, n_refs);
     for (int32_t s = 0; s < g->n_storages; s++) {
         const struct graph_storage *t = &g->storages[s];
@@ -92,6 +105,14 @@ static void put_graph(FILE *f, const void *user)
     for (int32_t i = 0; i < g->n_ops; i++)
         put_op(f, g, &g->ops[i]);
     fputs("end\n", f);
+}
+
+int graph_name_stage(char *path, size_t size, const char *to, int32_t stages, int32_t stage)
+{
+    const int n = snprintf(path, size, "%s.stages.%" PRId32 ".%" PRId32, to, stages, stage + 1);
+    return n >= 0 && (size_t)n < size
+               ? 0
+               : error_set(CKPT_EIO, "graph file %.200s...: its name is too long", to);
 }
 
 int graph_write(const struct graph *g, const char *path)
@@ -115,6 +136,7 @@ struct reader {
     int32_t ranks;    /* of gathers and reduce-scatters so far, or 0 */
     int32_t replicas; /* of reduce-scatters so far, or 0 */
     int32_t all;      /* ranks of all-reduces so far, or 0 */
+    int32_t stages;   /* of transfers so far and of the pipeline, or 0 */
     int32_t sequence; /* ranks of all-to-alls so far, or 0 */
     int32_t layer;    /* ranks of all-reduces within layers so far, or 0 */
     int32_t stride;   /* of collectives so far, or 0, and */
@@ -213,11 +235,13 @@ static int32_t get_refs(struct reader *r, bool reads)
     return r->g->n_refs - first;
 }
 
-/* A step is forward, backward, update; the first two are the body. */
+/* A step is forward, backward, update; the first two are the body.  In that of a stage passes of
+ * several micro-steps take turns. */
 static void check_phase(struct reader *r, int32_t i, enum graph_phase phase, int32_t n_body)
 {
     const struct graph *g = r->g;
-    if (i > 0 && phase < g->ops[i - 1].phase)
+    const bool turns = g->pipeline.stages && i < n_body;
+    if (i > 0 && phase < g->ops[i - 1].phase && !turns)
         lines_fail(r->l, CKPT_EFORMAT, "a %s op cannot follow a %s op", phases[phase],
                    phases[g->ops[i - 1].phase]);
     if ((phase == GRAPH_UPDATE) != (i >= n_body))
@@ -243,10 +267,11 @@ static void check_ranks(struct reader *r)
                    "%" PRId32 " ranks do not divide into groups of %" PRId32 " that exchange",
                    r->all, r->sequence);
     if (!r->l->rc && r->strided &&
-        (r->stride != r->layer || (r->all && r->all != r->strided * (int64_t)r->stride)))
+        (r->stride != (r->stages ? r->stages : r->layer) ||
+         (r->all && r->all != r->strided * (int64_t)r->stride)))
         lines_fail(r->l, CKPT_EFORMAT,
                    "%" PRId32 " ranks, %" PRId32 " apart, are not those with one of the parts of "
-                   "layers",
+                   "layers, or with one stage",
                    r->strided, r->stride);
     int64_t all = (int64_t)r->ranks * (r->replicas ? r->replicas : 1);
     if (!r->l->rc && r->all && r->ranks && r->all != all)
@@ -269,9 +294,10 @@ static void get_collective(struct reader *r, struct graph_op *o)
         o->stride = (int32_t)lines_number(l, "the distance of ranks", 2, 1 << 20);
         compare_ranks(r, &r->stride, o->stride, "ranks between two of it");
     }
-    int32_t *before = o->within_layer ? &r->layer
-                      : o->stride     ? &r->strided
-                      : o->collective == GRAPH_ALL_REDUCE || o->collective >= GRAPH_SEND ? &r->all
+    int32_t *before = o->within_layer                     ? &r->layer
+                      : o->stride                         ? &r->strided
+                      : o->collective >= GRAPH_SEND       ? &r->stages
+                      : o->collective == GRAPH_ALL_REDUCE ? &r->all
                       : o->collective == GRAPH_ALL_TO_ALL ? &r->sequence
                                                           : &r->ranks;
     compare_ranks(r, before, o->ranks, "ranks");
@@ -344,6 +370,40 @@ static bool start_ops(struct reader *r)
     return true;
 }
 
+/* The stage of a pipeline, if the graph is one. */
+static void get_pipeline(struct reader *r)
+{
+    struct lines *l = r->l;
+    struct graph_pipeline *of = &r->g->pipeline;
+    if (!lines_take(l, "stage"))
+        return;
+    if (r->g->n_micro > 1)
+        lines_fail(l, CKPT_EFORMAT, "a stage has its micro-steps in one body");
+    of->stage = (int32_t)lines_number(l, "the number of the stage", 1, 1 << 20) - 1;
+    if (!lines_take(l, "of"))
+        lines_fail(l, CKPT_EFORMAT, "expected \"of\" and the number of stages");
+    of->stages = r->stages =
+        (int32_t)lines_number(l, "the number of stages", max_i64(2, of->stage + 1), 1 << 20);
+    if (!lines_take(l, "pipelines"))
+        lines_fail(l, CKPT_EFORMAT, "expected \"pipelines\" and their number");
+    of->pipelines = (int32_t)lines_number(l, "the number of pipelines", 1, 1 << 20);
+    if (!lines_take(l, "unrolled"))
+        lines_fail(l, CKPT_EFORMAT, "expected \"unrolled\" and the number of micro-steps");
+    of->unrolled = (int32_t)lines_number(l, "the number of micro-steps", 1, MAX_COUNT);
+}
+
+static void get_micro(struct reader *r)
+{
+    struct lines *l = r->l;
+    if (!lines_next(l))
+        return;
+    if (!lines_take(l, "micro"))
+        lines_fail(l, CKPT_EFORMAT, "expected \"micro\" and a number");
+    r->g->n_micro = (int32_t)lines_number(l, "micro", 1, INT32_MAX);
+    get_pipeline(r);
+    lines_end(l);
+}
+
 static void get_graph(struct lines *l, void *user)
 {
     struct reader *r = user;
@@ -352,7 +412,7 @@ static void get_graph(struct lines *l, void *user)
     if (lines_next(l) && strcmp(l->line, "libckpt-graph 1"))
         lines_fail(l, CKPT_EFORMAT,
                    "this is no graph file of version 1, which begins \"libckpt-graph 1\"");
-    g->n_micro = (int32_t)lines_total(l, "micro", 1, INT32_MAX);
+    get_micro(r);
     int32_t storages = (int32_t)lines_total(l, "storages", 0, MAX_COUNT);
     int32_t ops = (int32_t)lines_total(l, "ops", 1, MAX_COUNT);
     int32_t n_body = (int32_t)lines_total(l, "body", 1, ops);
@@ -364,6 +424,10 @@ static void get_graph(struct lines *l, void *user)
     for (int32_t i = 0; i < ops && lines_next(l); i++)
         get_op(r, i, n_body);
     g->n_body = n_body;
+    if (!l->rc && g->pipeline.unrolled > n_body)
+        lines_fail(l, CKPT_EFORMAT,
+                   "%" PRId32 " micro-steps cannot be in a body of %" PRId32 " ops",
+                   g->pipeline.unrolled, n_body);
     check_ranks(r);
     lines_next(l);
     lines_last(l);
