@@ -54,7 +54,7 @@ struct plan_options {
     int64_t points;
     /* Options of --world. */
     int64_t world, hosts; /* 0: not given; then from the machine file */
-    const char *link_file, *sequence, *tensor; /* the last two "auto", or NULL */
+    const char *link_file, *sequence, *tensor, *stages; /* the last three "auto", or NULL */
     /* Options of --place. */
     const char *place; /* a CSV file */
     int64_t capacity;  /* target bytes; 0: minimize */
@@ -62,6 +62,12 @@ struct plan_options {
                           result everywhere */
     bool help;
 };
+
+/* Whether it compares ways to split, each of which has graphs of its own. */
+static inline bool plan_compares(const struct plan_options *o)
+{
+    return o->sequence || o->tensor || o->stages;
+}
 
 /* The file of the step, for messages. */
 static inline const char *plan_source(const struct plan_options *o)

@@ -58,6 +58,9 @@ static const struct ckpt_option plan_table[] = {
     ROW("tensor", STRING, tensor, "auto",
         "the same of ways to split layers, of FILE.1 and FILE.tensor.2, ... that --tensor auto "
         "writes; beside --sequence auto it compares both (default: none)"),
+    ROW("stages", STRING, stages, "auto",
+        "the same of numbers of stages, of FILE.1 and FILE.stages.2.1, FILE.stages.2.2, ... that "
+        "--stages auto writes; beside the others it compares all (default: none)"),
     ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the scaling curves"),
     ROW("place", STRING, place, "FILE",
         "only assign addresses to the buffers of a CSV file (id,lower,upper,size)"),
@@ -103,18 +106,21 @@ static int check_options(const struct plan_options *o)
 
 static int check_world(const struct plan_options *o)
 {
-    const bool splits = o->sequence || o->tensor;
+    const bool splits = plan_compares(o);
     if (o->world == NO_WORLD && (o->hosts || o->link_file || splits))
-        return cli_usage("--hosts, --link-file, --sequence and --tensor are for --world N");
+        return cli_usage(
+            "--hosts, --link-file, --sequence, --tensor and --stages are for --world N");
     if (o->world == NO_WORLD)
         return 0;
     if (o->sequence && strcmp(o->sequence, "auto"))
         return cli_usage("--sequence %s: give auto; a graph is of one number", o->sequence);
     if (o->tensor && strcmp(o->tensor, "auto"))
         return cli_usage("--tensor %s: give auto; a graph is of one number", o->tensor);
+    if (o->stages && strcmp(o->stages, "auto"))
+        return cli_usage("--stages %s: give auto; graphs are of one number", o->stages);
     if (splits && (o->pt2 || o->svg))
-        return cli_usage("--sequence auto and --tensor auto read graphs FILE.1, FILE.2, ...: leave "
-                         "out --pt2 and --svg");
+        return cli_usage("--sequence auto, --tensor auto and --stages auto read graphs FILE.1, "
+                         "FILE.2, ...: leave out --pt2 and --svg");
     if (o->hosts > o->world)
         return cli_usage("--hosts %lld: %lld ranks fill 1 to %lld", (long long)o->hosts,
                          (long long)o->world, (long long)o->world);
@@ -206,7 +212,7 @@ int cli_read_job(struct plan_job *job)
     if (rc)
         return rc;
     rc = job->o->pt2 ? read_import(job) : 0;
-    if (rc)
+    if (rc || plan_compares(job->o)) /* it reads graphs with other names */
         return rc;
     if (!job->graph && graph_read(job->o->graph, &job->graph))
         return cli_fail("%s", error_get());

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ckpt plan --world: a scaling study of a rank's step for numbers of ranks up to a limit; with
- * --sequence auto or --tensor auto, for one number of ranks, all ways to split sequences or layers
- * and to shard.
+ * --sequence auto, --tensor auto or --stages auto, for one number of ranks, all ways to split
+ * sequences or layers and to shard.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "cli/cli.h"
+#include "dist/shard/sharing.h"
 #include "plan/graph/graph_file.h"
 #include "plan/scale/scaling_graph.h"
 #include "plan/scale/scaling_study.h"
@@ -41,6 +42,7 @@ struct curve {
     int32_t n;
     int32_t sequence; /* ranks that split a sequence, or */
     int32_t tensor;   /* layers: the smallest job; 1: none do */
+    int32_t stages;   /* of a pipeline; below 2: none */
     double alone;     /* seconds of one rank's ops without any waiting */
 };
 
@@ -55,6 +57,8 @@ static struct scaling_layout layout_of(const struct curve *c, int32_t ranks, int
 static bool is_distinct(const struct curve *c, int32_t ranks, int variant)
 {
     int64_t host = c->job->machine.links.ranks_per_host;
+    if (c->stages > 1)
+        return sharing_stages_may(ranks, c->stages, variant, variant > LEAST_MEMORY);
     if (variant > LEAST_MEMORY)
         return ranks > host && ranks % host == 0 && host > 1 && c->tensor < 2;
     return variant == 0 || ranks > 1;
@@ -221,50 +225,95 @@ static int read_links(struct plan_job *job)
 /* Of one way to split: its best variant, and seconds for as many samples as groups of one rank have
  * in a step; without one that fits, the memory it would take. */
 struct split {
-    int32_t sequence, tensor; /* ranks of a group; 1: they split nothing */
+    int32_t sequence, tensor, stages; /* ranks of a group; 1: they split nothing */
     int best;
     double seconds;
     int64_t bytes;
 };
 
+static int32_t ranks_of(const struct split *s)
+{
+    return s->sequence * s->tensor * s->stages;
+}
+
 static const char *name_of(const struct split *s, char dst[32])
 {
-    if (s->sequence * s->tensor == 1)
+    if (ranks_of(s) == 1)
         snprintf(dst, 32, "no split");
     else
-        snprintf(dst, 32, "%s %d", s->tensor > 1 ? "tensor" : "sequence",
-                 (int)(s->tensor > 1 ? s->tensor : s->sequence));
+        snprintf(dst, 32, "%s %d",
+                 s->stages > 1   ? "stages"
+                 : s->tensor > 1 ? "tensor"
+                                 : "sequence",
+                 (int)ranks_of(s));
     return dst;
 }
 
-/* The graph that a program has written for this way.  *graph stays NULL where there is no file. */
-static int read_split(const struct plan_job *job, const struct split *s, struct graph **graph)
+/* The file that a program has written for this way, or its stage i. */
+static int name_file(const char *graph, const struct split *s, int32_t i, char path[4096])
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s.%s%d", job->o->graph, s->tensor > 1 ? "tensor." : "",
-             (int)(s->sequence * s->tensor));
-    if (access(path, F_OK))
-        return 0;
-    if (graph_read(path, graph))
-        return cli_fail("%s", error_get());
-    if (scaling_sequence(*graph) != s->sequence || scaling_tensor(*graph) != s->tensor)
-        return cli_fail("%s: its ranks split sequences in groups of %d and layers in groups of %d, "
-                        "not of %d and %d",
-                        path, (int)scaling_sequence(*graph), (int)scaling_tensor(*graph),
-                        (int)s->sequence, (int)s->tensor);
-    return scaling_has_groups(*graph, (int32_t)job->o->world)
-               ? 0
-               : cli_fail("%s: %s", path, error_get());
+    if (s->stages > 1)
+        return graph_name_stage(path, 4096, graph, s->stages, i) ? cli_fail("%s", error_get()) : 0;
+    snprintf(path, 4096, "%s.%s%d", graph, s->tensor > 1 ? "tensor." : "", (int)ranks_of(s));
+    return 0;
 }
 
-static int study_split(struct plan_job *job, struct split *s)
+/* Whether the graph of a file is of this way, and of the same pipeline as that of stage 1. */
+static int check_graph(const struct plan_job *job, const struct split *s, int32_t i,
+                       const struct graph *g, const struct graph *first, const char *path)
 {
-    struct curve c = {.job = job, .sequence = s->sequence, .tensor = s->tensor, .n = 1};
+    const struct graph_pipeline *of = &g->pipeline, *all = &first->pipeline;
+    if ((of->stages ? of->stages : 1) != s->stages || of->stage != i)
+        return cli_fail("%s: it is of stage %d of %d, not of stage %d of %d", path, of->stage + 1,
+                        of->stages ? of->stages : 1, (int)i + 1, (int)s->stages);
+    if (of->pipelines != all->pipelines || of->unrolled != all->unrolled)
+        return cli_fail("%s: it has %d micro-steps, of %d pipelines, where stage 1 has %d of %d: "
+                        "write the graphs of all stages anew",
+                        path, of->unrolled, of->pipelines, all->unrolled, all->pipelines);
+    if (scaling_sequence(g) != s->sequence || scaling_tensor(g) != s->tensor)
+        return cli_fail("%s: its ranks split sequences in groups of %d and layers in groups of %d, "
+                        "not of %d and %d",
+                        path, (int)scaling_sequence(g), (int)scaling_tensor(g), (int)s->sequence,
+                        (int)s->tensor);
+    return scaling_has_groups(g, (int32_t)job->o->world) ? 0
+                                                         : cli_fail("%s: %s", path, error_get());
+}
+
+/* The graphs of all stages, or the only one. *graphs stays NULL where the first has no file. */
+static int read_split(const struct plan_job *job, const struct split *s, struct graph ***graphs)
+{
+    char path[4096];
+    int rc = name_file(job->o->graph, s, 0, path);
+    if (rc || access(path, F_OK))
+        return rc;
+    struct graph **g = *graphs = calloc((size_t)s->stages, sizeof(*g));
+    if (!g)
+        return cli_fail("out of host memory");
+    for (int32_t i = 0; i < s->stages && !rc; i++) {
+        rc = name_file(job->o->graph, s, i, path);
+        if (!rc && graph_read(path, &g[i]))
+            rc = cli_fail("%s", error_get());
+        rc = rc ? rc : check_graph(job, s, i, g[i], g[0], path);
+    }
+    return rc;
+}
+
+static void free_graphs(struct graph **graphs, const struct split *s)
+{
+    for (int32_t i = 0; i < s->stages && graphs; i++)
+        graph_free(graphs[i]);
+    free(graphs);
+}
+
+static int study_split(struct plan_job *job, struct graph *const *graphs, struct split *s)
+{
+    struct curve c = {
+        .job = job, .sequence = s->sequence, .tensor = s->tensor, .stages = s->stages, .n = 1};
     struct row *r = c.rows;
     const struct scaling_layout one = {1, 1, 0};
     struct scaling_step alone;
     char name[32];
-    if (scaling_study_open(job->graph, &job->machine, &c.study))
+    if (scaling_study_open_stages(graphs, s->stages, &job->machine, &c.study))
         return cli_fail("%s", error_get());
     r->ranks = (int32_t)job->o->world;
     int rc = scaling_study_plan(c.study, &one, INT64_MAX, &alone) ? cli_fail("out of host memory")
@@ -282,7 +331,7 @@ static int study_split(struct plan_job *job, struct split *s)
     const struct scaling_step *step = &r->steps[s->best >= 0             ? s->best
                                                 : r->tried[LEAST_MEMORY] ? LEAST_MEMORY
                                                                          : 0];
-    s->seconds = s->sequence * s->tensor * step->seconds;
+    s->seconds = ranks_of(s) * step->seconds;
     s->bytes = step->bytes + job->machine.process;
     return 0;
 }
@@ -318,18 +367,16 @@ static void print_best(const struct split *splits, int n)
         explain_split(&splits[i], best);
 }
 
-/* Adds a way whose graph is there. */
+/* Adds a way whose graphs are there. */
 static int add_split(struct plan_job *job, struct split s, struct split *splits, int *n)
 {
-    struct graph *whole = job->graph;
-    job->graph = NULL;
-    int rc = read_split(job, &s, &job->graph);
-    if (job->graph && !rc)
-        rc = study_split(job, &s);
-    if (job->graph && !rc)
+    struct graph **graphs = NULL;
+    int rc = read_split(job, &s, &graphs);
+    if (graphs && !rc)
+        rc = study_split(job, graphs, &s);
+    if (graphs && !rc)
         splits[(*n)++] = s;
-    graph_free(job->graph);
-    job->graph = whole;
+    free_graphs(graphs, &s);
     return rc;
 }
 
@@ -343,14 +390,21 @@ static int compare_splits(struct plan_job *job)
     print_header();
     for (int32_t k = 1; k <= o->world && n < MAX_SPLITS && !rc; k++)
         if (o->world % k == 0 && (k == 1 || o->sequence))
-            rc = add_split(job, (struct split){.sequence = k, .tensor = 1}, splits, &n);
+            rc = add_split(job, (struct split){k, 1, 1, .best = -1}, splits, &n);
     for (int32_t k = 2; k <= o->world && n < MAX_SPLITS && !rc; k++)
         if (o->world % k == 0 && o->tensor)
-            rc = add_split(job, (struct split){.sequence = 1, .tensor = k}, splits, &n);
+            rc = add_split(job, (struct split){1, k, 1, .best = -1}, splits, &n);
+    for (int32_t k = 2; k <= o->world && n < MAX_SPLITS && !rc; k++)
+        if (o->world % k == 0 && o->stages)
+            rc = add_split(job, (struct split){1, 1, k, .best = -1}, splits, &n);
     if (!rc && !n)
         rc = cli_fail("%s.1, ...: there is no such graph; a program writes them with %s "
                       "--plan-only --graph-out %s",
-                      o->graph, o->tensor ? "--tensor auto" : "--sequence auto", o->graph);
+                      o->graph,
+                      o->stages   ? "--stages auto"
+                      : o->tensor ? "--tensor auto"
+                                  : "--sequence auto",
+                      o->graph);
     if (!rc)
         print_best(splits, n);
     return rc;
@@ -358,11 +412,17 @@ static int compare_splits(struct plan_job *job)
 
 int cli_scaling(struct plan_job *job)
 {
-    struct curve c = {
-        .job = job, .sequence = scaling_sequence(job->graph), .tensor = scaling_tensor(job->graph)};
+    struct curve c = {.job = job};
     int rc = read_links(job);
-    if (rc || job->o->sequence || job->o->tensor)
+    if (rc || plan_compares(job->o))
         return rc ? rc : compare_splits(job);
+    if (job->graph->pipeline.stages)
+        return cli_fail("%s: it is of stage %d of %d alone: give the FILE of all FILE.stages.%d.1, "
+                        "... with --stages auto",
+                        plan_source(job->o), job->graph->pipeline.stage + 1,
+                        job->graph->pipeline.stages, job->graph->pipeline.stages);
+    c.sequence = scaling_sequence(job->graph);
+    c.tensor = scaling_tensor(job->graph);
     if (!scaling_has_groups(job->graph, (int32_t)job->o->world))
         return cli_fail("%s", error_get());
     if (scaling_study_open(job->graph, &job->machine, &c.study))

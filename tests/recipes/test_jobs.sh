@@ -28,6 +28,6 @@ SH
 stand_in_mpirun
 mkdir "$work/home/data"
 cp "$root/doc/tour.md" "$work/home/data/text.txt"
-run_page doc/jobs.md 6
+run_page doc/jobs.md 7
 [ -s "$work/home/run.state" ] || fail "the job of Slurm saved nothing"
 finish

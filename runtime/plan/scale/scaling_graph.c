@@ -49,7 +49,10 @@ static int copy_graph(const struct graph *from, struct graph **out)
     *out = g;
     if (!g)
         return CKPT_ENOMEM;
-    *g = (struct graph){.n_body = from->n_body, .n_refs = from->n_refs, .n_micro = from->n_micro};
+    *g = (struct graph){.n_body = from->n_body,
+                        .n_refs = from->n_refs,
+                        .n_micro = from->n_micro,
+                        .pipeline = from->pipeline};
     g->storages = calloc((size_t)from->n_storages + 1, sizeof(*g->storages));
     g->ops = calloc((size_t)from->n_ops + 1, sizeof(*g->ops));
     g->refs = calloc((size_t)from->n_refs + 1, sizeof(*g->refs));
@@ -98,7 +101,7 @@ static int32_t size_collectives(struct scaling_graph *w)
             continue;
         bool gather = o->collective == GRAPH_ALL_GATHER;
         int32_t in = g->refs[o->reads], out = g->refs[o->writes];
-        int64_t bytes = g->storages[gather ? in : out].bytes * o->ranks;
+        int64_t bytes = g->storages[gather ? out : in].bytes;
         gathers += gather && in != out && g->storages[in].persistent;
         set_size(w, in, gather ? SIZE_SHARE : SIZE_WHOLE, bytes, o->ranks, o->stride);
         set_size(w, out, gather ? SIZE_WHOLE : SIZE_SHARE, bytes, o->ranks, o->stride);
@@ -151,13 +154,20 @@ static bool has_strides(const struct graph *g)
 
 bool scaling_has_groups(const struct graph *g, int32_t ranks)
 {
-    const int32_t n = scaling_tensor(g);
+    const int32_t stages = g->pipeline.stages, n = stages ? stages : scaling_tensor(g);
     if (n < 2 || ranks == n || has_strides(g))
         return true;
-    error_set(CKPT_EINVAL,
-              "the graph is of one group that splits layers, which does not say how several share "
-              "them; record it with --ranks %d --tensor %d",
-              2 * (int)n, (int)n);
+    if (stages)
+        error_set(CKPT_EINVAL,
+                  "the graph is of one pipeline, which does not say how several share parameters; "
+                  "record it with --ranks %d --stages %d",
+                  2 * (int)n, (int)n);
+    else
+        error_set(
+            CKPT_EINVAL,
+            "the graph is of one group that splits layers, which does not say how several share "
+            "them; record it with --ranks %d --tensor %d",
+            2 * (int)n, (int)n);
     return false;
 }
 
@@ -302,10 +312,11 @@ int scaling_graph_new(const struct graph *g, enum scaling_kind kind, struct scal
     POOL_ARRAY(&w->memory, w->stride, g->n_storages);
     if (w->memory.failed)
         return CKPT_ENOMEM;
-    if (!size_collectives(w))
+    if (!size_collectives(w) && g->pipeline.pipelines != 1)
         return error_set(CKPT_EINVAL,
                          "the graph is of a step whose ranks share no parameters; record it with "
-                         "--ranks 2 --plan-only --graph-out FILE");
+                         "%s --plan-only --graph-out FILE",
+                         g->pipeline.stages ? "--zero 2" : "--ranks 2");
     size_states(w);
     return keep_work(w) || (kind != SCALING_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
 }
@@ -322,7 +333,7 @@ static void resize_op(struct scaling_graph *w, int32_t i, const struct scaling_l
     o->flops = w->work[i].flops * (same ? 1 : ratio);
     o->bytes = w->work[i].bytes * (same ? 1 : ratio);
     o->cost_key = same ? w->work[i].key : 0;
-    if (!o->collective || o->collective == GRAPH_ALL_TO_ALL || o->within_layer)
+    if (!o->collective || o->collective >= GRAPH_ALL_TO_ALL || o->within_layer)
         return; /* groups keep their size */
     bool all = o->collective == GRAPH_ALL_REDUCE;
     o->ranks = (int32_t)sharers(all ? l->ranks : l->group, o->stride);
@@ -334,12 +345,13 @@ void scaling_graph_resize(struct scaling_graph *w, const struct scaling_layout *
 {
     struct graph *g = w->g;
     int64_t group = w->group = w->kind == SCALING_WHOLE ? 1 : l->group;
+    if (g->pipeline.stages)
+        g->pipeline.pipelines = (int32_t)sharers(l->ranks, g->pipeline.stages);
     for (int32_t s = 0; s < g->n_storages; s++) {
         if (w->size[s] == SIZE_FIXED)
             continue;
-        const int64_t n = sharers(group, w->stride[s]);
-        int64_t share = round_up((w->bytes[s] + n - 1) / n, CKPT_ALIGN);
-        g->storages[s].bytes = w->size[s] == SIZE_SHARE ? share : share * n;
+        const int64_t parts = w->size[s] == SIZE_SHARE ? sharers(group, w->stride[s]) : 1;
+        g->storages[s].bytes = round_up((w->bytes[s] + parts - 1) / parts, CKPT_ALIGN);
     }
     for (int32_t i = 0; i < g->n_ops; i++)
         resize_op(w, i, l);

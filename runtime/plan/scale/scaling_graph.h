@@ -25,8 +25,8 @@ int scaling_graph_new(const struct graph *g, enum scaling_kind kind, struct scal
 int32_t scaling_sequence(const struct graph *g);
 /* The same of ranks that have parts of layers. */
 int32_t scaling_tensor(const struct graph *g);
-/* Whether g says how so many ranks share parts of layers; if not, leaves the sentence: a graph of
- * one group is for that group alone. */
+/* Whether g says how so many ranks share parts of layers, or pipelines parameters; if not, leaves
+ * the sentence: a graph of one group or pipeline is for that one alone. */
 bool scaling_has_groups(const struct graph *g, int32_t ranks);
 void scaling_graph_free(struct scaling_graph *w);
 struct graph *scaling_graph(const struct scaling_graph *w);

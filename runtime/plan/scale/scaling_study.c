@@ -8,6 +8,9 @@
  *
  * With ZeRO stage 0 there are no gathers, and with stage 1 gathers follow the updates: these are
  * other graphs (scaling_graph.c) with searches of their own.
+ *
+ * Of a pipeline each stage has a graph, and a plan for each layout; the clock of pipelines
+ * (pipeline.c) makes a step of them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,48 +19,82 @@
 #include "plan/scale/scaling_study.h"
 #include "plan/scale/scaling_graph.h"
 
+/* One graph: the only one, or that of a stage. */
+struct part {
+    struct scaling_graph *graphs[SCALING_KINDS]; /* NULL: one pipeline, which shares nothing */
+    struct frontier *kept[SCALING_KINDS];        /* keeps everything; NULL: not needed so far */
+    struct frontier *searched[SCALING_KINDS];
+};
+
 struct scaling_study {
     const struct machine *m;
-    struct scaling_graph *graphs[SCALING_KINDS];
-    struct frontier *pfs[SCALING_KINDS];
+    struct part *parts;
+    int32_t n;
 };
 
 /* The layout that schedules are searched for; those of other layouts are close. */
 #define SEARCHED 8
 
+static struct scaling_layout searched_for(const struct graph *g)
+{
+    const int32_t ranks = SEARCHED * (g->pipeline.stages ? g->pipeline.stages : 1);
+    return (struct scaling_layout){ranks, ranks, 3};
+}
+
+static void free_part(struct part *p)
+{
+    for (int k = 0; k < SCALING_KINDS; k++) {
+        frontier_free(p->kept[k]);
+        frontier_free(p->searched[k]);
+        scaling_graph_free(p->graphs[k]);
+    }
+}
+
 void scaling_study_free(struct scaling_study *w)
 {
     if (!w)
         return;
-    for (int k = 0; k < SCALING_KINDS; k++) {
-        frontier_free(w->pfs[k]);
-        scaling_graph_free(w->graphs[k]);
-    }
+    for (int32_t i = 0; i < w->n && w->parts; i++)
+        free_part(&w->parts[i]);
+    free(w->parts);
     free(w);
 }
 
-int scaling_study_open(const struct graph *g, const struct machine *m, struct scaling_study **out)
+static int open_part(const struct graph *g, const struct machine *m, struct part *p)
 {
-    struct scaling_study *w = calloc(1, sizeof(*w));
-    const struct scaling_layout first = {SEARCHED, SEARCHED, 3};
+    const int kinds = g->pipeline.pipelines == 1 ? SCALING_WHOLE + 1 : SCALING_KINDS;
+    const struct scaling_layout first = searched_for(g);
     int rc = 0;
-    *out = w;
-    if (!w)
-        return error_set(CKPT_ENOMEM, "planning ran out of host memory");
-    w->m = m;
-    for (int k = 0; k < SCALING_KINDS && !rc; k++) {
-        rc = scaling_graph_new(g, (enum scaling_kind)k, &w->graphs[k]);
+    for (int k = 0; k < kinds && !rc; k++) {
+        rc = scaling_graph_new(g, (enum scaling_kind)k, &p->graphs[k]);
         if (rc)
             break;
-        scaling_graph_resize(w->graphs[k], &first, m);
-        rc = graph_check_seconds(scaling_graph(w->graphs[k]));
-        rc = rc ? rc : frontier_build(scaling_graph(w->graphs[k]), &w->pfs[k]);
+        scaling_graph_resize(p->graphs[k], &first, m);
+        rc = graph_check_seconds(scaling_graph(p->graphs[k]));
     }
+    return rc;
+}
+
+int scaling_study_open_stages(struct graph *const *g, int32_t n, const struct machine *m,
+                              struct scaling_study **out)
+{
+    struct scaling_study *w = calloc(1, sizeof(*w));
+    *out = w;
+    if (w)
+        *w = (struct scaling_study){m, calloc((size_t)n, sizeof(*w->parts)), n};
+    int rc = w && w->parts ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < n && !rc; i++)
+        rc = open_part(g[i], m, &w->parts[i]);
     if (rc) {
         scaling_study_free(w);
         *out = NULL;
     }
     return rc == CKPT_ENOMEM ? error_set(rc, "planning ran out of host memory") : rc;
+}
+
+int scaling_study_open(struct graph *g, const struct machine *m, struct scaling_study **w)
+{
+    return scaling_study_open_stages(&g, 1, m, w);
 }
 
 /* ---- the fastest step ------------------------------------------------------------------------ */
@@ -95,6 +132,8 @@ static int simulate_option(const struct choice *c, int32_t option, double lead,
                                   .recompute = p->recompute_seconds,
                                   .exposed = p->exposed_comm,
                                   .comm = p->comm_seconds};
+    if (c->g->pipeline.stages)
+        step->stage = stage_seconds(c->g, p);
     step->fits = step->bytes <= c->device;
     plan_free(p);
     return 0;
@@ -136,16 +175,78 @@ static int choose(const struct choice *c, struct scaling_step *step)
     return rc;
 }
 
-int scaling_study_plan(struct scaling_study *w, const struct scaling_layout *l, int64_t device,
-                       struct scaling_step *step)
+/* Of this frontier, which is built if it is not there. */
+static int plan_of(const struct scaling_study *w, struct scaling_graph *of, struct frontier **f,
+                   int (*build)(const struct graph *, struct frontier **),
+                   const struct scaling_layout *l, int64_t device, struct scaling_step *step)
 {
-    enum scaling_kind kind = l->zero == 0 || l->ranks == 1 ? SCALING_WHOLE
-                             : l->zero == 1                ? SCALING_STATE
-                                                           : SCALING_SHARED;
-    struct scaling_graph *of = w->graphs[kind];
-    struct choice c = {
-        .frontier = w->pfs[kind], .g = scaling_graph(of), .device = device, .keeps = l->zero == 2};
+    struct choice c = {.g = scaling_graph(of), .device = device, .keeps = l->zero == 2};
+    const struct scaling_layout first = searched_for(c.g);
+    if (!*f) {
+        scaling_graph_resize(of, &first, w->m);
+        const int rc = build(c.g, f);
+        if (rc)
+            return rc;
+    }
+    c.frontier = *f;
     scaling_graph_resize(of, l, w->m);
     program_sum(c.frontier->p);
     return choose(&c, step);
+}
+
+/* A stage has the ops of all micro-steps, which take long to search: only if not all fits. */
+static int plan_part(const struct scaling_study *w, struct part *p, const struct scaling_layout *l,
+                     int64_t device, struct scaling_step *step)
+{
+    const enum scaling_kind kind = l->zero == 0 || l->ranks == 1 ? SCALING_WHOLE
+                                   : l->zero == 1                ? SCALING_STATE
+                                                                 : SCALING_SHARED;
+    struct scaling_graph *of = p->graphs[kind];
+    step->fits = false;
+    if (scaling_graph(of)->pipeline.stages) {
+        const int rc = plan_of(w, of, &p->kept[kind], frontier_build_first, l, device, step);
+        if (rc || step->fits)
+            return rc;
+    }
+    return plan_of(w, of, &p->searched[kind], frontier_build, l, device, step);
+}
+
+/* Adds a stage of n to the step of all. */
+static void add_stage(struct scaling_step *all, const struct scaling_step *s, int32_t n)
+{
+    all->fits &= s->fits;
+    all->bytes = max_i64(all->bytes, s->bytes);
+    all->compute += s->compute / n;
+    all->recompute += s->recompute / n;
+    all->comm += s->comm / n;
+}
+
+static int plan_pipeline(const struct scaling_study *w, const struct scaling_layout *l,
+                         int64_t device, struct scaling_step *all)
+{
+    struct stage_seconds *time = calloc((size_t)w->n, sizeof(*time));
+    int rc = time ? 0 : CKPT_ENOMEM;
+    *all = (struct scaling_step){.fits = true};
+    for (int32_t i = 0; i < w->n && !rc; i++) {
+        struct scaling_step s;
+        rc = plan_part(w, &w->parts[i], l, device, &s);
+        if (rc)
+            break;
+        time[i] = s.stage;
+        add_stage(all, &s, w->n);
+    }
+    if (!rc) {
+        const struct graph *g = scaling_graph(w->parts->graphs[SCALING_WHOLE]);
+        all->seconds = pipeline_seconds(time, w->n, g->pipeline.unrolled);
+        all->exposed = plan_waiting(all->seconds, all->compute + all->recompute);
+        rc = isnan(all->seconds) ? CKPT_ENOMEM : 0;
+    }
+    free(time);
+    return rc;
+}
+
+int scaling_study_plan(struct scaling_study *w, const struct scaling_layout *l, int64_t device,
+                       struct scaling_step *step)
+{
+    return w->n > 1 ? plan_pipeline(w, l, device, step) : plan_part(w, w->parts, l, device, step);
 }
