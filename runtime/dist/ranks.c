@@ -208,6 +208,9 @@ static int open_elastic(struct ranks *job, struct comm_rendezvous *m, char *text
     return peers_open(&job->peers, &m->former_rank, &m->former_size);
 }
 
+/* While rank 0 plans, the deadline of the other ranks is this many times the usual one. */
+enum { PLAN_PATIENCE = 20 };
+
 /* gives_up: NULL, or why this process joins only to end. */
 static int open_ranks(struct ranks *job, const char *gives_up)
 {
@@ -465,6 +468,12 @@ struct comm *ranks_hosts(struct ranks *job)
 struct comm *ranks_all(struct ranks *job)
 {
     return job->comm ? ranks_hosts(job) : NULL;
+}
+
+void ranks_await_plan(struct ranks *job, bool begins)
+{
+    double *deadline = &ranks_hosts(job)->deadline;
+    *deadline = begins ? *deadline * PLAN_PATIENCE : *deadline / PLAN_PATIENCE;
 }
 
 int ranks_give_up(struct ranks *job, int code)

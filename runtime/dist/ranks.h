@@ -105,9 +105,6 @@ void ranks_close(struct ranks *job, int code);
  * ranks_open.  Returns 0, or a code: some others did not come. */
 int ranks_refuse(struct ranks *job, const char *reason);
 
-/* While rank 0 plans, the deadline of the other ranks is this many times the usual one. */
-enum { PLAN_PATIENCE = 20 };
-
 /* Placement of one rank, as it sends it to the others. */
 struct rank_place {
     uint64_t host;
@@ -212,6 +209,8 @@ struct comm *ranks_pipeline(struct ranks *job);
 struct comm *ranks_hosts(struct ranks *job);
 /* The same, or NULL with one rank. */
 struct comm *ranks_all(struct ranks *job);
+/* While another rank plans, calls of ranks_hosts wait longer; ends what it began. */
+void ranks_await_plan(struct ranks *job, bool begins);
 
 /* Compares what all ranks recorded (ranks_agree.c): batch is the samples of a step on one rank,
  * program the signature of the graph, optimizer the signature of its settings or 0. The graph does

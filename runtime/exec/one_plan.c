@@ -217,11 +217,9 @@ static int broadcast(struct comm *hosts, void *data, size_t bytes)
 /* The first of them plans meanwhile.  A group has the deadline of all ranks. */
 static int broadcast_patiently(struct programs *ps, struct comm *alike, void *data, size_t bytes)
 {
-    struct comm *all = ranks_hosts(ps->ranks);
-    const double deadline = all->deadline;
-    all->deadline = PLAN_PATIENCE * deadline;
+    ranks_await_plan(ps->ranks, true);
     const int rc = broadcast(alike, data, bytes);
-    all->deadline = deadline;
+    ranks_await_plan(ps->ranks, false);
     return rc;
 }
 

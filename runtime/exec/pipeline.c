@@ -152,15 +152,13 @@ static int plan_each(struct ckpt_program *p, const struct ckpt_variant *variant,
 static int tell_stages(struct ckpt_program *p, const struct stage_plan *own)
 {
     struct ranks *job = p->programs->ranks;
-    struct comm *hosts = ranks_hosts(job);
-    const double deadline = hosts->deadline;
     struct stage_plan *all = calloc((size_t)job->sharing.ranks, sizeof *all);
     if (!all)
         return ranks_give_up(
             job, error_set(CKPT_ENOMEM, "no memory for the plans of %d ranks", job->sharing.ranks));
-    hosts->deadline = PLAN_PATIENCE * deadline;
+    ranks_await_plan(job, true);
     const int rc = ranks_gather(job, own, sizeof *own, all);
-    hosts->deadline = deadline;
+    ranks_await_plan(job, false);
     for (int r = 0; r < job->sharing.ranks && !rc; r++) /* of all pipelines one that does not fit */
         if (r < job->sharing.stages || all[r].lacks)
             p->stages[r % job->sharing.stages] = all[r];
