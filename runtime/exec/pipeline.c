@@ -7,12 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include "exec/program.h"
+#include "ops.h"
 
-static bool reads_parameter(const struct graph *g, const struct graph_op *o)
+/* Whether an op computes with a parameter of its rank, or one that pipelines share and gather.  A
+ * copy is one to send. */
+static bool reads_parameter(const ckpt_tape *t, const struct op *o)
 {
-    for (int32_t j = 0; j < o->n_reads; j++)
-        if (g->storages[g->refs[o->reads + j]].kind == KIND_PARAMETER)
+    for (int i = 0; i < o->n_in && o->def != &op_copy; i++) {
+        const int32_t x = op_in(t, o, i);
+        if (x <= 0)
+            continue;
+        const struct storage *s = &t->storages.data[t->tensors.data[x].storage];
+        const int32_t made = t->tensors.data[s->tensor].op;
+        if (s->kind == STORAGE_VALUE || (made >= 0 && collective_gathers(t->ops.data[made].def)))
             return true;
+    }
     return false;
 }
 
@@ -24,7 +33,7 @@ static void name_layers(const struct ckpt_program *p, struct stage_plan *s)
     for (int32_t i = 0; i < p->graph->n_body; i++) {
         const struct graph_op *g = &p->graph->ops[i];
         const struct op *o = &t->ops.data[g->tape_op];
-        if (g->phase != GRAPH_FORWARD || !reads_parameter(p->graph, g) ||
+        if (g->phase != GRAPH_FORWARD || g->collective || !reads_parameter(t, o) ||
             !*t->labels.data[o->label])
             continue;
         first = first ? first : t->labels.data[o->label];

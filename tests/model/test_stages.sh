@@ -42,6 +42,8 @@ ranks_run 4 groups $lm --model tiny-llama $half --stages 2 --zero 2 --log "$work
 same_steps plain groups 2e-6
 cmp "$work/plain.safetensors" "$work/groups.safetensors" || fail "the weights of two pipelines"
 grep -q "  pipelines  *2  with samples of their own; --zero 2" "$work/groups.0" || fail "$(cat "$work/groups.0")"
+grep -q "    stage 1 .*; embedding to layers" "$work/groups.0" || fail "stage 1: $(cat "$work/groups.0")"
+grep -q "    stage 2 .*; layers.* to head" "$work/groups.0" || fail "stage 2: $(cat "$work/groups.0")"
 measured plain
 measured groups
 grep -q "^4 " "$work/plain.val" && cmp "$work/plain.val" "$work/groups.val" ||
