@@ -40,9 +40,6 @@ struct chain {
     struct block *blocks;
     int32_t n, n_classes;
     int32_t *storages; /* in the order of their writers */
-    /* Reruns for the backward ops of a block stay in that block, so its retention intervals do not
-     * change the ticks of other blocks. */
-    bool apart;
 };
 /* Blocks end at every every-th narrow cut, starting with number first. */
 int chain_build(const struct program *p, int32_t every, int32_t first, struct pool *m,

@@ -35,8 +35,6 @@ static void scan_use(struct program *p, int32_t op, int32_t s)
     p->last_use[s] = op;
     if (p->g->ops[op].phase == GRAPH_FORWARD)
         p->forward_last[s] = op;
-    else
-        p->backward_last[s] = op;
 }
 
 static void scan_op(struct program *p, struct scan *k, int32_t i)
@@ -216,7 +214,6 @@ static int program_alloc(struct program *p)
     p->forward_last = pool_filled(m, n, -1);
     p->first_use = pool_filled(m, n, -1);
     p->last_use = pool_filled(m, n, -1);
-    p->backward_last = pool_filled(m, n, -1);
     p->wanted_at = pool_filled(m, n, RETAIN_NEVER);
     POOL_ARRAY(m, p->droppable, n);
     POOL_ARRAY(m, p->needed, n);

@@ -84,8 +84,7 @@ struct program {
     int32_t *position;               /* its first writer, or -1 */
     int32_t *forward_last;           /* its last use by a forward op, or -1 */
     int32_t *first_use, *last_use;   /* or -1 */
-    int32_t *backward_last;          /* its last use by another op, or -1 */
-    int32_t *wanted_at;              /* the context of its first read by such an op, or -1 */
+    int32_t *wanted_at;              /* the context of its first read after the forward, or -1 */
     bool *droppable;                 /* can be freed and recomputed */
     bool *needed;                    /* an op after the forward pass reads it */
     bool *drop_after_forward; /* needed, but must be freed after its last use in the forward pass */

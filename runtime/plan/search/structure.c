@@ -106,28 +106,6 @@ static void list_storages(struct chain *c)
     }
 }
 
-/* Whether only the block's own backward ops read the storages that it may free.  (Storages that
- * later blocks read are kept, except those that are dropped after forward.) */
-static bool is_apart(const struct chain *c, const struct block *b)
-{
-    const struct program *p = c->p;
-    for (int32_t i = 0; i < b->n_storage; i++) {
-        int32_t s = c->storages[b->storage + i];
-        bool freed = p->forward_last[s] < b->forward_end;
-        if (p->drop_after_forward[s] || (freed && p->backward_last[s] >= b->backward_end))
-            return false;
-    }
-    return true;
-}
-
-static bool are_apart(const struct chain *c)
-{
-    for (int32_t n = 0; n < c->n; n++)
-        if (!is_apart(c, &c->blocks[n]))
-            return false;
-    return true;
-}
-
 /* Numbers storages in the order of their first use in the block. */
 struct numbering {
     int32_t *number, *block, next;
@@ -199,7 +177,6 @@ int chain_build(const struct program *p, int32_t every, int32_t first, struct po
         cut_blocks(c, &k, limit, every, first);
         share_backward(c);
         list_storages(c);
-        c->apart = are_apart(c);
         rc = classify(c, &own);
     }
     pool_free(&own);
