@@ -15,17 +15,10 @@
  * crosses into the next step, and the order is unchanged.
  */
 #include <math.h>
-#include <stdlib.h>
 #include "plan/offload/transfer.h"
 
 #define MARGIN     0.01  /* copies out end this part of a step earlier than they must */
 #define MAX_SLOWER 0.001 /* the order is rejected if the step takes this part longer */
-
-/* A copy out with a deadline while the queue is still busy. */
-struct due {
-    double back, latest; /* the deadline of its end, and the latest start that meets it */
-    int32_t item;
-};
 
 /* One queue.  Items are positions in its old order, which is the order of out_step. */
 struct out_queue {
@@ -35,7 +28,9 @@ struct out_queue {
     double *rank;     /* per item: the smallest is copied first; INFINITY: it has a deadline */
     int32_t *heap;    /* items that may begin and have no deadline, the first on top */
     int32_t waiting;  /* size of the heap */
-    struct due *dues; /* sorted by deadline */
+    /* Copies that end before a deadline (major) while the queue is still busy, in this order; minor
+     * becomes the latest start that meets it. */
+    struct place_key *dues;
     int32_t n_dues, next_due;
     int32_t *order; /* the new order, of idle gaps */
 };
@@ -75,17 +70,9 @@ static bool may_move(const struct transfer *x, const struct idle_gap *a)
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
-static int compare_dues(const void *a, const void *b)
-{
-    const struct due *x = a, *y = b;
-    if (x->back != y->back)
-        return x->back < y->back ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
-
 static void add_due(struct out_queue *t, int32_t item, double back)
 {
-    t->dues[t->n_dues++] = (struct due){t->x->seconds + back, 0, item};
+    t->dues[t->n_dues++] = (struct place_key){t->x->seconds + back, 0, item};
     t->rank[item] = INFINITY;
 }
 
@@ -99,11 +86,11 @@ static void rank_items(struct out_queue *t)
         if (may_move(x, a) && a->offload.in_start < t->drained)
             add_due(t, i, a->offload.in_start);
     }
-    qsort(t->dues, (size_t)t->n_dues, sizeof(*t->dues), compare_dues);
+    place_sort_keys(t->dues, t->n_dues);
     for (int32_t k = t->n_dues - 1; k >= 0; k--) {
-        struct due *d = &t->dues[k];
-        until = fmin(until, d->back - MARGIN * x->seconds) - length_of(t, d->item);
-        d->latest = until;
+        struct place_key *d = &t->dues[k];
+        until = fmin(until, d->major - MARGIN * x->seconds) - length_of(t, d->item);
+        d->minor = until;
     }
 }
 
@@ -138,9 +125,9 @@ static int32_t pop(struct out_queue *t)
 /* The next item that may begin now, or -1. */
 static int32_t take_turn(struct out_queue *t, double now)
 {
-    const struct due *d = t->next_due < t->n_dues ? &t->dues[t->next_due] : NULL;
+    const struct place_key *d = t->next_due < t->n_dues ? &t->dues[t->next_due] : NULL;
     int32_t top = t->waiting > 0 ? t->heap[0] : -1;
-    bool hurry = top < 0 || (t->rank[top] > -INFINITY && d && now + length_of(t, top) > d->latest);
+    bool hurry = top < 0 || (t->rank[top] > -INFINITY && d && now + length_of(t, top) > d->minor);
     if (d && hurry && ready_at(t->x, gap_at(t, d->item)) <= now) {
         t->next_due++;
         return d->item;

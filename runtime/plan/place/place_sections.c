@@ -1,66 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sections of time: one sweep over the starts and the ends of the items. */
-#include <stdlib.h>
-#include <string.h>
 #include "plan/place/place_sections.h"
 
-struct event {
-    int32_t step, item;
-};
-
-static int compare_events(const void *a, const void *b)
-{
-    const struct event *x = a, *y = b;
-    if (x->step != y->step)
-        return x->step < y->step ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
-
-/*
- * Sorts by step, then by item.  Uses a counting sort if the range of steps is at most four times
- * the number of events, else qsort.
- */
-static int sort_events(struct event *events, int32_t n, struct pool *m)
-{
-    int32_t low = INT32_MAX, high = INT32_MIN;
-    for (int32_t i = 0; i < n; i++) {
-        low = events[i].step < low ? events[i].step : low;
-        high = events[i].step > high ? events[i].step : high;
-    }
-    int64_t range = n > 0 ? (int64_t)high - low + 1 : 0;
-    if (range > 4 * (int64_t)n) {
-        qsort(events, (size_t)n, sizeof(*events), compare_events);
-        return 0;
-    }
-    int32_t *start = pool_array(m, range, sizeof(*start));
-    struct event *sorted = pool_array(m, n, sizeof(*sorted));
-    if (!start || !sorted)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < n; i++)
-        start[events[i].step - low + 1]++;
-    for (int64_t k = 0; k < range; k++)
-        start[k + 1] += start[k];
-    for (int32_t i = 0; i < n; i++)
-        sorted[start[events[i].step - low]++] = events[i];
-    if (n > 0)
-        memcpy(events, sorted, (size_t)n * sizeof(*events));
-    return 0;
-}
-
 /* A section ends before the first start that follows an end. */
-static void sweep(const struct place_item *items, const struct event *starts,
-                  const struct event *ends, struct sections *s)
+static void sweep(const struct place_item *items, const struct place_key *starts,
+                  const struct place_key *ends, struct sections *s)
 {
     int32_t n = s->n_items, i = 0, j = 0;
     int64_t alive = 0;
     while (i < n) {
-        for (; i < n && starts[i].step <= ends[j].step; i++) {
+        for (; i < n && starts[i].major <= ends[j].major; i++) {
             s->lower[starts[i].item] = s->n;
             alive += items[starts[i].item].bytes;
         }
         s->load = max_i64(s->load, alive);
         s->n++;
-        for (; j < n && (i == n || ends[j].step < starts[i].step); j++) {
+        for (; j < n && (i == n || ends[j].major < starts[i].major); j++) {
             s->upper[ends[j].item] = s->n;
             alive -= items[ends[j].item].bytes;
         }
@@ -71,23 +26,22 @@ static void sweep(const struct place_item *items, const struct event *starts,
 static int cut(const struct place_item *items, int32_t n, struct pool *m, struct sections *s)
 {
     struct pool scratch = {NULL, false};
-    struct event *starts = pool_array(&scratch, n, sizeof(*starts));
-    struct event *ends = pool_array(&scratch, n, sizeof(*ends));
+    struct place_key *starts = pool_array(&scratch, n, sizeof(*starts));
+    struct place_key *ends = pool_array(&scratch, n, sizeof(*ends));
     *s = (struct sections){.n_items = n};
     POOL_ARRAY(m, s->lower, n);
     POOL_ARRAY(m, s->upper, n);
     POOL_ARRAY(m, s->again, n);
     int rc = scratch.failed ? CKPT_ENOMEM : pool_status(m);
     for (int32_t i = 0; i < n && !rc; i++) {
-        starts[i] = (struct event){items[i].first, i};
-        ends[i] = (struct event){items[i].last, i};
+        starts[i] = (struct place_key){items[i].first, 0, i};
+        ends[i] = (struct place_key){items[i].last, 0, i};
     }
-    if (!rc)
-        rc = sort_events(starts, n, &scratch);
-    if (!rc)
-        rc = sort_events(ends, n, &scratch);
-    if (!rc)
+    if (!rc) {
+        place_sort_keys(starts, n);
+        place_sort_keys(ends, n);
         sweep(items, starts, ends, s);
+    }
     pool_free(&scratch);
     return rc;
 }

@@ -274,24 +274,16 @@ int32_t *retain_all(const struct program *p, struct pool *m)
     return retention;
 }
 
-static int compare_ops(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Insertion sort: most lists are short. */
+/* Shell sort: most lists are short. */
 void sort_ops(int32_t *ops, int32_t n)
 {
-    enum { SHORT = 24 };
-    if (n > SHORT)
-        qsort(ops, (size_t)n, sizeof(*ops), compare_ops);
-    for (int32_t i = 1; i < n && n <= SHORT; i++) {
-        int32_t op = ops[i], j = i;
-        for (; j > 0 && ops[j - 1] > op; j--)
-            ops[j] = ops[j - 1];
-        ops[j] = op;
-    }
+    for (int32_t gap = n > 24 ? n / 3 : 1; gap > 0; gap = (gap + 1) / 3)
+        for (int32_t i = gap; i < n; i++) {
+            int32_t op = ops[i], j = i;
+            for (; j >= gap && ops[j - gap] > op; j -= gap)
+                ops[j] = ops[j - gap];
+            ops[j] = op;
+        }
 }
 
 void program_free(struct program *p)

@@ -3,7 +3,6 @@
  * Structure: cuts the forward pass into a chain of blocks where the fewest bytes cross, and sorts
  * the blocks into classes by a hash of everything that the planner uses.
  */
-#include <stdlib.h>
 #include "plan/search/chain.h"
 
 /*
@@ -13,22 +12,17 @@
  */
 #define TINY 65536
 
-static int compare_i64(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The most bytes that may cross a cut: 1/64 more than the tenth percentile. */
 static int64_t crossing_limit(const struct cuts *k, struct pool *m)
 {
-    int64_t *sorted = pool_array(m, k->n_narrow, sizeof(*sorted));
+    struct place_key *sorted = pool_array(m, k->n_narrow, sizeof(*sorted));
     if (!sorted || !k->n_narrow)
         return 0;
     for (int32_t i = 0; i < k->n_narrow; i++)
-        sorted[i] = k->crossing[k->narrow[i]];
-    qsort(sorted, (size_t)k->n_narrow, sizeof(*sorted), compare_i64);
-    return sorted[k->n_narrow / 10] + sorted[k->n_narrow / 10] / 64;
+        sorted[i] = (struct place_key){(double)k->crossing[k->narrow[i]], 0, k->narrow[i]};
+    place_sort_keys(sorted, k->n_narrow);
+    int64_t bytes = k->crossing[sorted[k->n_narrow / 10].item];
+    return bytes + bytes / 64;
 }
 
 static int32_t forward_ops(const struct graph *g)
