@@ -185,13 +185,13 @@ static int32_t find_clip(const struct transfer *x, const struct plan *p)
     return i;
 }
 
-/* Whether the update of group b may be repeated: its value stays on the device, and all of its
- * state may leave. */
+/* Whether the update of group b may be repeated if those of the graph may: its value stays on the
+ * device, and all of its state may leave. */
 static bool may_repeat(const struct transfer *x, const struct update_group *b)
 {
     const struct graph *g = x->g;
     const struct graph_op *o = &g->ops[x->p->steps[b->step].op];
-    bool may = graph_may_repeat(g) && b->made >= 0 && b->made < x->p->n_body;
+    bool may = b->made >= 0 && b->made < x->p->n_body;
     for (int32_t j = 0; j < o->n_writes && may; j++) {
         int32_t s = g->refs[o->writes + j], wrap = x->wrap_of[s];
         bool state = g->storages[s].kind == KIND_OPTIMIZER;
@@ -219,8 +219,9 @@ static void find_deferrable(struct transfer *x, const struct seen *at)
     }
 }
 
-/* Adds the update at step k, one of hosted_ops, if its steps allow that it runs on the host. */
-static void add_group(struct transfer *x, int32_t k, const struct seen *at)
+/* Adds the update at step k, one of hosted_ops, if its steps allow that it runs on the host.
+ * repeats: updates of the graph may be repeated. */
+static void add_group(struct transfer *x, int32_t k, const struct seen *at, bool repeats)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
     int32_t clip, value = value_of(x->g, o, &clip);
@@ -241,7 +242,7 @@ static void add_group(struct transfer *x, int32_t k, const struct seen *at)
         b.takes += t->backing == BACKING_ANY || t->backing == BACKING_DEVICE ? t->bytes : 0;
     }
     b.seconds = hosted_seconds(x->g, x->m, o);
-    b.repeatable = may_repeat(x, &b);
+    b.repeatable = repeats && may_repeat(x, &b);
     if (b.value < 0 && !b.repeatable)
         return;
     x->clip = clip;
@@ -256,7 +257,7 @@ int hosted_find(struct transfer *x)
     struct pool scratch = {NULL, false};
     int32_t tail = p->n_steps - p->n_body, n = x->g->n_storages;
     struct seen *at = pool_array(&scratch, n, sizeof(*at));
-    const bool *may = hosted_ops(x->g, x->m, &scratch);
+    const bool *may = hosted_ops(x->g, x->m, &scratch), repeats = graph_may_repeat(x->g);
     x->clip = x->clip_step = -1;
     x->group_at = pool_filled(&x->memory, p->n_steps, -1);
     POOL_ARRAY(&x->memory, x->groups, tail);
@@ -272,7 +273,7 @@ int hosted_find(struct transfer *x)
     find_wraps(x, at);
     for (int32_t k = 0; k < p->n_steps; k++) {
         if (may[p->steps[k].op])
-            add_group(x, k, at);
+            add_group(x, k, at, repeats);
         see(x, k, at);
     }
     find_deferrable(x, at);
