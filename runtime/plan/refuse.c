@@ -5,6 +5,7 @@
  * named twice.
  */
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "plan/lattice.h"
@@ -14,39 +15,21 @@
 #define GIB      (INT64_C(1) << 30)
 #define MIN_GAIN .995 /* a budget is named if its time is below this part of the other */
 
-struct sentence {
-    char *text;
-    int n;
-};
-
-static void append(struct sentence *s, const char *fmt, ...) CKPT_PRINTF(2, 3);
-
-static void append(struct sentence *s, const char *fmt, ...)
-{
-    va_list ap;
-    if (s->n < 0 || s->n >= CKPT_MESSAGE)
-        return;
-    va_start(ap, fmt);
-    int n = vsnprintf(s->text + s->n, (size_t)(CKPT_MESSAGE - s->n), fmt, ap);
-    va_end(ap);
-    s->n = n < 0 ? n : s->n + n;
-}
-
 /* A size rounded up to MiB, or to KiB below 1 GiB, as an option takes it. */
 static int64_t typed(int64_t bytes)
 {
     return round_up(bytes, bytes >= GIB ? MIB : KIB);
 }
 
-static void append_size(struct sentence *s, int64_t bytes)
+static void append_size(FILE *s, int64_t bytes)
 {
     int64_t n = typed(bytes);
     if (n % GIB == 0)
-        append(s, "%lldG", (long long)(n / GIB));
+        fprintf(s, "%lldG", (long long)(n / GIB));
     else if (n % MIB == 0)
-        append(s, "%lldM", (long long)(n / MIB));
+        fprintf(s, "%lldM", (long long)(n / MIB));
     else
-        append(s, "%lldK", (long long)(n / KIB));
+        fprintf(s, "%lldK", (long long)(n / KIB));
 }
 
 int64_t plan_refuse_names(int64_t bytes)
@@ -55,47 +38,47 @@ int64_t plan_refuse_names(int64_t bytes)
 }
 
 /* The smallest budget: in bytes below 1 GiB, where rounding to KiB may change the answer. */
-static void append_smallest(struct sentence *s, int64_t bytes)
+static void append_smallest(FILE *s, int64_t bytes)
 {
     if (bytes < GIB)
-        append(s, "%lld bytes", (long long)bytes);
+        fprintf(s, "%lld bytes", (long long)bytes);
     else
         append_size(s, bytes);
 }
 
-static double share(double part, double whole)
+static long percent(double part, double whole)
 {
-    return whole > 0 ? 100 * part / whole : 0;
+    return whole > 0 ? lrint(100 * part / whole) : 0;
 }
 
 /* The budgets of the request. */
-static void append_budgets(struct sentence *s, const struct budgets *b)
+static void append_budgets(FILE *s, const struct budgets *b)
 {
-    append(s, "no plan fits %s", human_bytes(b->device));
+    fprintf(s, "no plan fits %s", human_bytes(b->device));
     if (b->host > 0)
-        append(s, " with %s of host memory", human_bytes(b->host));
+        fprintf(s, " with %s of host memory", human_bytes(b->host));
     if (b->nvme > 0)
-        append(s, "%s%s of NVMe", b->host > 0 ? " and " : " with ", human_bytes(b->nvme));
+        fprintf(s, "%s%s of NVMe", b->host > 0 ? " and " : " with ", human_bytes(b->nvme));
 }
 
 static void append_needs(struct frontier *f, const struct request *q, const struct smallest *least,
-                         struct sentence *s)
+                         FILE *s)
 {
     const struct plan *p = least->plan;
     int64_t fixed = q->reserved + p->persistent;
-    append(s, ": it needs at least ");
+    fprintf(s, ": it needs at least ");
     append_smallest(s, least->bytes);
     if (fixed < least->bytes)
-        append(s, ", %s of it for parameters and the like", human_bytes(fixed));
+        fprintf(s, ", %s of it for parameters and the like", human_bytes(fixed));
     if (p->n_steps)
-        append(s, ", with the peak in %.200s", f->p->g->ops[p->steps[p->peak_step].op].name);
+        fprintf(s, ", with the peak in %.200s", f->p->g->ops[p->steps[p->peak_step].op].name);
 }
 
-static void append_budget(struct sentence *s, int64_t bytes, double seconds)
+static void append_budget(FILE *s, int64_t bytes, double seconds)
 {
-    append(s, "; --vram ");
+    fprintf(s, "; --vram ");
     append_size(s, bytes);
-    append(s, " takes %s", human_seconds(seconds));
+    fprintf(s, " takes %s", human_seconds(seconds));
 }
 
 /* The largest possible --vram: the memory of the GPU in the machine file.  A CPU, whose process
@@ -107,14 +90,14 @@ static int64_t device_has(const struct request *q)
 
 /* The time of the smallest budget, of 1 GiB more, and of the fastest plan. */
 static int append_times(struct frontier *f, const struct request *q, const struct smallest *least,
-                        struct sentence *s)
+                        FILE *s)
 {
     const struct plan *p = least->plan;
     struct budgets b = q->budgets;
     struct answer more;
     struct option *all;
     if (typed(least->bytes) > device_has(q)) {
-        append(s, "\n  no --vram is enough: %.60s has %s", q->m.name, human_bytes(q->m.memory));
+        fprintf(s, "\n  no --vram is enough: %.60s has %s", q->m.name, human_bytes(q->m.memory));
         return 0;
     }
     b.device = min_i64(least->bytes + GIB, device_has(q));
@@ -123,11 +106,11 @@ static int append_times(struct frontier *f, const struct request *q, const struc
         rc = smallest_faster(f, f->options.data[f->n - 1].seconds * (1 + 1e-12) + DBL_MIN, &all);
     if (rc)
         return rc;
-    append(s, "\n  try that: a step takes %s", human_seconds(p->seconds));
+    fprintf(s, "\n  try that: a step takes %s", human_seconds(p->seconds));
     if (p->recompute_seconds > 0)
-        append(s, ", %.0f %% of it recompute", share(p->recompute_seconds, p->seconds));
+        fprintf(s, ", %ld %% of it recompute", percent(p->recompute_seconds, p->seconds));
     if (p->exposed_seconds > 0)
-        append(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
+        fprintf(s, ", %ld %% waiting for copies", percent(p->exposed_seconds, p->seconds));
     double seconds = more.offloaded ? more.offloaded->seconds : more.option->seconds;
     int64_t fastest = q->reserved + f->p->persistent + all->plan->transient;
     bool knows_fastest = !q->backings && fastest > least->bytes && typed(fastest) <= device_has(q);
@@ -136,13 +119,13 @@ static int append_times(struct frontier *f, const struct request *q, const struc
         append_budget(s, b.device, seconds);
     if (knows_fastest && all->seconds < MIN_GAIN * (gains ? seconds : p->seconds)) {
         append_budget(s, fastest, all->seconds);
-        append(s, ", and no more is faster");
+        fprintf(s, ", and no more is faster");
     }
     return 0;
 }
 
 /* The bytes of a lower tier that are enough with the other budgets. */
-static int append_tier(struct frontier *f, const struct request *q, int tier, struct sentence *s)
+static int append_tier(struct frontier *f, const struct request *q, int tier, FILE *s)
 {
     const char *option = tier == TIER_NVME ? "--nvme" : "--host";
     struct budgets b = q->budgets;
@@ -153,33 +136,40 @@ static int append_tier(struct frontier *f, const struct request *q, int tier, st
     if (rc)
         return rc;
     if (!p || needs <= had) {
-        append(s, "\n  or make the step smaller (micro-batch, length, model): no %s is enough",
+        fprintf(s, "\n  or make the step smaller (micro-batch, length, model): no %s is enough",
                option);
         return 0;
     }
     *own = typed(needs);
     rc = answer_within(f, q, &b, &with);
-    append(s, "\n  or keep this budget and add %s ", option);
+    fprintf(s, "\n  or keep this budget and add %s ", option);
     append_size(s, needs);
-    append(s, ": a step then takes %s",
+    fprintf(s, ": a step then takes %s",
            human_seconds(with.offloaded ? with.offloaded->seconds : p->seconds));
     return rc;
 }
 
 int plan_refuse(struct frontier *f, const struct request *q)
 {
-    char text[CKPT_MESSAGE] = "";
-    struct sentence s = {.text = text};
+    char *text;
+    size_t size;
+    FILE *s = open_memstream(&text, &size);
     struct smallest least;
+    if (!s)
+        return CKPT_ENOMEM;
     int rc = smallest_device(f, q, &q->budgets, &least);
-    append_budgets(&s, &q->budgets);
+    append_budgets(s, &q->budgets);
     if (!rc && least.plan) {
-        append_needs(f, q, &least, &s);
-        rc = append_times(f, q, &least, &s);
+        append_needs(f, q, &least, s);
+        rc = append_times(f, q, &least, s);
     } else if (!rc) {
-        append(&s, ": beside these lower tiers no size of the device is enough");
+        fprintf(s, ": beside these lower tiers no size of the device is enough");
     }
     if (!rc)
-        rc = append_tier(f, q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);
-    return error_set(rc ? rc : CKPT_EBUDGET, "%s", text);
+        rc = append_tier(f, q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, s);
+    int closed = text_close(s, &text);
+    if (!rc && !closed)
+        error_set(CKPT_EBUDGET, "%s", text);
+    free(text);
+    return rc ? rc : closed ? closed : CKPT_EBUDGET;
 }

@@ -84,14 +84,7 @@ int lines_print(void (*put)(FILE *f, const void *user), const void *user, char *
     FILE *f = open_memstream(text, size);
     if (f)
         put(f, user);
-    bool bad = !f || ferror(f);
-    if (f)
-        bad |= fclose(f) != 0;
-    if (bad) {
-        free(*text);
-        *text = NULL;
-    }
-    return bad ? CKPT_ENOMEM : 0;
+    return f ? text_close(f, text) : CKPT_ENOMEM;
 }
 
 bool lines_next(struct lines *l)

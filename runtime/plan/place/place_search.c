@@ -40,10 +40,7 @@ struct search {
     bool perturb;
     uint64_t random;
     uint64_t *names, *memo;
-    struct {
-        struct option *data;
-        int64_t capacity;
-    } options;
+    LIST(struct option) options;
     int64_t n_options;
     int32_t depth;
     int32_t near; /* the section of the last branch */

@@ -39,10 +39,7 @@ struct tree {
     /* scratch for sorting a row */
     int64_t *keys;
     int32_t *gone;
-    struct {
-        struct tree_change *data;
-        int64_t capacity;
-    } trail;
+    LIST(struct tree_change) trail;
     int64_t n_trail;
     int64_t work; /* items inspected */
     struct pool memory;
