@@ -228,16 +228,19 @@ void transfer_free(struct transfer *x)
     free(x);
 }
 
+/* A product for each number: hash_mix, with one for each byte, took 3 % of the planning time. */
 uint64_t transfer_key(const struct transfer *x, int64_t device, int32_t option)
 {
+    const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
     uint64_t key = hash_mix(hash_mix(HASH_START, device), option);
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)
-            key = hash_mix(key, i);
+            key = (key ^ (uint32_t)i) * factor;
     for (int32_t i = 0; i < x->n_groups; i++)
         if (x->groups[i].by != BY_DEVICE)
-            key = hash_mix(key,
-                           hash_mix(x->n + i, x->groups[i].before - (x->groups[i].by == BY_BOTH)));
+            key = (hash_mix(key, x->groups[i].before - (x->groups[i].by == BY_BOTH)) ^
+                   (uint32_t)(x->n + i)) *
+                  factor;
     return key;
 }
 
