@@ -8,7 +8,6 @@
  *   the step, as those of activations are around the end of the forward pass, and the two fill the
  *   arena from both ends.  In the order of the update, addresses would become free early in one
  *   place and be needed in another.
- * - A storage that is needed while copies out are still under way is copied out just before that.
  *
  * With this order and both ends of the arena (place.c) holes take 1 to 6 % of the transient
  * bytes of STDiT3-XL/2 at 7G to 14G, instead of up to 17 %.  With several micro-steps no copy out
@@ -17,32 +16,21 @@
 #include <math.h>
 #include "plan/offload/transfer.h"
 
-#define MARGIN     0.01  /* copies out end this part of a step earlier than they must */
 #define MAX_SLOWER 0.001 /* the order is rejected if the step takes this part longer */
 
 /* One queue.  Items are positions in its old order, which is the order of out_step. */
 struct out_queue {
     const struct transfer *x;
     const struct ranking *outs;
-    double drained;   /* when the last copy out of the step before has ended */
-    double *rank;     /* per item: the smallest is copied first; INFINITY: it has a deadline */
-    int32_t *heap;    /* items that may begin and have no deadline, the first on top */
-    int32_t waiting;  /* size of the heap */
-    /* Copies that end before a deadline (major) while the queue is still busy, in this order; minor
-     * becomes the latest start that meets it. */
-    struct place_key *dues;
-    int32_t n_dues, next_due;
-    int32_t *order; /* the new order, of idle gaps */
+    double *rank;    /* per item: the smallest is copied first */
+    int32_t *heap;   /* items that may begin, the first on top */
+    int32_t waiting; /* size of the heap */
+    int32_t *order;  /* the new order, of idle gaps */
 };
 
 static const struct idle_gap *gap_at(const struct out_queue *t, int32_t i)
 {
     return &t->x->list[t->outs->items[i]];
-}
-
-static double length_of(const struct out_queue *t, int32_t i)
-{
-    return gap_at(t, i)->offload.out_end - gap_at(t, i)->offload.out_start;
 }
 
 /* The end of step out_step, after which the copy may begin. */
@@ -67,34 +55,6 @@ static bool may_move(const struct transfer *x, const struct idle_gap *a)
 {
     return a->wraps && a->group < 0 && a->out_step >= x->p->n_body;
 }
-
-/* ---- deadlines ------------------------------------------------------------------------------ */
-
-static void add_due(struct out_queue *t, int32_t item, double back)
-{
-    t->dues[t->n_dues++] = (struct place_key){t->x->seconds + back, 0, item};
-    t->rank[item] = INFINITY;
-}
-
-static void rank_items(struct out_queue *t)
-{
-    const struct transfer *x = t->x;
-    double until = INFINITY;
-    for (int32_t i = 0; i < t->outs->n; i++) {
-        const struct idle_gap *a = gap_at(t, i);
-        t->rank[i] = may_move(x, a) ? -came_at(x, t->outs->items[i]) : -INFINITY;
-        if (may_move(x, a) && a->offload.in_start < t->drained)
-            add_due(t, i, a->offload.in_start);
-    }
-    place_sort_keys(t->dues, t->n_dues);
-    for (int32_t k = t->n_dues - 1; k >= 0; k--) {
-        struct place_key *d = &t->dues[k];
-        until = fmin(until, d->major - MARGIN * x->seconds) - length_of(t, d->item);
-        d->minor = until;
-    }
-}
-
-/* ---- the queue ------------------------------------------------------------------------------ */
 
 static bool before(const struct out_queue *t, int32_t a, int32_t b)
 {
@@ -122,33 +82,19 @@ static int32_t pop(struct out_queue *t)
     return top;
 }
 
-/* The next item that may begin now, or -1. */
-static int32_t take_turn(struct out_queue *t, double now)
-{
-    const struct place_key *d = t->next_due < t->n_dues ? &t->dues[t->next_due] : NULL;
-    int32_t top = t->waiting > 0 ? t->heap[0] : -1;
-    bool hurry = top < 0 || (t->rank[top] > -INFINITY && d && now + length_of(t, top) > d->minor);
-    if (d && hurry && ready_at(t->x, gap_at(t, d->item)) <= now) {
-        t->next_due++;
-        return d->item;
-    }
-    return top < 0 ? -1 : pop(t);
-}
-
 static void serve(struct out_queue *t)
 {
     double now = 0;
     for (int32_t served = 0, next = 0; served < t->outs->n;) {
         for (; next < t->outs->n && ready_at(t->x, gap_at(t, next)) <= now; next++)
-            if (t->rank[next] < INFINITY)
-                push(t, next);
-        int32_t i = take_turn(t, now);
-        if (i < 0) {
+            push(t, next);
+        if (t->waiting == 0) {
             now = ready_at(t->x, gap_at(t, next));
-        } else {
-            now += length_of(t, i);
-            t->order[served++] = t->outs->items[i];
+            continue;
         }
+        int32_t i = pop(t);
+        now += gap_at(t, i)->offload.out_end - gap_at(t, i)->offload.out_start;
+        t->order[served++] = t->outs->items[i];
     }
 }
 
@@ -158,11 +104,10 @@ static int order_queue(const struct transfer *x, const struct ranking *outs, str
     struct out_queue t = {.x = x, .outs = outs, .order = order};
     POOL_ARRAY(m, t.rank, outs->n);
     POOL_ARRAY(m, t.heap, outs->n);
-    POOL_ARRAY(m, t.dues, outs->n);
     if (m->failed || !outs->n)
         return pool_status(m);
-    t.drained = x->list[outs->items[outs->n - 1]].offload.out_end - x->seconds;
-    rank_items(&t);
+    for (int32_t i = 0; i < outs->n; i++)
+        t.rank[i] = may_move(x, gap_at(&t, i)) ? -came_at(x, outs->items[i]) : -INFINITY;
     serve(&t);
     return 0;
 }
