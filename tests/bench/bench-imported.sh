@@ -5,7 +5,8 @@
 # $OUT/imported.txt as they come.
 #
 # usage: bench-imported.sh [MODEL]...; gpt2 llama vit unet wan cogvideo.  BUILD is the folder of the
-# programs, SMALL=--small a size for a test; rows.sh has the other variables.
+# programs, SMALL=--small a size for a test.  ARCHIVES is a folder of peer_imported.py --empty: the
+# models there need no library.  rows.sh has the other variables.
 set -u
 
 # shellcheck source=tests/bench/rows.sh
@@ -14,6 +15,7 @@ rows_to imported 10
 
 build=${BUILD:-build}
 [ $# -gt 0 ] || set -- gpt2 llama vit unet wan cogvideo
+size="${SMALL-} ${ARCHIVES:+--archives $ARCHIVES}"
 
 for model; do
     loss=
@@ -23,9 +25,9 @@ for model; do
     esac
     compare_with_next
     # shellcheck disable=SC2086
-    peer "$model, PyTorch" peer_imported.py "$model" ${SMALL-}
+    peer "$model, PyTorch" peer_imported.py "$model" $size
     # shellcheck disable=SC2086
-    if ! timeout "$limit" "$python" "$here/peer_imported.py" "$model" --export "$work" ${SMALL-} >"$work/out" 2>&1; then
+    if ! timeout "$limit" "$python" "$here/peer_imported.py" "$model" --export "$work" $size >"$work/out" 2>&1; then
         note "$model" "no archive: $(tail -n 1 "$work/out")"
         continue
     fi

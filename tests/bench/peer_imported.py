@@ -5,7 +5,9 @@ AdamW, clipping.  bench-imported.sh calls it.
 
     peer_imported.py MODEL --export FOLDER      FOLDER/MODEL.pt2 with random weights, and FOLDER/MODEL.safetensors with data
     peer_imported.py MODEL --steps N            steps; peer.py says what is printed
+    peer_imported.py MODEL --empty FOLDER       FOLDER/MODEL.pt2 without values, some hundred KiB
 
+--archives FOLDER takes the module from such an archive, with random weights, where its library is not installed.
 --small is a size for a test without a GPU."""
 import os
 import sys
@@ -21,7 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 def language(config, batch, length):
     import transformers
     ids = torch.randint(0, config.vocab_size, (batch, length))
-    return (transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa"),
+    return (lambda: transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa"),
             dict(input_ids=ids, labels=ids.clone()), dict(use_cache=False, return_dict=False), None)
 
 
@@ -43,43 +45,48 @@ def llama(small):
 
 
 def vit(small):
-    import timm
-    model = timm.create_model("vit_tiny_patch16_224" if small else "vit_base_patch16_224", depth=2 if small else 12)
+    def make():
+        import timm
+        return timm.create_model("vit_tiny_patch16_224" if small else "vit_base_patch16_224", depth=2 if small else 12)
     batch = 2 if small else 64
-    return model, dict(x=torch.randn(batch, 3, 224, 224)), {}, torch.randint(0, 1000, (batch,))
+    return make, dict(x=torch.randn(batch, 3, 224, 224)), {}, torch.randint(0, 1000, (batch,))
+
+
+def of_diffusers(name, **size):
+    def make():
+        import diffusers
+        return getattr(diffusers, name)(**size)
+    return make
 
 
 def unet(small):
-    import diffusers
     size = dict(block_out_channels=(32, 64), down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
                 up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), cross_attention_dim=32) if small else dict(
         cross_attention_dim=768)
-    model = diffusers.UNet2DConditionModel(sample_size=64, attention_head_dim=8, **size)
-    batch, side = (2, 16) if small else (8, 64)
+    batch, side = (2, 16) if small else (16, 64)
     sample = torch.randn(batch, 4, side, side)
     given = dict(sample=sample, timestep=torch.randint(0, 1000, (batch,)),
                  encoder_hidden_states=torch.randn(batch, 77, 32 if small else 768))
-    return model, given, dict(return_dict=False), torch.randn_like(sample)
+    make = of_diffusers("UNet2DConditionModel", sample_size=64, attention_head_dim=8, **size)
+    return make, given, dict(return_dict=False), torch.randn_like(sample)
 
 
 def wan(small):
-    import diffusers
     size = dict(num_attention_heads=2, attention_head_dim=32, ffn_dim=128, num_layers=2, text_dim=32) if small else dict(
         num_attention_heads=12, attention_head_dim=128, ffn_dim=8960, num_layers=30)
-    clip = torch.randn(1, 16, *((3, 8, 8) if small else (21, 60, 104)))
+    clip = torch.randn(1, 16, *((3, 8, 8) if small else (13, 60, 104)))
     given = dict(hidden_states=clip, timestep=torch.randint(0, 1000, (1,)),
                  encoder_hidden_states=torch.randn(1, 512, 32 if small else 4096))
-    return diffusers.WanTransformer3DModel(**size), given, dict(return_dict=False), torch.randn_like(clip)
+    return of_diffusers("WanTransformer3DModel", **size), given, dict(return_dict=False), torch.randn_like(clip)
 
 
 def cogvideo(small):
-    import diffusers
     size = dict(num_attention_heads=2, attention_head_dim=32, num_layers=2, text_embed_dim=32, sample_width=8,
                 sample_height=8, sample_frames=9) if small else {}
     clip = torch.randn(1, *((3, 16, 8, 8) if small else (13, 16, 60, 90)))
     given = dict(hidden_states=clip, timestep=torch.randint(0, 1000, (1,)),
                  encoder_hidden_states=torch.randn(1, 226, 32 if small else 4096))
-    return diffusers.CogVideoXTransformer3DModel(**size), given, dict(return_dict=False), torch.randn_like(clip)
+    return of_diffusers("CogVideoXTransformer3DModel", **size), given, dict(return_dict=False), torch.randn_like(clip)
 
 
 MODELS = {f.__name__: f for f in (gpt2, llama, vit, unet, wan, cogvideo)}
@@ -89,10 +96,53 @@ def half(value):
     return value.to(torch.bfloat16) if value is not None and value.is_floating_point() else value
 
 
+def small_buffers(make):
+    """The buffers below 2 MiB with their values, such as angles: libckpt recognises these.  No parameter takes memory."""
+    import accelerate
+    with accelerate.init_empty_weights(include_buffers=False):
+        model = make().to(torch.bfloat16)
+    return {k: v for k, v in model.named_buffers() if v.device.type != "meta" and v.nbytes < 2 << 20}
+
+
+def empty(o):
+    """The archive without values, for a machine that lacks the library of the model."""
+    make, given, fixed, _ = MODELS[o.model](o.small)
+    with torch.device("meta"):
+        model = make().to(torch.bfloat16).train()
+    given = {k: half(v).to("meta") for k, v in given.items()}
+    program = torch.export.export(model, (), {**given, **fixed}, strict=False)
+    for name, value in small_buffers(make).items():
+        kept = program.state_dict if name in program.state_dict else program.constants
+        kept[name] = value
+    torch.export.save(program, os.path.join(o.empty, o.model + ".pt2"))
+
+
+def filled(name, value):
+    """Random numbers where the archive has none; what has one axis is a weight of a norm or a bias."""
+    if value.device.type != "meta":
+        return value
+    if value.dim() == 1:
+        made = torch.full(value.shape, float(name.endswith("weight")), dtype=value.dtype)
+    else:
+        made = (0.02 * torch.randn(value.shape)).to(value.dtype)
+    return torch.nn.Parameter(made, value.requires_grad) if isinstance(value, torch.nn.Parameter) else made
+
+
+def read(o):
+    from torch.export.passes import move_to_device_pass
+    program = torch.export.load(os.path.join(o.archives, o.model + ".pt2"))
+    for kept in (program.state_dict, program.constants):
+        for name, value in kept.items():
+            kept[name] = filled(name, value)
+    program.example_inputs = None
+    return move_to_device_pass(program, "cpu" if o.export else o.device).module()
+
+
 def load(o):
     torch.manual_seed(0)
-    model, given, fixed, target = MODELS[o.model](o.small)
-    return model.to(torch.bfloat16).train(), {k: half(v) for k, v in given.items()}, fixed, half(target)
+    make, given, fixed, target = MODELS[o.model](o.small)
+    model = read(o) if o.archives else make().to(torch.bfloat16).train()
+    return model, {k: half(v) for k, v in given.items()}, fixed, half(target)
 
 
 def export(o):
@@ -126,10 +176,12 @@ def step(o):
 def main():
     p = peer.options(__doc__.split("\n")[0])
     p.add_argument("model", choices=MODELS)
+    p.add_argument("--empty")
+    p.add_argument("--archives")
     p.add_argument("--export")
     p.add_argument("--small", action="store_true")
     o = p.parse_args()
-    export(o) if o.export else step(o)
+    (empty if o.empty else export if o.export else step)(o)
 
 
 main()
