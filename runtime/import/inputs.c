@@ -372,12 +372,15 @@ static int make_input(const struct maker *m, int i)
         return rc;
     const struct pt2_tensor *t = &m->p->graph->value[from->value].tensor;
     const bool is_float = pt2_is_float(t->dtype);
-    const bool kept = from->kind == PT2_PARAMETER || in->changes ||
-                      (from->kind == PT2_BUFFER && from->persistent && is_float);
+    in->changes = in->changes && w->numel;
+    /* What has no elements is never trained, nor written: it is a constant. */
+    const bool in_files = w->numel && from->kind == PT2_BUFFER && from->persistent;
+    const bool kept = (from->kind == PT2_PARAMETER && w->numel) || in->changes ||
+                      (in_files && is_float);
     if (tied && kept) {
         *in = *tied;
         in->tied = tied;
-    } else if (kept || (from->kind == PT2_BUFFER && from->persistent)) {
+    } else if (kept || in_files) {
         rc = make_param(m, from, w, in);
     }
     if (rc || kept)

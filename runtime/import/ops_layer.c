@@ -26,12 +26,29 @@ static ckpt_tensor with_shape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64
     return ckpt_reshape(t, x, ndim, shape);
 }
 
+/* A layer without inputs: its matrix has no elements, and the product is zeros. */
+static ckpt_tensor layer_of_nothing(struct call *c, bool matrices, ckpt_tensor addend)
+{
+    struct tensor w = call_tensor(c, matrices ? "mat2" : "weight");
+    struct tensor y = record_product(c, call_tensor(c, matrices ? "mat1" : "input"),
+                                     matrices ? w : view_swap(c->r, w, 0, 1));
+    const char *bias = matrices ? "self" : "bias";
+
+    if (call_has(c, bias))
+        y = math_binary(c->r, BINARY_ADD, y, call_tensor(c, bias), c->dtype);
+    if (addend.id)
+        y = math_binary(c->r, BINARY_ADD, y, tensor_of(c->r, c->dtype, addend), c->dtype);
+    return tensor_record(c->r, &y);
+}
+
 ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend)
 {
     struct call c = *layer;
     ckpt_tape *t = c.r->t;
     const bool matrices = !strcmp(c.op->name, "aten.addmm.default");
     struct tensor w = math_cast(c.r, call_tensor(&c, matrices ? "mat2" : "weight"), c.dtype);
+    if (!tensor_numel(&w))
+        return layer_of_nothing(&c, matrices, addend);
     ckpt_tensor x = matrices ? rows_of(&c) : call_operand(&c, "input", c.dtype);
     ckpt_tensor b = call_operand(&c, matrices ? "self" : "bias", c.dtype);
 
@@ -84,8 +101,19 @@ static bool is_outer(const struct tensor *a, const struct tensor *b)
            b->shape[b->ndim - 2] == 1;
 }
 
+/* Sums of no products. */
+static struct tensor product_of_nothing(struct call *c, struct tensor a, struct tensor b)
+{
+    a = view_unsqueeze(c->r, a, a.ndim);
+    b = view_unsqueeze(c->r, b, b.ndim - 2);
+    a = math_binary(c->r, BINARY_MUL, a, b, c->dtype);
+    return c->r->failed ? a : reduce_sum(c, a, 1u << (a.ndim - 2));
+}
+
 static struct tensor product_of(struct call *c, struct tensor a, struct tensor b)
 {
+    if (!tensor_numel(&a))
+        return product_of_nothing(c, a, b);
     if (is_outer(&a, &b))
         return math_binary(c->r, BINARY_MUL, a, b, c->dtype);
     tensor_record(c->r, &a);

@@ -70,6 +70,12 @@ static double combine(enum reduction f, double x, double y)
     }
 }
 
+/* Of no elements; extremes are those of truth values. */
+static double of_nothing(enum reduction f)
+{
+    return f == REDUCE_PRODUCT || f == REDUCE_MIN;
+}
+
 static struct tensor reduce_constant(struct call *c, enum reduction f, struct tensor a,
                                      unsigned mask)
 {
@@ -88,8 +94,8 @@ static struct tensor reduce_constant(struct call *c, enum reduction f, struct te
     const int64_t rows = c->r->failed ? 0 : tensor_numel(&out);
     a = view_permute(c->r, a, order);
     for (int64_t k = 0; k < rows; k++) {
-        double sum = tensor_f(&a, k * count);
-        int64_t whole = tensor_i(&a, k * count);
+        double sum = count ? tensor_f(&a, k * count) : of_nothing(f);
+        int64_t whole = count ? tensor_i(&a, k * count) : (int64_t)of_nothing(f);
         for (int64_t j = 1; j < count; j++) {
             sum = combine(f, sum, tensor_f(&a, k * count + j));
             whole = combine_whole(f, whole, tensor_i(&a, k * count + j));

@@ -679,12 +679,25 @@ class Nothing(nn.Module):
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 4))
+        self.none, self.rows, self.unread = nn.Linear(0, 4), nn.Parameter(torch.zeros(0, 4)), nn.Parameter(torch.zeros(2, 0))
+        for name, persistent in (("kept", True), ("other", False)):
+            self.register_buffer(name, torch.zeros(0, 2), persistent=persistent)
+        self.register_buffer("whole", torch.zeros(0, dtype=torch.long))
+
+    def sums(self, x):
+        """What has elements although an operand has none; a buffer without elements is changed."""
+        e, b = x.flatten(0, 1)[:4, 4:], self.b
+        self.kept.add_(1)
+        return (self.a(torch.cat([x[0], self.rows])) + self.none(x[0, :, 4:]), self.kept.sum() + b, self.other.sum(1).sum() * b,
+                e.prod() * b.prod() + e.sum(1)[:, None] * b, (e > 0).any() * b, (e > 0).all(1)[:, None] * b, self.none(e),
+                e @ e.T + b, torch.bmm(e[None], e.T[None]) + b, torch.einsum("ij,kj->ik", e, e) + b, b[self.whole].sum() + b,
+                torch.addmm(self.none.bias, e, self.none.weight.T), F.pad(self.rows, (0, 0, 1, 3)) + b)
 
     def forward(self, x):
         angles = torch.outer(x[0, :, 0], torch.arange(0, 0, 2) / 2)
         turns = torch.view_as_real(torch.polar(torch.ones_like(angles), angles)).flatten(1)
         y = torch.cat([F.gelu(self.a(part)) @ self.b for part in (x[:, 3:], x)], 1)
-        return y, torch.cat([angles.cos(), turns, y[0], torch.outer(x[0, :, 1], torch.linspace(0, 1, 0))], 1)
+        return y, torch.cat([angles.cos(), turns, y[0], torch.outer(x[0, :, 1], torch.linspace(0, 1, 0))], 1), *self.sums(x)
 
 
 class Special(nn.Module):
