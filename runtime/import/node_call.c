@@ -447,8 +447,11 @@ static struct tensor part_of(struct call *c, struct tensor a)
 
 struct tensor call_tensor(struct call *c, const char *name)
 {
-    struct item i = item_of(c, name);
+    const struct pt2_arg a = find(c, name);
+    struct item i = call_item(c, &a);
 
+    if (a.kind == ARG_COMPLEX)
+        return tensor_number(c->r, PT2_F64, a.parts[c->imaginary], 0);
     switch (i.kind) {
     case ITEM_TENSOR:
         return part_of(c, *variable_read(c->r, i.v));

@@ -28,6 +28,10 @@ static const char *first_name(const char *name, char *to, size_t size)
                                            {"negative", "neg"},
                                            {"not_equal", "ne"},
                                            {"special_erfc", "erfc"},
+                                           {"special_digamma", "digamma"},
+                                           {"special_erfinv", "erfinv"},
+                                           {"special_gammaln", "lgamma"},
+                                           {"special_psi", "digamma"},
                                            {"sgn", "sign"},
                                            {"special_exp2", "exp2"},
                                            {"special_expit", "sigmoid"},
@@ -56,7 +60,8 @@ const struct op *op_find(const char *name)
     static const struct op *const tables[] = {
         ops_view,    ops_unary,  ops_math, ops_layer,   ops_norm,   ops_make,   ops_index,
         ops_scatter, ops_reduce, ops_loss, ops_picture, ops_resize, ops_window, ops_attention,
-        ops_einsum,  ops_rnn,    ops_grid, ops_special, ops_order,  ops_complex};
+        ops_einsum,  ops_rnn,    ops_grid, ops_special, ops_order,  ops_complex,
+        ops_product};
     char first[100];
 
     name = first_name(name, first, sizeof first);

@@ -7,7 +7,8 @@
 
 extern const struct op ops_unary[], ops_math[], ops_view[], ops_make[], ops_index[], ops_scatter[],
     ops_reduce[], ops_layer[], ops_norm[], ops_loss[], ops_picture[], ops_resize[], ops_window[],
-    ops_attention[], ops_einsum[], ops_rnn[], ops_grid[], ops_special[], ops_order[], ops_complex[];
+    ops_attention[], ops_einsum[], ops_rnn[], ops_grid[], ops_special[], ops_order[], ops_complex[],
+    ops_product[];
 
 /* An operand with channels last, and the number of its spatial axes, 1 to 3; and a result in the
  * order of PyTorch. */
@@ -24,6 +25,8 @@ ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend);
 
 /* The product of two matrices or vectors, or of many. */
 struct tensor record_product(struct call *c, struct tensor a, struct tensor b);
+/* beta self + alpha y. */
+struct tensor add_product(struct call *c, struct tensor y);
 /* The sum over the axes of a mask, which go. */
 struct tensor reduce_sum(struct call *c, struct tensor a, unsigned mask);
 /* The quotient of two complex numbers. */

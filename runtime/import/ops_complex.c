@@ -68,6 +68,22 @@ struct tensor divide_complex(struct call *c)
     return math_binary(c->r, BINARY_DIV, first, square, c->dtype);
 }
 
+/* Of a complex number exp(real) (cos + i sin) of the imaginary part. */
+static struct tensor op_exp(struct call *c, int part)
+{
+    static const struct unary power = {exp, ckpt_exp}, cosine = {cos, ckpt_cos},
+                              sine = {sin, ckpt_sin};
+    const struct variable *self = call_variable(c, "self");
+    struct tensor y = math_unary(c->r, &power, call_part(c, "self", false), c->dtype);
+
+    (void)part;
+    if (!self || !pt2_is_complex(self->facts->dtype))
+        return y;
+    struct tensor turn =
+        math_unary(c->r, c->imaginary ? &sine : &cosine, call_part(c, "self", true), c->dtype);
+    return math_binary(c->r, BINARY_MUL, y, turn, c->dtype);
+}
+
 /* ---- Fourier transforms ---------------------------------------------------------------------- */
 
 /* Numbers along one axis, and the sum of which of them times e^(sign i angle) a result is. */
@@ -212,5 +228,6 @@ const struct op ops_complex[] = {
     OP("fft_rfft2.default", op_fft),      OP("fft_irfft2.default", op_fft),
     OP("fft_fftn.default", op_fft),       OP("fft_ifftn.default", op_fft),
     OP("fft_rfftn.default", op_fft),      OP("fft_irfftn.default", op_fft),
+    OP("exp.default", op_exp),
     {NULL, NULL, NULL, NULL, false},
 };

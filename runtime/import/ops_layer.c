@@ -135,6 +135,16 @@ struct tensor record_product(struct call *c, struct tensor a, struct tensor b)
     return row && !c->r->failed ? view_squeeze(c->r, y, y.ndim - (column ? 1 : 2)) : y;
 }
 
+/* (a + bi)(c + di) */
+static struct tensor complex_product(struct call *c, const char *other)
+{
+    const bool i = c->imaginary;
+    struct tensor x = record_product(c, call_part(c, "self", false), call_part(c, other, i));
+    struct tensor y = record_product(c, call_part(c, "self", true), call_part(c, other, !i));
+
+    return math_binary(c->r, i ? BINARY_ADD : BINARY_SUB, x, y, c->dtype);
+}
+
 static struct tensor op_matmul(struct call *c, int part)
 {
     static const char *const names[] = {"mat2", "tensor", "vec", "other"};
@@ -143,14 +153,14 @@ static struct tensor op_matmul(struct call *c, int part)
     (void)part;
     while (k < 3 && !pt2_arg_find(c->node, names[k]))
         k++;
+    if (pt2_is_complex(c->facts->dtype))
+        return complex_product(c, names[k]);
     return record_product(c, call_tensor(c, "self"), call_tensor(c, names[k]));
 }
 
-/* beta self + alpha (a b). */
-static struct tensor product_and(struct call *c, const char *a, const char *b)
+struct tensor add_product(struct call *c, struct tensor y)
 {
     const double alpha = call_double(c, "alpha"), beta = call_double(c, "beta");
-    struct tensor y = record_product(c, call_tensor(c, a), call_tensor(c, b));
     struct tensor x = call_tensor(c, "self");
 
     if (alpha != 1)
@@ -160,6 +170,11 @@ static struct tensor product_and(struct call *c, const char *a, const char *b)
     if (beta != 1)
         x = math_binary(c->r, BINARY_MUL, x, tensor_number(c->r, c->dtype, beta, 0), c->dtype);
     return math_binary(c->r, BINARY_ADD, x, y, c->dtype);
+}
+
+static struct tensor product_and(struct call *c, const char *a, const char *b)
+{
+    return add_product(c, record_product(c, call_tensor(c, a), call_tensor(c, b)));
 }
 
 /* x w + b with w stored [in, out] is a linear layer of w with its axes swapped. */

@@ -238,6 +238,16 @@ static struct tensor op_index_fill(struct call *c, int part)
                : math_where(c->r, written_of(c, &s), call_tensor(c, "value"), s.a, c->dtype);
 }
 
+/* Slices in the places of the index. */
+static struct tensor slices_of(struct call *c, const struct selection *s, struct tensor source)
+{
+    int64_t shape[TENSOR_AXES];
+
+    memcpy(shape, s->a.shape, sizeof shape);
+    shape[s->first] = tensor_numel(&s->index);
+    return view_expand(c->r, math_cast(c->r, source, c->dtype), s->a.ndim, shape);
+}
+
 static struct tensor op_index_add(struct call *c, int part)
 {
     const struct selection s = selection_along(c);
@@ -246,11 +256,17 @@ static struct tensor op_index_add(struct call *c, int part)
     (void)part;
     if (call_double(c, "alpha") != 1)
         source = math_affine(c->r, source, call_double(c, "alpha"), 0);
-    int64_t shape[TENSOR_AXES];
-    memcpy(shape, s.a.shape, sizeof shape);
-    shape[s.first] = tensor_numel(&s.index);
-    source = view_expand(c->r, math_cast(c->r, source, c->dtype), s.a.ndim, shape);
+    source = slices_of(c, &s, source);
     return c->r->failed ? s.a : put_sums(c, s, source);
+}
+
+static struct tensor op_index_copy(struct call *c, int part)
+{
+    const struct selection s = selection_along(c);
+    struct tensor source = slices_of(c, &s, call_tensor(c, "source"));
+
+    (void)part;
+    return c->r->failed ? s.a : put_last(c, s, source);
 }
 
 /* The part of a tensor that an index of other sizes reaches along an axis. */
@@ -538,6 +554,7 @@ const struct op ops_scatter[] = {
     OP("index_fill.int_Scalar", op_index_fill),
     OP("index_fill.int_Tensor", op_index_fill),
     OP("index_add.default", op_index_add),
+    OP("index_copy.default", op_index_copy),
     OP("scatter_add.default", op_scatter_add),
     OP("scatter.value", op_scatter_value),
     OP("scatter.src", op_scatter_source),

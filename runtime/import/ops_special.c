@@ -177,6 +177,84 @@ static ckpt_tensor record_normal_share(ckpt_tape *t, ckpt_tensor x)
     return ckpt_affine(t, record_erfc(t, ckpt_affine(t, x, (float)-M_SQRT1_2, 0.f)), 0.5f, 0.f);
 }
 
+/* pi x of the distance of x to the whole number below it, 1 / 4 where the value is not used. */
+static ckpt_tensor angle_in_period(ckpt_tape *t, ckpt_tensor x, ckpt_tensor used)
+{
+    ckpt_tensor rest = ckpt_sub(t, x, ckpt_floor(t, x));
+
+    return ckpt_affine(t, ckpt_where(t, used, rest, number(t, 0.25)), (float)M_PI, 0.f);
+}
+
+/* The derivative of lgamma: at z = x + 6 a series of 1 / z, less what the steps to there add; below
+ * 1 / 2 from the other side of it. */
+static ckpt_tensor record_digamma(ckpt_tape *t, ckpt_tensor x)
+{
+    static const double c[] = {-1.0 / 12, 1.0 / 120, -1.0 / 252};
+    ckpt_tensor under = ckpt_lt(t, x, number(t, 0.5)), one = number(t, 1);
+    ckpt_tensor v = ckpt_where(t, under, ckpt_affine(t, x, -1.f, 1.f), x);
+    ckpt_tensor z = ckpt_affine(t, v, 1.f, 6.f), u = ckpt_div(t, one, z), w = ckpt_mul(t, u, u);
+    ckpt_tensor y = ckpt_add(t, ckpt_log(t, z), ckpt_affine(t, u, -0.5f, 0.f));
+
+    y = ckpt_add(t, y, ckpt_mul(t, w, polynomial(t, w, 3, c)));
+    for (int k = 0; k < 6; k++)
+        y = ckpt_sub(t, y, ckpt_div(t, one, ckpt_affine(t, v, 1.f, (float)k)));
+    ckpt_tensor angle = angle_in_period(t, x, under);
+    ckpt_tensor cotangent = ckpt_div(t, ckpt_cos(t, angle), ckpt_sin(t, angle));
+    return ckpt_where(t, under, ckpt_sub(t, y, ckpt_affine(t, cotangent, (float)M_PI, 0.f)), y);
+}
+
+/* Lanczos' series; below 1 / 2 from the other side of it. */
+static ckpt_tensor record_lgamma(ckpt_tape *t, ckpt_tensor x)
+{
+    static const double c[] = {76.18009172947146,  -86.50532032941677,    24.01409824083091,
+                               -1.231739572450155, 0.1208650973866179e-2, -0.5395239384953e-5};
+    ckpt_tensor at = ckpt_stop_gradient(t, x), under = ckpt_lt(t, at, number(t, 0.5));
+    ckpt_tensor v = ckpt_where(t, under, ckpt_affine(t, at, -1.f, 1.f), at);
+    ckpt_tensor sum = number(t, 1.000000000190015), far = ckpt_affine(t, v, 1.f, 5.5f);
+
+    for (int k = 0; k < 6; k++)
+        sum = ckpt_add(t, sum, ckpt_div(t, number(t, c[k]), ckpt_affine(t, v, 1.f, (float)k + 1)));
+    ckpt_tensor y = ckpt_log(t, ckpt_div(t, ckpt_affine(t, sum, 2.5066282746310005f, 0.f), v));
+    ckpt_tensor power = ckpt_mul(t, ckpt_affine(t, v, 1.f, 0.5f), ckpt_log(t, far));
+    y = ckpt_add(t, y, ckpt_sub(t, power, far));
+    ckpt_tensor sine = ckpt_sin(t, angle_in_period(t, at, under));
+    ckpt_tensor other = ckpt_sub(t, ckpt_log(t, ckpt_div(t, number(t, M_PI), sine)), y);
+    y = ckpt_where(t, ckpt_gt(t, at, number(t, FLT_MAX)), at, y);
+    return with_gradient(t, ckpt_where(t, under, other, y), x, bounded(t, record_digamma(t, at)));
+}
+
+/* Two polynomials, of -log(1 - x^2) and of its root (Giles 2010). */
+static ckpt_tensor record_erfinv(ckpt_tape *t, ckpt_tensor x)
+{
+    static const double near[] = {1.50140941,     0.246640727,    -0.00417768164,
+                                  -0.00125372503, 0.00021858087,  -4.39150654e-06,
+                                  -3.5233877e-06, 3.43273939e-07, 2.81022636e-08};
+    static const double far[] = {2.83297682,    1.00167406,     0.00943887047,
+                                 -0.0076224613, 0.00573950773,  -0.00367342844,
+                                 0.00134934322, 0.000100950558, -0.000200214257};
+    ckpt_tensor v = ckpt_stop_gradient(t, x), limit = number(t, 5);
+    ckpt_tensor square = ckpt_mul(t, ckpt_affine(t, v, -1.f, 1.f), ckpt_affine(t, v, 1.f, 1.f));
+    ckpt_tensor w = ckpt_neg(t, ckpt_log(t, square));
+    ckpt_tensor a = ckpt_affine(t, ckpt_minimum(t, w, limit), 1.f, -2.5f);
+    ckpt_tensor b = ckpt_affine(t, ckpt_sqrt(t, ckpt_maximum(t, w, limit)), 1.f, -3.f);
+    ckpt_tensor factor =
+        ckpt_where(t, ckpt_lt(t, w, limit), polynomial(t, a, 9, near), polynomial(t, b, 9, far));
+    ckpt_tensor end = ckpt_eq(t, ckpt_abs(t, v), number(t, 1));
+    ckpt_tensor y = ckpt_mul(t, ckpt_where(t, end, number(t, INFINITY), factor), v);
+    ckpt_tensor slope = ckpt_affine(t, ckpt_exp(t, ckpt_mul(t, y, y)), 0.88622692545f, 0.f);
+
+    return with_gradient(t, y, x, bounded(t, slope));
+}
+
+/* -x log(x): 0 at 0, -inf below. */
+static ckpt_tensor record_entropy(ckpt_tape *t, ckpt_tensor x)
+{
+    ckpt_tensor zero = number(t, 0), none = ckpt_le(t, x, zero);
+    ckpt_tensor y = ckpt_mul(t, x, ckpt_log(t, ckpt_where(t, none, number(t, 1), x)));
+
+    return ckpt_where(t, ckpt_lt(t, x, zero), number(t, -INFINITY), ckpt_neg(t, y));
+}
+
 static double sine_ratio(double x)
 {
     return x == 0 ? 1 : sin(M_PI * x) / (M_PI * x);
@@ -219,6 +297,10 @@ static ckpt_tensor record_degrees(ckpt_tape *t, ckpt_tensor x)
     X(erfc, erfc, record_erfc)                                                                     \
     X(special_ndtr, normal_share, record_normal_share)                                             \
     X(sinc, sine_ratio, record_sinc)                                                               \
+    X(lgamma, lgamma, record_lgamma)                                                               \
+    X(digamma, NULL, record_digamma)                                                               \
+    X(erfinv, NULL, record_erfinv)                                                                 \
+    X(special_entr, NULL, record_entropy)                                                          \
     X(deg2rad, radians, record_radians)                                                            \
     X(rad2deg, degrees, record_degrees)
 

@@ -190,7 +190,6 @@ static ckpt_tensor record_log_sigmoid(ckpt_tape *t, ckpt_tensor x)
 
 #define UNARY_OPS(X)                                                                               \
     X(neg, negative, ckpt_neg)                                                                     \
-    X(exp, exp, ckpt_exp)                                                                          \
     X(exp2, exp2, record_exp2)                                                                     \
     X(expm1, expm1, ckpt_expm1)                                                                    \
     X(log, log, ckpt_log)                                                                          \

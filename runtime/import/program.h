@@ -57,6 +57,7 @@ enum pt2_arg_kind {
     ARG_VALUE, /* value: a tensor, or a number that a node computes */
     ARG_INT,
     ARG_FLOAT,
+    ARG_COMPLEX,
     ARG_BOOL,
     ARG_STRING,
     ARG_DTYPE, /* i: enum pt2_dtype */
@@ -74,6 +75,7 @@ struct pt2_arg {
         int32_t value; /* its index in the values of the graph */
         int64_t i;
         double f;
+        double parts[2]; /* real and imaginary */
         bool b;
         const char *text;
         const struct pt2_graph *graph;

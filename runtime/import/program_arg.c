@@ -62,6 +62,18 @@ static int read_float(const struct pt2_reader *r, const json_t *from, struct pt2
     return 0;
 }
 
+static int read_complex(const struct pt2_reader *r, const json_t *from, struct pt2_arg *to)
+{
+    struct pt2_arg real, imaginary;
+    int rc = read_float(r, json_object_get(from, "real"), &real);
+
+    if (!rc)
+        rc = read_float(r, json_object_get(from, "imag"), &imaginary);
+    if (!rc)
+        *to = (struct pt2_arg){.kind = ARG_COMPLEX, .parts = {real.f, imaginary.f}};
+    return rc;
+}
+
 static int read_int(const struct pt2_reader *r, const json_t *from, enum pt2_arg_kind kind,
                     struct pt2_arg *to)
 {
@@ -151,6 +163,8 @@ static int read_one(struct pt2_reader *r, const char *key, const json_t *of, boo
         return read_optional(r, of, defines, to);
     if (!strcmp(key, "as_float"))
         return read_float(r, of, to);
+    if (!strcmp(key, "as_complex"))
+        return read_complex(r, of, to);
     if (!strcmp(key, "as_graph"))
         return read_subgraph(r, of, to);
     if (!strncmp(key, "as_sym_", 7))

@@ -221,6 +221,11 @@ def nothing():
     return modules.Nothing(), (floats(2, 3, 4),), {}
 
 
+@model("products", kept=True)
+def products():
+    return modules.Products(), (floats(4, 6),), {}
+
+
 @model("special", kept=True)
 def special():
     return modules.Special(), (floats(4, 6), integers(6, 4, 2)), {}

@@ -752,4 +752,32 @@ class Ends(nn.Module):
                 t.hypot(a * 1e25, b * 2e25) * 1e-25, t.hypot(a * 1e-25, b * 3e-25) * 1e25, shown(t.hypot(none, x.flip(1))) * a,
                 t.complex(a * 1e25, b * 1e25).abs() * 1e-25, shown(t.complex(none, x).abs()) * a, shown(t.hypot(far, -far.flip(1))) * a,
                 t.xlogy(x * 0, far) * a, t.special.xlog1py(x * 0, far) * a, t.xlogy(2.0, a.abs() + 1), t.xlogy(a, 3.0),
-                shown(t.xlogy(x * 0, none)) * a)
+                shown(t.xlogy(x * 0, none)) * a, shown(t.lgamma(t.where(x > 5, 0.0, x.abs() + 0.5))) * a,
+                shown(t.lgamma(far.abs() + 1)) * a, shown(t.digamma(far.abs() + 1)) * a, shown(t.special.entr(x)) * a,
+                shown(t.erfinv(t.where(x > 5, 1.0, x.sign() / 2))) * a)
+
+
+class Products(nn.Module):
+    """Products over chosen axes, of blocks, of chains, of complex numbers; functions of them; slices that are copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(4, 6))
+
+    def turned(self, a):
+        t, c = torch, torch.complex(a, a + 1)
+        y = [c @ c.T, t.bmm(c[None], c.conj().T[None]), t.exp(c), t.exp(1j * a), (2 - 1j) * c, c / (1 + 2j)]
+        return [t.view_as_real(z) for z in y]
+
+    def forward(self, x):
+        t, a = torch, self.a * x
+        b, c = a.view(2, 2, 6), a.view(2, 4, 3)
+        near = a.tanh() * 0.9
+        return (t.tensordot(b, a.view(2, 6, 2), ([0, 2], [0, 1])), t.tensordot(a, a[0], 0), t.tensordot(a, a), t.inner(b, a[0]),
+                t.inner(a, a), t.kron(a[:2, :2], b[:, :, :3]), t.kron(a[0], a[:2]), t.chain_matmul(a, a.T, a),
+                t.linalg.multi_dot([a[0], a.T, a, a[1]]), t.matrix_power(a[:, :4], 5), t.matrix_power(b[..., :2], 1),
+                t.addr(a @ a.T, a[:, 0], a[:, 1], beta=0.5, alpha=2), t.addbmm(a, c, c.mT.repeat(1, 1, 2)[..., :6], alpha=0.5),
+                t.linalg.cross(a[:, :3], a[:, 3:]), t.cross(a[:3], a[1:], dim=0), a.index_copy(1, t.tensor([5, 0]), a[:, :2] * 2),
+                a[0].index_copy(0, t.tensor([2]), a[1, 3:4]), *self.turned(a), t.lgamma(a), t.lgamma(a.abs() * 300 + 0.01),
+                t.digamma(a.abs() * 5 + 0.3), t.digamma(-near.abs() - 1.05), t.erfinv(near), t.erfinv(near / 1000),
+                t.special.entr(a.abs() + 0.1))
