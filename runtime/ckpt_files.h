@@ -273,6 +273,20 @@ CKPT_API int ckpt_state_note(ckpt *c, const char *name, const char *text);
 #define CKPT_STATE_NOTE "ckpt.run."
 
 /*
+ * Lets states leave out frozen weights that came from a file, as below adapters.  from: the file in
+ * words, for messages; NULL: states have all values again, as they do without this call.
+ *
+ * Call it before the weights are loaded (ckpt_load_params and its kin, ckpt_import_open).  A state
+ * then has name, shape and a digest of the values of each parameter that is not trained and still
+ * has the value of its file.  Others stay in the state: those without a file, those that
+ * ckpt_param_set() or another state changed, buffers (ckpt_update_buffer).  A context that resumes
+ * such a state makes the call and loads the same weights first, of any dtype or file with the same
+ * values; other weights, or none, are CKPT_EINVAL, with the name of a parameter that differs.
+ * Returns 0, CKPT_EINVAL or CKPT_ENOMEM.
+ */
+CKPT_API int ckpt_state_base(ckpt *c, const char *from);
+
+/*
  * Resumes from a state.  The same training programs must have been compiled, in the same order, and
  * notes that both this run and the state have must be equal.  Names, shapes, counts and notes are
  * validated before anything changes.  Values are checked against their checksums as they are read,
@@ -282,8 +296,8 @@ CKPT_API int ckpt_state_note(ckpt *c, const char *name, const char *text);
  * whatever number of ranks saved it.
  * Returns 0; CKPT_EFORMAT: not a state, or a damaged one, a part that is missing or of another
  * save; CKPT_EINVAL: another seed, other programs, batches (of all ranks together) or notes, a step
- * in progress; CKPT_ENAME: the file lacks trained parameters, or has others; CKPT_ESHAPE; CKPT_EIO,
- * CKPT_ENOMEM, CKPT_ECOMM.
+ * in progress, other frozen weights (ckpt_state_base); CKPT_ENAME: the file lacks trained
+ * parameters, or has others; CKPT_ESHAPE; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
  */
 CKPT_API int ckpt_load_state(ckpt *c, const char *path);
 

@@ -71,5 +71,10 @@ int cli_convert(int argc, char **argv)
         return cli_fail("%s", ckpt_error(NULL));
     printf("%s: %d tensors in %d file%s\n", o.files.to, o.files.tensors, o.files.files,
            o.files.files == 1 ? "" : "s");
+    if (*o.files.base)
+        fprintf(
+            stderr,
+            "ckpt: %s leaves out the frozen weights of its run, which came from %s; so does %s\n",
+            o.files.from, o.files.base, o.files.to);
     return 0;
 }

@@ -34,6 +34,13 @@ void params_free(struct params *ps)
         free(ps->data[i].place.initial);
     }
     free(ps->data);
+    free(ps->base);
+}
+
+bool param_is_apart(const struct params *ps, const struct param *p)
+{
+    const bool loaded = ps->base && (p->place.base || ps->base_planned);
+    return loaded && !p->trainable && !p->updated && !p->cache && !p->training.qat.is_range;
 }
 
 int params_fail(struct params *ps, int code)

@@ -63,10 +63,12 @@ struct param_place {
     bool filled[SLOT_COUNT];          /* its bytes hold a value */
     uint64_t set[CKPT_EXP_AVG_SQ_COL + 1]; /* several ranks: a digest of the value that was set;
                                               0: none */
+    uint64_t base;  /* digest of the value in the file of weights that it was loaded from; 0: it
+                       has another value, or nobody asked (params.base) */
     int32_t stage;  /* of a pipeline: the one that trains it, from 1 on; 0: each rank has it */
     bool elsewhere; /* this rank is no stage that has it */
     unsigned kept;  /* the slots that its stage keeps, as bits 1 << enum ckpt_slot */
-    int64_t part, part_first;              /* part > 0: slots but VALUE hold these elements only */
+    int64_t part, part_first; /* part > 0: slots but VALUE hold these elements only */
 };
 
 /*
@@ -87,6 +89,7 @@ struct param {
     struct ckpt_init init;
     bool trainable;
     bool cache;                   /* written by programs while they run (ckpt_cache): in no file */
+    bool updated;                 /* a buffer that programs write (ckpt_update_buffer) */
     bool reordered;               /* files have its axes in another order: */
     int file_axes[CKPT_MAX_DIMS]; /* axis i of a file is this axis of file_view */
     struct ckpt_desc file_view;   /* view of the parameter; ndim 0: its own desc */
@@ -114,6 +117,9 @@ struct params {
     bool differ;         /* lost because the ranks have come to differ */
     enum torn torn;
     struct error *late; /* of a save in a thread, which sets it; read it atomically */
+    char *base;         /* what frozen weights were loaded from, in words: states leave them out;
+                           NULL: states have them (ckpt_state_base) */
+    bool base_planned;  /* with base: nothing is loaded, but would be */
 };
 
 void params_free(struct params *ps);
@@ -132,6 +138,9 @@ struct param *params_at(const struct params *ps, ckpt_tensor x);
 
 /* Fails with the error of a save in a thread, which nobody has seen. */
 int params_check_late(const struct params *ps);
+/* Whether states leave out its value, because it is still that of a file of weights. */
+bool param_is_apart(const struct params *ps, const struct param *p);
+
 /* Return 0, or CKPT_EDEVICE and the sentence if the weights are lost; params_check_whole also
  * returns CKPT_EIO if a load stopped midway and mixed old and new values. */
 int params_check_lost(const struct params *ps);

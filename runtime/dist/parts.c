@@ -61,7 +61,8 @@ int64_t part_bytes(const struct ranks *job, const bool *planned)
     for (int32_t i = 0; i < visible; i++)
         for (int s = CKPT_VALUE; s < (CKPT_EXP_AVG_SQ_COL + 1); s++) {
             const struct param *p = &job->params->data[i];
-            if (!p->cache && values_planned(job, p, (enum ckpt_slot)s, planned))
+            const bool left_out = p->cache || (s == CKPT_VALUE && param_is_apart(job->params, p));
+            if (!left_out && values_planned(job, p, (enum ckpt_slot)s, planned))
                 items[n++] = (struct part_item){.p = p, .slot = (enum ckpt_slot)s};
         }
     n = part_divide(job, items, n, planned);

@@ -480,6 +480,8 @@ static int set_order(struct ranks *job, struct param *p, enum ckpt_slot slot, co
 int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
     ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
+    if (slot == CKPT_VALUE)
+        p->place.base = 0;
     if (p->split.ranks < 2)
         return set_order(job, p, slot, src);
     float *parts = malloc((size_t)desc_numel(&p->desc) * sizeof *parts);

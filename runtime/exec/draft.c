@@ -109,9 +109,12 @@ static int check_modes(const struct ckpt_program *p)
     return 0;
 }
 
-/* Which weights the layers of a tape round: files of codes have these. */
+/* Which weights the layers of a tape round: files of codes have these.  And which buffers it
+ * writes: states have these. */
 static void note_rounded(struct params *ps, const ckpt_tape *t)
 {
+    for (int32_t i = 0; i < t->n_params; i++)
+        ps->data[i].updated |= t->param_next[i] != 0;
     for (int32_t i = 0; i < t->n_params; i++)
         if (t->rounded[i].weight) {
             ps->data[i].training.qat.used = true;

@@ -6,6 +6,7 @@
 #include "import/inputs.h"
 #include "import/mutation.h"
 #include "import/views.h"
+#include "state/base_weights.h"
 
 struct maker {
     ckpt *c;
@@ -161,6 +162,8 @@ static int read_values(const struct maker *m, const struct weight *w, const stru
                        int n, const int64_t *size)
 {
     float *values = malloc((size_t)w->numel * sizeof *values), *moved = values;
+    uint64_t digest = 0;
+    bool finite; /* not asked here: a buffer may have a mask */
     int rc = values ? read_f32(m, w, values)
                     : error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
 
@@ -171,8 +174,12 @@ static int read_values(const struct maker *m, const struct weight *w, const stru
         else
             permute(values, moved, n, size, in->axis);
     }
+    if (!rc && m->c->params.base)
+        rc = base_digest(values, w->numel, &digest, &finite);
     if (!rc)
         rc = ckpt_param_set(m->c, in->param, CKPT_VALUE, moved, w->numel);
+    if (!rc)
+        params_at(&m->c->params, in->param)->place.base = digest;
     if (moved != values)
         free(moved);
     free(values);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "core/json.h"
 #include "ckpt_files.h"
+#include "state/base_weights.h"
 #include "state/convert.h"
 #include "state/safetensors.h"
 
@@ -267,6 +268,8 @@ int convert_files(struct convert *o)
 
     if (rc)
         return rc;
+    const char *base = file_find_note(c.f, NOTE_BASE_FROM);
+    snprintf(o->base, sizeof o->base, "%s", base ? base : "");
     c.file_of = calloc((size_t)c.f->count + 1, sizeof *c.file_of);
     if (!c.file_of)
         rc = error_set(CKPT_ENOMEM, "%s: no memory to convert it", o->from);

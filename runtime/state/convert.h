@@ -14,6 +14,7 @@ struct convert {
     const char *only;   /* prefix of the names to write, which they lose; NULL: all */
     int64_t most;       /* bytes of a file of a directory; at least one tensor is in each */
     int tensors, files; /* set: how many were written */
+    char base[256];     /* set: what a state leaves out, in words (base_weights.h); "": nothing */
 };
 
 /* Bytes and metadata stay as they are; tensors in pieces are joined.  A directory must be new or

@@ -5,6 +5,7 @@
 #include "ckpt_files.h"
 #include "context/context.h"
 #include "dist/ranks.h"
+#include "state/base_weights.h"
 #include "state/file_forms.h"
 #include "state/safetensors.h"
 #include "state/state_counts.h"
@@ -256,15 +257,23 @@ static int read_parts(const struct load *l, const struct param *p, float *values
     return rc;
 }
 
-/* Reads a parameter in whatever form; MXFP4 has the order of the parameter itself. */
-static int read_values(const struct load *l, const struct param *p, struct found x, float *values)
+/* Reads a parameter in whatever form, and takes the digest if states leave it out; MXFP4 has the
+ * order of the parameter itself. */
+static int read_values(const struct load *l, const struct param *p, struct found x, float *values,
+                       uint64_t *digest)
 {
+    bool finite = true;
     int rc = x.form == FORM_PARTS ? read_parts(l, p, values)
              : x.form == FORM_MXFP4
                  ? file_read_mxfp4(l->f, x.entry, find_ending(l, p->name, "_scales"), values)
                  : read_tensor(l, x.entry, values);
 
-    if (!rc && !floats_are_finite(values, desc_numel(&p->desc)))
+    *digest = 0;
+    if (!rc && l->c->params.base)
+        rc = base_digest(values, desc_numel(&p->desc), digest, &finite);
+    else if (!rc)
+        finite = floats_are_finite(values, desc_numel(&p->desc));
+    if (!rc && !finite)
         rc = file_bad(l->f->path, "tensor '%s' has values that are not finite",
                       l->f->tensors[x.entry].name);
     return rc;
@@ -274,12 +283,13 @@ static int read_values(const struct load *l, const struct param *p, struct found
 static int copy_values(const struct load *l, float *buffer, int64_t largest)
 {
     for (int i = 0; i < l->n_params; i++) {
-        const struct param *p = &l->c->params.data[i];
+        struct param *p = &l->c->params.data[i];
         const int64_t n = desc_numel(&p->desc);
+        uint64_t digest;
         float *value = buffer;
         if (l->of[i].entry < 0)
             continue;
-        int rc = read_values(l, p, l->of[i], buffer);
+        int rc = read_values(l, p, l->of[i], buffer, &digest);
         if (rc)
             return rc;
         if (p->reordered && l->of[i].form != FORM_MXFP4) {
@@ -289,6 +299,7 @@ static int copy_values(const struct load *l, float *buffer, int64_t largest)
         rc = ckpt_param_set(l->c, ckpt_param_at(l->c, i), CKPT_VALUE, value, n);
         if (rc)
             return error_set(rc, "%s: %s", l->f->path, ckpt_error(l->c));
+        p->place.base = digest;
     }
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "core/frozen.h"
 #include "core/mean8.h"
 #include "dist/values.h"
+#include "state/base_weights.h"
 #include "state/state_counts.h"
 #include "state/run_notes.h"
 #include "state/saving.h"
@@ -35,18 +36,20 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 struct state {
     ckpt *c;
     const char *path;
-    struct save_item *items;        /* all slots of the context */
+    struct save_item *items;        /* slots of the context */
     struct training_count *program; /* the training programs, in the order they were compiled */
     int n_items, n_programs;
 };
 
-static void list_items(struct state *s)
+/* all: also those that states leave out. */
+static void list_items(struct state *s, bool all)
 {
     for (int i = 0; i < ckpt_param_count(s->c); i++)
         for (int k = 0; k < KINDS; k++) {
             ckpt_tensor param = ckpt_param_at(s->c, i);
             const struct param *p = params_at(&s->c->params, param);
-            if (!p->cache && values_kept(&s->c->ranks, p, kinds[k].slot))
+            const bool apart = kinds[k].slot == CKPT_VALUE && param_is_apart(&s->c->params, p);
+            if (!p->cache && (all || !apart) && values_kept(&s->c->ranks, p, kinds[k].slot))
                 s->items[s->n_items++] = (struct save_item){.c = s->c,
                                                             .param = param,
                                                             .slot = kinds[k].slot,
@@ -69,14 +72,14 @@ static int check_idle(const struct state *s)
     return params_check_lost(&s->c->params);
 }
 
-static int state_open(struct state *s, ckpt *c, const char *path)
+static int state_open(struct state *s, ckpt *c, const char *path, bool all)
 {
     *s = (struct state){.c = c, .path = path, .n_programs = programs_count_training(&c->programs)};
     s->items = calloc((size_t)ckpt_param_count(c) * KINDS + 1, sizeof *s->items);
     s->program = calloc((size_t)s->n_programs + 1, sizeof *s->program);
     if (!s->items || !s->program)
         return error_set(CKPT_ENOMEM, "%s: no memory to list its contents", path);
-    list_items(s);
+    list_items(s, all);
     programs_get_counts(&c->programs, s->program);
     return check_idle(s);
 }
@@ -105,6 +108,21 @@ static char *format_counts(const struct state *s, bool steps)
     return text;
 }
 
+/* The weights that the state leaves out, if there are some. */
+static int note_base(const struct state *s, struct note_list *all)
+{
+    bool any;
+    char *text = s->c->params.base ? base_describe(&s->c->params, &any) : NULL;
+    int rc = text || !s->c->params.base ? 0 : CKPT_ENOMEM;
+
+    if (text && any)
+        rc = note_set(all, NOTE_BASE, text);
+    if (text && any && !rc)
+        rc = note_set(all, NOTE_BASE_FROM, s->c->params.base);
+    free(text);
+    return rc;
+}
+
 /* The counts, then the notes of the run.  Returns 0 or CKPT_ENOMEM. */
 static int fill_notes(const struct state *s, const struct note_list *run, struct note_list *all)
 {
@@ -124,6 +142,8 @@ static int fill_notes(const struct state *s, const struct note_list *run, struct
         rc = note_set(all, NOTE_BATCHES, batches);
     free(steps);
     free(batches);
+    if (!rc)
+        rc = note_base(s, all);
     for (int32_t i = 0; i < run->n && !rc; i++) {
         char *key = state_note_key(run->data[i].name);
         rc = key ? note_set(all, key, run->data[i].text) : CKPT_ENOMEM;
@@ -160,7 +180,7 @@ int64_t ckpt_state_bytes(ckpt *c)
     ERRORS_TO(context_error(c));
     NOT_NULL(c);
     struct state s;
-    int64_t bytes = state_open(&s, c, "the size of a state");
+    int64_t bytes = state_open(&s, c, "the size of a state", false);
 
     for (int i = 0; i < s.n_items && bytes >= 0; i++)
         bytes += save_item_bytes(&s.items[i]);
@@ -178,7 +198,7 @@ int ckpt_save_state(ckpt *c, const char *path)
 
     if (rc)
         return rc;
-    rc = state_open(&s, c, path);
+    rc = state_open(&s, c, path, false);
     if (!rc)
         rc = params_check_whole(&c->params);
     if (!rc)
@@ -279,17 +299,25 @@ static const char *cure(const char *name)
                : "";
 }
 
-/* Validates the entry of an item and marks it as used. */
-static int match_item(const ckpt_file *f, const struct save_item *item, bool *used)
+static int lacks(const ckpt_file *f, const char *name)
+{
+    return error_set(CKPT_ENAME, "%s: lacks '%s', which this run keeps%s", f->path, name,
+                     cure(name));
+}
+
+/* Validates the entry of an item and marks it as used.  Returns 1 if the state leaves it out. */
+static int match_item(const ckpt_file *f, const struct base *base, const struct save_item *item,
+                      bool *used)
 {
     char *name = save_name(item);
 
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to match its names", f->path);
-    int entry = ckpt_file_find(f, name);
-    const int rc = entry < 0 ? error_set(CKPT_ENAME, "%s: lacks '%s', which this run keeps%s",
-                                         f->path, name, cure(name))
-                             : 0;
+    const int entry = ckpt_file_find(f, name);
+    const bool may_lack = entry < 0 && item->slot == CKPT_VALUE;
+    int rc = may_lack ? base_match(base, params_at(&item->c->params, item->param)) : 0;
+    if (!rc && entry < 0)
+        rc = lacks(f, name);
     free(name);
     if (rc)
         return rc;
@@ -297,13 +325,22 @@ static int match_item(const ckpt_file *f, const struct save_item *item, bool *us
     return check_tensor(f, item, entry);
 }
 
-static int match_all(const struct state *s, const ckpt_file *f)
+/* Keeps the items that the file has. */
+static int match_all(struct state *s, const ckpt_file *f)
 {
     bool *used = calloc((size_t)f->count + 1, sizeof *used);
-    int rc = used ? 0 : error_set(CKPT_ENOMEM, "%s: no memory to match its names", f->path);
+    struct base base = {.all = NULL};
+    int kept = 0, rc = used ? base_open(&base, f)
+                            : error_set(CKPT_ENOMEM, "%s: no memory to match its names", f->path);
 
-    for (int i = 0; i < s->n_items && !rc; i++)
-        rc = match_item(f, &s->items[i], used);
+    for (int i = 0; i < s->n_items && rc >= 0; i++) {
+        rc = match_item(f, &base, &s->items[i], used);
+        if (!rc)
+            s->items[kept++] = s->items[i];
+    }
+    s->n_items = kept;
+    rc = rc < 0 ? rc : base_check_names(&base, &s->c->params);
+    base_close(&base);
     for (int i = 0; i < f->count && !rc; i++)
         if (!used[i])
             rc = error_set(CKPT_ENAME, "%s: has '%s', which this run does not keep%s", f->path,
@@ -347,7 +384,18 @@ static int fail_values(const ckpt_file *f, const struct save_item *item)
     return rc;
 }
 
-/* buffer holds the largest parameter twice. */
+/* 1: a file of weights has set this value, which states leave out; 0: none has; else a code. */
+static int has_value(const struct save_item *item, const float *value, int64_t n, float *own)
+{
+    const struct param *p = params_at(&item->c->params, item->param);
+
+    if (item->slot != CKPT_VALUE || !param_is_apart(&item->c->params, p))
+        return 0;
+    const int rc = values_get(&item->c->ranks, p, CKPT_VALUE, own);
+    return rc ? rc : !memcmp(value, own, (size_t)n * sizeof *own);
+}
+
+/* buffer holds the largest parameter three times. */
 static int load_item(ckpt_file *f, const struct save_item *item, float *buffer, int64_t largest)
 {
     const struct param *p = params_at(&item->c->params, item->param);
@@ -365,6 +413,9 @@ static int load_item(ckpt_file *f, const struct save_item *item, float *buffer, 
         value = buffer + largest;
         param_from_file(p, buffer, value);
     }
+    rc = has_value(item, value, n, buffer + 2 * largest);
+    if (rc)
+        return rc < 0 ? rc : 0;
     rc = ckpt_param_set(item->c, item->param, item->slot, value, n);
     return rc ? error_set(rc, "%s: %s", f->path, ckpt_error(item->c)) : 0;
 }
@@ -376,7 +427,7 @@ static int load_all(const struct state *s, ckpt_file *f)
 
     for (int i = 0; i < s->n_items; i++)
         largest = max_i64(largest, desc_numel(&params_at(&s->c->params, s->items[i].param)->desc));
-    float *buffer = malloc(2 * (size_t)largest * sizeof *buffer + 1);
+    float *buffer = malloc(3 * (size_t)largest * sizeof *buffer + 1);
     if (!buffer)
         return error_set(CKPT_ENOMEM, "%s: no memory to read a tensor of %s", f->path,
                          human_bytes(largest * (int64_t)sizeof *buffer));
@@ -389,7 +440,7 @@ static int load_all(const struct state *s, ckpt_file *f)
     return rc;
 }
 
-static int load(const struct state *s, ckpt_file *f, struct differences *d)
+static int load(struct state *s, ckpt_file *f, struct differences *d)
 {
     struct state_counts n;
     int rc = state_counts_read(f, &n);
@@ -422,7 +473,7 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
 
     if (rc)
         return rc;
-    rc = state_open(&s, c, path);
+    rc = state_open(&s, c, path, true);
     if (!rc) {
         rc = is_kept(path) ? saving_open_kept(c, &kept, &f) : ckpt_file_open(&f, path);
         if (!rc)

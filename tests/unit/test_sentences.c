@@ -239,6 +239,7 @@ static void file_cases(void)
     FAILS(ckpt_load_state(context, good));
     FAILS(ckpt_load_state_changed(context, good, NULL, NULL));
     FAILS(ckpt_state_note(context, "ckpt.mine", "note"));
+    FAILS(ckpt_state_base(context, ""));
 }
 
 static void import_cases(void)
