@@ -272,6 +272,19 @@ int adapter_file_open(struct adapter_file *l, const struct adapter_names *names,
     return rc;
 }
 
+bool adapter_file_is(const struct adapter_names *names, const char *path)
+{
+    static struct adapter_file l; /* too large for a small stack */
+    bool is_state, diffs;
+    ckpt_file *f;
+
+    if (!find_file(&l, path) || ckpt_file_open(&f, l.path))
+        return false;
+    const bool is = has_adapters(names, f, &is_state, &diffs) && !is_state;
+    ckpt_file_close(f);
+    return is;
+}
+
 void adapter_file_close(struct adapter_file *l)
 {
     for (int i = 0; i < l->n; i++) {

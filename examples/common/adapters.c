@@ -284,6 +284,14 @@ int adapters_add(const struct adapter_run *r)
     return rc ? rc : check_format(r);
 }
 
+int adapters_leave_base(const struct adapter_run *r, const char *option, const char *path)
+{
+    char from[8400];
+
+    snprintf(from, sizeof from, "%s%s%s", option, path ? " " : "", path ? path : "");
+    return ckpt_state_base(r->context, from) ? say_fail("%s", ckpt_error(r->context)) : 0;
+}
+
 int adapters_code(const struct adapter_run *r, const char *plain, const char *weights)
 {
     const char *format = r->options->frozen;

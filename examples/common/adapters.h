@@ -163,6 +163,9 @@ struct adapter_file {
 int adapter_file_open(struct adapter_file *l, const struct adapter_names *names, const char *path);
 void adapter_file_close(struct adapter_file *l);
 
+/* Whether a path is such a file, and no state. */
+bool adapter_file_is(const struct adapter_names *names, const char *path);
+
 /* ---- settings (adapter_settings.c) -------------------------------------------------------------
  */
 
@@ -268,6 +271,11 @@ struct adapter_run {
 /* Adds the adapters of the file, or those that the options name; the options then have what they
  * left open.  Returns 0, or -1 after an error message. */
 int adapters_add(const struct adapter_run *r);
+
+/* Lets the states of this run leave out the weights below, which come from that option; path NULL:
+ * `option` says it all.  Call it before they are loaded.  Returns 0, or -1 after an error message.
+ */
+int adapters_leave_base(const struct adapter_run *r, const char *option, const char *path);
 
 /* Keeps the untrained weights that match the pattern in the codes of --frozen, if it is not
  * `plain`.  Before a load the host then holds them in codes alone.  Returns 0, or -1 after an error

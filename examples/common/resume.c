@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trainers that resume another run: see resume.h. */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_dist.h"
@@ -29,6 +30,56 @@ static int read_when(struct resume_options *o)
     return 0;
 }
 
+/* ---- weights that a state leaves out --------------------------------------------------------- */
+
+/* The words of ckpt_state_base, which the caller frees; NULL: it has all values, or cannot be read.
+ */
+static char *base_of(const char *path)
+{
+    ckpt_file *f = NULL;
+    const char *text = ckpt_file_open(&f, path) ? NULL : ckpt_file_note(f, LIBRARY "base.from");
+    char *from = text ? strdup(text) : NULL;
+
+    ckpt_file_close(f);
+    return from;
+}
+
+int resume_check_base(const struct resume_options *o, const char *load)
+{
+    char *base = o->from && !load ? base_of(o->from) : NULL;
+    int rc = base ? say_fail("%s: leaves out the frozen weights of its run, which came from %s: "
+                             "give the same beside --resume",
+                             o->from, base)
+                  : 0;
+
+    free(base);
+    return rc;
+}
+
+bool resume_knows(const ckpt_file *f, const char *name)
+{
+    const char *text = ckpt_file_note(f, LIBRARY "base");
+    char value[512];
+
+    snprintf(value, sizeof value, "value/%s", name);
+    if (ckpt_file_find(f, value) >= 0)
+        return true;
+    json_t *base = text ? json_loads(text, 0, NULL) : NULL;
+    bool known = json_object_get(base, name) != NULL;
+    json_decref(base);
+    return known;
+}
+
+/* A state with all values, beside --load. */
+static bool is_whole(const char *path)
+{
+    ckpt_file *f = NULL;
+    bool whole = !ckpt_file_open(&f, path) && !ckpt_file_note(f, LIBRARY "base");
+
+    ckpt_file_close(f);
+    return whole;
+}
+
 int resume_check(struct resume_options *o, const char *load, const char *const weights[4],
                  const char *directory)
 {
@@ -44,8 +95,8 @@ int resume_check(struct resume_options *o, const char *load, const char *const w
         return say_fail("--%s needs --save-state FILE, or --save FILE for the weights", asked);
     if (o->automatic && !o->save)
         return say_fail("--resume auto needs --save-state FILE");
-    if (o->from && load && !o->automatic)
-        return say_fail("--resume and --load exclude each other: a state contains the weights");
+    if (o->from && load && !o->automatic && is_whole(o->from))
+        return say_fail("--resume and --load exclude each other: this state contains the weights");
     return read_when(o);
 }
 
@@ -157,6 +208,7 @@ struct asked {
     struct resume_place *place;
     bool unchecked, refused;
     bool slots;           /* the optimizers keep other values */
+    bool based;           /* the state leaves out weights, which the library compares */
     struct names unknown; /* notes that only one of the two runs has */
 };
 
@@ -199,7 +251,7 @@ static bool may_change(void *user, const char *name, const char *was, const char
     struct asked *a = user;
     enum option_role role = option_role(own_name(name));
 
-    if (is_place(a, name, was))
+    if (is_place(a, name, was) || (a->based && !strcmp(name, "lora-base")))
         return true;
     if (!strcmp(name, CHECKSUM)) {
         a->unchecked = true;
@@ -241,9 +293,11 @@ static const char *hint(const struct asked *a)
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step)
 {
     struct asked a = {.options = o, .place = place};
-    char text[NAMES_TEXT];
+    char text[NAMES_TEXT], *base = o->from ? base_of(o->from) : NULL;
 
     *step = 0;
+    a.based = base != NULL;
+    free(base);
     if (!o->from)
         return begin_keeping(o, c, 0);
     if (ckpt_load_state_changed(c, o->from, may_change, &a))

@@ -3,6 +3,7 @@
 #ifndef EXAMPLES_RESUME_H
 #define EXAMPLES_RESUME_H
 
+#include "ckpt_files.h"
 #include "ckpt_tools.h"
 
 struct resume_options {
@@ -25,8 +26,9 @@ struct resume_options {
  * struct. */
 #define RESUME_ROWS(field)                                                                         \
     ROW("resume", STRING, field.from, "FILE",                                                      \
-        "continue from the state in this file, with the bits of an uninterrupted run; auto: from " \
-        "the newest complete save of --save-state, if there is one (default: start at step 0)"),   \
+        "continue from the state in this file, with the bits of an uninterrupted run; weights "    \
+        "below adapters are given again; auto: from the newest complete save of --save-state, if " \
+        "there is one (default: start at step 0)"),                                                \
         ROW("save-state", STRING, field.save, "FILE",                                              \
             "write the state for --resume at the end, also after an interrupt"),                   \
         ROW("save-every", STRING, field.when, "N",                                                 \
@@ -51,6 +53,12 @@ struct resume_options {
  * another format, or NULL.  Returns 0, or -1 after an error message. */
 int resume_check(struct resume_options *o, const char *load, const char *const weights[4],
                  const char *directory);
+
+/* Refuses a state that leaves out weights which `load` does not name.  Call it after resume_find,
+ * before weights are loaded.  Returns 0, or -1 after an error message. */
+int resume_check_base(const struct resume_options *o, const char *load);
+/* Whether a state has the value of a parameter, or leaves it out as it was in a file. */
+bool resume_knows(const ckpt_file *f, const char *name);
 
 /* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  An elastic job that
  * has formed again continues from the memory of its ranks (CKPT_PEERS), or from the last save if

@@ -44,7 +44,10 @@ int lm_make_model(void *run)
     if (o->adapters.rank && (add_adapters(&r->adapters) || lm_adapters_add(r)))
         return -1;
     r->trainable = trainer_count(r->context);
-    if (o->train.load && lm_load(r))
+    if (resume_check_base(&o->train.state, o->train.load) ||
+        (o->adapters.rank && o->train.load &&
+         adapters_leave_base(&r->adapters, "--load", o->train.load)) ||
+        (o->train.load && lm_load(r)))
         return -1;
     if (o->adapters.rank && o->train.load &&
         lm_base_digest(&r->model, o->train.load, r->options.adapters.base))

@@ -30,6 +30,17 @@ static int add_adapters(struct pt2_run *r)
     return adapters_add(&run);
 }
 
+/* The weights below come from the archive, or from --load where that has them. */
+static int leave_base(const struct pt2_run *r)
+{
+    const struct adapter_run run = {.context = r->context};
+    const char *load = r->options.train.load;
+    char model[4200];
+
+    snprintf(model, sizeof model, "--model %s%s", r->options.model, load ? " --load" : "");
+    return adapters_leave_base(&run, model, load);
+}
+
 static int quantize(struct pt2_run *r)
 {
     const struct pt2_options *o = &r->options;
@@ -135,6 +146,8 @@ int pt2_make_model(void *run)
     struct pt2_run *r = run;
     const struct pt2_options *o = &r->options;
 
+    if (o->adapters.rank && leave_base(r))
+        return -1;
     if (ckpt_import_open(r->context, o->model, &r->model))
         return say_fail("%s", ckpt_error(r->context));
     if (signature_apply(&r->signature, r->context, r->model))

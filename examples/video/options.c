@@ -176,7 +176,10 @@ static int check_adapters(const struct video_options *o)
 {
     const struct adapter_options *a = &o->adapters;
     const bool own = adapter_format(a) != LORA_DIFFUSERS;
+    const char *from = o->train.state.from, *load = o->train.load;
 
+    if (from && strcmp(from, RESUME_AUTO) && load && adapter_file_is(o->net.model->adapters, load))
+        return say_fail("--resume and --load exclude each other: a state contains the adapters");
     if (adapter_format(a) == LORA_FORMATS)
         return say_fail("--lora-format %s: give diffusers, peft, original or kohya", a->format);
     if (own && !a->rank)

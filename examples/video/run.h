@@ -41,6 +41,9 @@ bool video_owns(void *run, const char *name);
 /* Makes the model with its adapters, and loads the weights of both.  Returns 0, or -1 after an
  * error message. */
 int video_make_model(struct video_run *r);
+/* Lets states leave out the weights below adapters.  Call it before anything is loaded.  Returns 0,
+ * or -1 after an error message. */
+int video_leave_base(struct video_run *r);
 
 /* Whether both models of a pair train. */
 bool video_is_pair(const struct video_run *r);

@@ -78,10 +78,19 @@ static int load_weights(struct video_run *r, const struct video_net *net, const 
     return 0;
 }
 
-/* --load names adapters, or the weights of a whole transformer. */
+/* --load names adapters, or the weights of a whole transformer; beside a state, which has its
+ * adapters, either. */
+static bool loads_weights(const struct video_options *o)
+{
+    const struct adapter_file *l = &o->adapters.file;
+
+    return o->train.load &&
+           (!l->n || (l->is_state && !adapter_file_is(o->net.model->adapters, o->train.load)));
+}
+
 const char *video_weights(const struct video_options *o, char path[VIDEO_PATH])
 {
-    if (o->train.load && !o->adapters.file.n)
+    if (loads_weights(o))
         return o->train.load;
     if (o->random)
         return NULL;
@@ -90,6 +99,18 @@ const char *video_weights(const struct video_options *o, char path[VIDEO_PATH])
     if (snprintf(path, VIDEO_PATH, "%s/transformer", o->model) >= VIDEO_PATH || access(path, F_OK))
         snprintf(path, VIDEO_PATH, "%s", o->model);
     return path;
+}
+
+int video_leave_base(struct video_run *r)
+{
+    const struct video_options *o = &r->options;
+    const struct adapter_run adapters = video_adapters(r);
+    char text[VIDEO_PATH];
+
+    if (!o->adapters.rank || !video_weights(o, text))
+        return 0;
+    return loads_weights(o) ? adapters_leave_base(&adapters, "--load", o->train.load)
+                            : adapters_leave_base(&adapters, "--model", o->model);
 }
 
 static int load_model(struct video_run *r)

@@ -73,8 +73,9 @@ static int make_model(void *run)
 {
     struct video_run *r = run;
 
-    return video_validation_open(r->validation, r) || video_images_open(r->images, r) ||
-                   video_watch_open(r->watch) || video_make_model(r)
+    return video_leave_base(r) || video_validation_open(r->validation, r) ||
+                   video_images_open(r->images, r) || video_watch_open(r->watch) ||
+                   video_make_model(r)
                ? -1
                : 0;
 }

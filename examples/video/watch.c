@@ -76,7 +76,6 @@ static int open_decoder(struct video_watch *w)
 int video_watch_check(const struct video_watch *w, const char *from)
 {
     ckpt *c = run_of(w)->context;
-    char name[PATH];
     ckpt_file *f;
     bool has = true;
 
@@ -87,8 +86,7 @@ int video_watch_check(const struct video_watch *w, const char *from)
         if (ckpt_param_info(c, ckpt_param_at(c, i), &info) ||
             !autoencoder_owns(w->decoder.kind, info.name))
             continue;
-        snprintf(name, sizeof name, "value/%s", info.name);
-        has = ckpt_file_find(f, name) >= 0;
+        has = resume_knows(f, info.name);
     }
     ckpt_file_close(f);
     return has ? 0

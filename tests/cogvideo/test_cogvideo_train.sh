@@ -141,6 +141,14 @@ same both
 mkdir "$work/no-model"
 refuses 2 "no-model: has no config.json" "$train" $small --model "$work/no-model"
 refuses 1 "lora-rank" "$train" $small --lora-rank 4 --resume "$work/state"
+# The state leaves out the weights below, which are those of --model.
+grep -q "value/transformer_blocks.0.attn1.to_q.lora_A.weight\|value/transformer.*lora_A" "$work/state" || fail "no adapters in the state"
+grep -q '"value/transformer_blocks.0.attn1.to_q.weight"' "$work/state" && fail "frozen weights in the state"
+refuses 1 "was trained on other weights: '.*' is not the one that its run read from --model " "$train" $small $lora \
+    --resume "$work/state" --load "$work/merged"
+refuses 1 "leaves out the values of .* frozen weights, as of '.*', which came from --model " "$train" $small $lora --random \
+    --resume "$work/state"
+refuses 2 "a state contains the adapters" "$train" $small $lora --resume "$work/state" --load "$work/adapters"
 refuses 1 "frozen" "$train" $small $lora --frozen int8 --resume "$work/state"
 runs "frozen" "$train" $small $lora --frozen int8 --resume "$work/state" --resume-changed
 rm -f "$work"/*.log

@@ -87,7 +87,6 @@ for kind in "--lora-rank 3 --lora-dropout 0.3" "--lora-rank 3 --lora-dora" \
     trains host --vram "$least" --host 4M
     same host
     trains first --steps 2 --save-state "$work/state"
-    load=
     cp "$work/state" "$work/newest"
     trains auto --resume auto --save-state "$work/newest"
     trains both --resume "$work/state"
@@ -95,7 +94,6 @@ for kind in "--lora-rank 3 --lora-dropout 0.3" "--lora-rank 3 --lora-dora" \
     rest=$kind kind=$(echo "$kind" | grep -o -e "--frozen nf4")
     trains named --resume "$work/state"
     kind=$rest
-    load="--load $base"
     cat "$work/first.log" "$work/both.log" >"$work/all" && mv "$work/all" "$work/both.log"
     same both
     cmp -s "$work/both/adapter_model.safetensors" "$work/named/adapter_model.safetensors" || fail "$kind: resumed by its state alone"
@@ -125,7 +123,7 @@ here=$lm/llama
 {
     begun="$device --model $here --data $here/tokens.bin --batch 2 --length 12"
     runs memory "$train" $begun --load $here --adapter $here/dora --steps 1 --save-state "$work/begun"
-    runs "resumed: .*after 1 steps" "$train" $begun --resume "$work/begun" --steps 2 \
+    runs "resumed: .*after 1 steps" "$train" $begun --load $here --resume "$work/begun" --steps 2 \
         --save "$work/rooted/adapter_model.safetensors"
 }
 grep -q '"modules_to_save": \["model.norm", "lm_head"\]' "$work/rooted/adapter_config.json" ||
@@ -170,14 +168,12 @@ text() {
 [ "$(text --load "$base" --adapter "one=$work/one,two=$work/two")" = "$(text --load "$work/first.safetensors" --model "$base" \
     --adapter "$work/two" --lora-other-base)" ] || fail "a sum: $(cat "$work/err")"
 grep -q "adapters: $work/two/.*, rank" "$work/err" || fail "adapters are not named: $(cat "$work/err")"
-# One is trained on top of the other, which stays; the state has both.
+# One is trained on top of the other, which stays.
 kind=
 rm -f "$work"/*.log
 trains free --adapter "one=$work/one,two=$work/two" --train-adapter two --save-hf "$work/sum"
 trains first --adapter "one=$work/one,two=$work/two" --train-adapter two --steps 2 --save-state "$work/state"
-load=
 trains both --adapter "one=$work/one,two=$work/two" --train-adapter two --resume "$work/state"
-load="--load $base"
 cat "$work/first.log" "$work/both.log" >"$work/all" && mv "$work/all" "$work/both.log"
 same both
 grep -q '"r": 3,' "$work/free/adapter_config.json" || fail "the adapter that is trained is saved"

@@ -33,7 +33,7 @@ trains() {
     name=$1
     shift
     # shellcheck disable=SC2086
-    "$train" ${new_or_rest:-$new} --steps 4 --log "$work/$name.log" --save "$work/$name/adapter_model.safetensors" "$@" \
+    "$train" $new --steps 4 --log "$work/$name.log" --save "$work/$name/adapter_model.safetensors" "$@" \
         >"$work/out" 2>"$work/err" || fail "$name: $(tail -n 1 "$work/err")"
     grep -q "^model: .* parameters, .* of them trained as adapters" "$work/out" || fail "$name: $(head -n 1 "$work/out")"
 }
@@ -60,11 +60,51 @@ same free tight
 trains host --lr 1e-2 --vram "$least" --host 4M
 same free host
 trains first --lr 1e-2 --steps 2 --save-state "$work/state"
-new_or_rest="$device --model $base $data --lora-rank 3"
 trains both --lr 1e-2 --resume "$work/state"
-new_or_rest=
 cat "$work/first.log" "$work/both.log" >"$work/all" && mv "$work/all" "$work/both.log"
 same free both
+
+# ---- the base of a state -----------------------------------------------------------------------------
+
+# A state has what is trained; the frozen weights are those of --load, of any dtype and in any file.
+[ "$(wc -c <"$work/state")" -lt $(($(wc -c <"$base/model.safetensors") / 2)) ] || fail "the state has frozen weights"
+rest="$device --model $base $data --lora-rank 3 --lr 1e-2 --steps 4 --save $work/both/adapter_model.safetensors"
+# shellcheck disable=SC2086
+{
+    refuses 1 "state: leaves out the frozen weights of its run, which came from --load $base: give" "$train" $rest --resume "$work/state"
+    "$train" $device --model "$base" --load "$base" $data --lr 1e-2 --steps 1 --save-hf "$work/moved" >"$work/out" 2>"$work/err" ||
+        fail "no other base: $(cat "$work/err")"
+    refuses 1 "was trained on other weights: '.*' is not the one that its run read from --load $base" "$train" $rest \
+        --resume "$work/state" --load "$work/moved"
+    runs "resumed" "$train" $rest --resume "$work/state" --load "$base/model.safetensors"
+    cmp -s "$work/free/adapter_model.safetensors" "$work/both/adapter_model.safetensors" || fail "the same base as one file"
+    runs "which came from --load $base; so does $work/converted" ./ckpt convert "$work/state" --out "$work/converted" --only value/
+    # Weights that no file has stay in the state.
+    runs "state: " "$train" $rest --steps 2 --save-state "$work/random"
+    [ "$(wc -c <"$work/random")" -gt "$(wc -c <"$base/model.safetensors")" ] || fail "random weights are left out"
+    runs "resumed" "$train" $rest --resume "$work/random"
+    refuses 2 "this state contains the weights" "$train" $rest --resume "$work/random" --load "$base"
+    runs "resumed" "$train" $rest --resume auto --save-state "$work/random" --load "$base" --steps 3
+    [ "$(wc -c <"$work/random")" -gt "$(wc -c <"$base/model.safetensors")" ] || fail "other weights than --load are left out"
+    # A signal saves such a state, ranks share it, and another number of ranks goes on, with codes and in a thread.
+    for more in "--zero 1 --save-async --host 16M" "--zero 2 --frozen nf4 --save-async --host 16M" "--zero 3 --frozen int8 --vram 90%"; do
+        rm -f "$work/two.state"* "$work/meet" "$work/one.log" "$work/rest.log"
+        kind="$new --lr 1e-2 --steps 4 $more --save-state $work/unread"
+        runs memory "$train" $kind --log "$work/one.log" --save "$work/one"
+        kind="$device --model $base --load $base --data $lm/llama/tokens.bin --in-order --length 12 --lora-rank 3 --lr 1e-2 $more"
+        for rank in 0 1; do
+            RANK=$rank WORLD_SIZE=2 timeout 100 "$train" $kind --batch 1 --steps 2 --ranks "file:$work/meet" \
+                --save-state "$work/two.state" >"$work/out.$rank" 2>&1 &
+        done
+        wait
+        [ "$(cat "$work"/two.state* | wc -c)" -lt $(($(wc -c <"$base/model.safetensors") / 2)) ] || fail "$more: a large state"
+        runs "resumed: .*after 2 steps" "$train" $kind --batch 2 --steps 4 --resume "$work/two.state" \
+            --save-state "$work/unread" --log "$work/rest.log"
+        grep -h '^{"step"' "$work/one.log" "$work/rest.log" | sed 's/^{"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/' |
+            sort | awk '$1 == step { d = $2 - loss; n++; bad += d * d > 1e-10 } { step = $1; loss = $2 } END { exit bad || n != 2 }' ||
+            fail "$more: other losses"
+    done
+}
 for codes in int8 nf4; do
     rm -f "$work/codes.log"
     trains codes --lr 1e-2 --frozen $codes
@@ -98,12 +138,12 @@ grep -q lora_ "$work/whole/model.safetensors" && fail "adapters in a merged mode
 # shellcheck disable=SC2086
 runs "14 layers, rank 3, alpha 3" "$train" $device --model $base --load $base --adapter "$saved" $data \
     --steps 1 --save "$work/again/adapter_model.safetensors"
-# A run that began from adapters continues from its state alone.
+# A run that began from adapters continues from its state and base.
 # shellcheck disable=SC2086
 {
     begun="$device --model $base $data --batch 2"
     runs memory "$train" $begun --load $base --adapter "$work/free" --steps 2 --save-state "$work/begun"
-    runs "resumed: .*after 2 steps" "$train" $begun --resume "$work/begun" --steps 3
+    runs "resumed: .*after 2 steps" "$train" $begun --resume "$work/begun" --load $base --steps 3
     refuses 2 "--resume and --adapter exclude each other" "$train" $begun --resume "$work/begun" --adapter "$work/free"
     # PEFT's settings are those of the one adapter of a directory; other weights beside them have none.
     mkdir "$work/other"

@@ -87,6 +87,18 @@ grep -q '"r": 4' "$work/peft/adapter_config.json" || fail "no adapter_config.jso
 grep -q "c_fc" "$work/peft/adapter_config.json" || fail "no c_fc in adapter_config.json"
 grep -q "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight" "$work/peft/adapter_model.safetensors" ||
     fail "no name of PEFT"
+# A state of adapters leaves out the weights of the archive.
+for codes in model nf4; do
+    rm -f "$work/parts" "$work/l2"
+    runs memory "$train" $gpt2 $lora --frozen $codes --steps 4 --log "$work/l2"
+    runs memory "$train" $gpt2 $lora --frozen $codes --steps 2 --log "$work/parts" --save-state "$work/lora.state"
+    grep -q '"value/transformer.h.0.attn.c_attn.weight"' "$work/lora.state" && fail "frozen weights in a state"
+    runs resumed "$train" $gpt2 $lora --frozen $codes --steps 4 --log "$work/parts" --resume "$work/lora.state"
+    same "adapters in two parts, $codes" "$work/l2" "$work/parts"
+done
+refuses 1 "was trained on other weights: '.*' is not the one that its run read from --model $work/gpt2.pt2" "$train" $own \
+    --model "$work/tuned.pt2" --data "$work/gpt2" $lora --frozen nf4 --steps 4 --resume "$work/lora.state" --resume-changed
+refuses 1 "was trained on other weights" "$train" $gpt2 $lora --frozen nf4 --steps 4 --resume "$work/lora.state" --load "$work/all.safetensors"
 refuses 2 "is another adapter" "$train" $gpt2 $lora --steps 1 --save "$work/peft/second"
 refuses 2 "is another adapter, .* that of --save-ema" "$train" $gpt2 $lora --steps 1 --ema-decay 0.9 --save-ema "$work/peft/second"
 refuses 1 "adapter_config.json: is the same file as" "$train" $gpt2 $lora --steps 1 --save "$work/y" \

@@ -25,7 +25,8 @@ same() { cmp -s "$work/free" "$work/$1" || fail "$1: other weights"; }
 # ---- weights of 1 MiB and more on the host and in files ------------------------------------------------
 
 run="$train $device $clip --model $work/wide --random --batch 2 --steps 3"
-for kind in "--dtype bf16 --grad-dtype bf16" "--dtype fp32 --lora-rank 2"; do
+runs "memory" $run --dtype fp32 --steps 1 --save "$work/base"
+for kind in "--dtype bf16 --grad-dtype bf16" "--dtype fp32 --lora-rank 2" "--dtype bf16 --lora-rank 2 --load $work/base"; do
     tiers="--host 6M --nvme $work/files:256M"
     runs "memory" $run $kind --save "$work/free"
     refuses 1 "needs at least" $run $kind --vram 1M $tiers
@@ -36,6 +37,8 @@ for kind in "--dtype bf16 --grad-dtype bf16" "--dtype fp32 --lora-rank 2"; do
     runs "resumed" $run $kind --resume "$work/state" --save "$work/rest"
     same rest
 done
+# The last state has what is trained; the others had all weights.
+[ "$(wc -c <"$work/state")" -lt $(($(wc -c <"$work/base") / 10)) ] || fail "frozen weights in a state"
 
 # ---- ranks that share gradients, state and weights -------------------------------------------------------
 
@@ -54,20 +57,24 @@ done
 
 # ---- a signal ----------------------------------------------------------------------------------------------
 
-run="$train $device $clip --model $work/tiny --random --dtype fp32 --batch 2 --steps 120 --ema-decay 0.9"
-runs "memory" $run --save "$work/free"
-$run --save-state "$work/state" --log "$work/log" >"$work/out" 2>"$work/err" &
-pid=$!
-for i in $(seq 100); do
-    [ "$(grep -c '"step":' "$work/log" 2>/dev/null)" -ge 5 ] 2>/dev/null && break
-    sleep 0.1
+run="$train $device $clip --model $work/tiny --random --dtype fp32 --batch 2 --ema-decay 0.9 --steps"
+runs "memory" $run 1 --save "$work/base"
+for kind in "" "--lora-rank 2 --load $work/base"; do
+    rm -f "$work/log" "$work/state"
+    runs "memory" $run 120 $kind --save "$work/free"
+    $run 120 $kind --save-state "$work/state" --log "$work/log" >"$work/out" 2>"$work/err" &
+    pid=$!
+    for i in $(seq 100); do
+        [ "$(grep -c '"step":' "$work/log" 2>/dev/null)" -ge 5 ] 2>/dev/null && break
+        sleep 0.1
+    done
+    kill -TERM $pid
+    wait $pid
+    [ -f "$work/state" ] || fail "no state after a signal: $(tail -n 3 "$work/err")"
+    grep -q "stopped after" "$work/out" || fail "it was not stopped: $(tail -n 3 "$work/out")"
+    runs "resumed" $run 120 $kind --resume "$work/state" --save "$work/rest"
+    same rest
 done
-kill -TERM $pid
-wait $pid
-[ -f "$work/state" ] || fail "no state after a signal: $(tail -n 3 "$work/err")"
-grep -q "stopped after" "$work/out" || fail "it was not stopped: $(tail -n 3 "$work/out")"
-runs "resumed" $run --resume "$work/state" --save "$work/rest"
-same rest
 
 # ---- little data -----------------------------------------------------------------------------------------------
 
