@@ -90,6 +90,11 @@ same bf16 bf16s "bf16: clips changed the training"
 draw lora --steps 3 $lora --dtype bf16
 watch loras --steps 3 $lora --dtype bf16 --sample-ema --solver ddim --guidance-schedule reference
 same lora loras "adapters: clips changed the training"
+# A state of adapters leaves out the autoencoder, too, which comes from the same files.
+watch part --steps 2 $lora --dtype bf16 --sample-ema --save-state "$work/adapters"
+grep -aq '"value/vae\.' "$work/adapters" && fail "the autoencoder is in a state of adapters"
+watch more --steps 3 $lora --dtype bf16 --sample-ema --resume "$work/adapters"
+same lora more "adapters, resumed: clips changed the training"
 grep -aq "vae\." "$work/loras.w" "$work/often.w" && fail "the autoencoder is among the weights"
 # The smallest budget that all programs fit in, by the refusals.
 budget=64K
