@@ -135,7 +135,10 @@ def read(o):
         for name, value in kept.items():
             kept[name] = filled(name, value)
     program.example_inputs = None
-    return move_to_device_pass(program, "cpu" if o.export else o.device).module()
+    device = torch.device("cpu" if o.export else o.device)
+    if device.type == "cuda":  # tensors say cuda:0, and the program asserts what it is told here
+        device = torch.device("cuda", torch.cuda.current_device())
+    return move_to_device_pass(program, str(device)).module()
 
 
 def load(o):
