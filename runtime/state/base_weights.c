@@ -165,10 +165,10 @@ int base_match(const struct base *b, const struct param *p)
     if (!text || strlen(text) != 16)
         return file_bad(b->f->path, "the note about the frozen weight '%s' is not understood",
                         p->name);
-    if (p->trainable)
+    if (p->trainable || p->updated)
         return error_set(CKPT_EINVAL,
-                         "%s: leaves out '%s', which its run did not train, and this "
-                         "run trains it",
+                         "%s: leaves out '%s', which its run did not change, and this "
+                         "run does",
                          b->f->path, p->name);
     if (!has_shape(json_object_get(entry, "shape"), p))
         return error_set(CKPT_ESHAPE, "%s: leaves out '%s', which has another shape in this run",

@@ -395,6 +395,45 @@ static void test_changed(void **state)
     assert_true(has("frozen") && has("in.weight") && has("layers.2.bias"));
 }
 
+static ckpt_tensor record_update(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct small *r = user;
+    ckpt_tensor loss = small_record(t, batch, user);
+    ckpt_update_buffer(t, r->param[2], ckpt_affine(t, r->param[2], 0.5f, 0.1f), 0.5f);
+    return loss;
+}
+
+/* A buffer that a program writes is in the state; a run that writes it needs its value. */
+static void test_buffer(void **state)
+{
+    (void)state;
+    struct small r = make(CKPT_F32);
+    make_base(weights, CKPT_F32, false);
+    base = weights;
+    from = "--load weights";
+    for (int updates = 1; updates >= 0; updates--) {
+        ckpt *c;
+        ckpt_program *p, *q;
+        small_open(&r, &c, &p);
+        if (ckpt_compile(c, updates ? record_update : small_record, &r, ckpt_adamw(c, &r.adamw),
+                         SMALL_BATCH, &q))
+            fail_msg("%s", ckpt_error(c));
+        small_train(&r, c, q, 0, 1);
+        assert_int_equal(ckpt_save_state(c, path), 0);
+        assert_int_equal(has("frozen"), updates);
+        assert_false(has("in.weight"));
+        ckpt_close(c);
+    }
+    ckpt *c;
+    ckpt_program *p, *q;
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_compile(c, record_update, &r, ckpt_adamw(c, &r.adamw), SMALL_BATCH, &q),
+                     0);
+    assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "'frozen', which its run did not change"));
+    ckpt_close(c);
+}
+
 /* A complete state loads with the weights of its run, which states then leave out again, and with
  * others, which it replaces; and without any. */
 static void test_complete(void **state)
@@ -454,9 +493,11 @@ static void test_other_dtype(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_other_names), IN_DIRECTORY(test_in_memory), IN_DIRECTORY(test_resumed),
-        IN_DIRECTORY(test_tiers),       IN_DIRECTORY(test_bytes),     IN_DIRECTORY(test_refused),
-        IN_DIRECTORY(test_damaged),     IN_DIRECTORY(test_changed),   IN_DIRECTORY(test_complete),
+        IN_DIRECTORY(test_other_names), IN_DIRECTORY(test_buffer),
+        IN_DIRECTORY(test_in_memory),   IN_DIRECTORY(test_resumed),
+        IN_DIRECTORY(test_tiers),       IN_DIRECTORY(test_bytes),
+        IN_DIRECTORY(test_refused),     IN_DIRECTORY(test_damaged),
+        IN_DIRECTORY(test_changed),     IN_DIRECTORY(test_complete),
         IN_DIRECTORY(test_other_dtype),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
