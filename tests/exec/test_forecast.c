@@ -177,6 +177,8 @@ static void test_bubble(void **state)
     assert_true(pipeline_seconds(s, 2, 1) == 1 + .5 + 6 + .5 + 2 + 1);
     s[0] = s[1] = (struct stage_seconds){.forward = 1, .send = .5}; /* it does not train */
     assert_true(pipeline_seconds(s, 2, 4) == 4 + .5 + 1);
+    s[0].send = 3; /* a link has one transfer at a time */
+    assert_true(pipeline_seconds(s, 2, 4) == 1 + 4 * 3 + 1);
 }
 
 int main(void)

@@ -46,7 +46,9 @@ struct stage_seconds stage_seconds(const struct graph *g, const struct plan *p)
 struct clock_of {
     const struct stage_seconds *s;
     int n, micro;
-    double *forward, *backward; /* when a pass of a stage and micro-step has ended; -1: not yet */
+    /* When a pass of a stage and micro-step has ended, and when what it needs has come; -1: not yet
+     * known. */
+    double *forward, *backward, *activation, *gradient;
 };
 
 static double *at(const struct clock_of *k, double *when, int stage, int micro)
@@ -62,13 +64,22 @@ static int first_of(const struct clock_of *k, int stage)
     return k->n - 1 - stage < k->micro ? k->n - 1 - stage : k->micro;
 }
 
+/* When a transfer that may begin then has come: a link has one at a time.  A stage asks for them in
+ * their order. */
+static double arrival(const struct clock_of *k, double *when, int stage, int micro, double begins,
+                      double seconds)
+{
+    const double before = micro ? *at(k, when, stage, micro - 1) : 0;
+    return *at(k, when, stage, micro) = begins < 0 ? -1 : fmax(begins, before) + seconds;
+}
+
 /* When a gradient is there; 0 where none comes; -1: not yet known. */
 static double gradient_comes(const struct clock_of *k, int stage, int micro)
 {
     if (stage == k->n - 1)
         return 0;
-    const double end = *at(k, k->backward, stage + 1, micro);
-    return end < 0 ? -1 : end + k->s[stage + 1].send_back;
+    return arrival(k, k->gradient, stage, micro, *at(k, k->backward, stage + 1, micro),
+                   k->s[stage + 1].send_back);
 }
 
 /* When an activation is there: a stage sends it after it has the gradient that is due. */
@@ -79,7 +90,8 @@ static double activation_comes(const struct clock_of *k, int stage, int micro)
     const int due = micro - first_of(k, stage - 1);
     const double made = *at(k, k->forward, stage - 1, micro),
                  turn = due < 0 ? 0 : gradient_comes(k, stage - 1, due);
-    return made < 0 || turn < 0 ? -1 : (made > turn ? made : turn) + k->s[stage - 1].send;
+    return arrival(k, k->activation, stage, micro, made < 0 || turn < 0 ? -1 : fmax(made, turn),
+                   k->s[stage - 1].send);
 }
 
 /* Runs the passes of a stage from *next on that can run; returns whether any did. */
@@ -107,12 +119,15 @@ static bool advance(const struct clock_of *k, int stage, int *next, double *now)
 double pipeline_seconds(const struct stage_seconds *s, int n, int micro)
 {
     const size_t size = (size_t)n * (size_t)micro;
-    struct clock_of k = {s, n, micro, malloc(size * sizeof(double)), malloc(size * sizeof(double))};
+    double *when = malloc(4 * size * sizeof *when);
+    if (!when)
+        return NAN;
+    struct clock_of k = {s, n, micro, when, when + size, when + 2 * size, when + 3 * size};
     int *next = calloc((size_t)n, sizeof *next);
     double *now = calloc((size_t)n, sizeof *now), end = 0, update = 0;
-    bool moves = k.forward && k.backward && next && now;
-    for (size_t i = 0; i < size && moves; i++)
-        k.forward[i] = k.backward[i] = -1;
+    bool moves = next && now;
+    for (size_t i = 0; i < 4 * size && moves; i++)
+        when[i] = -1;
     while (moves) {
         moves = false;
         for (int stage = 0; stage < n; stage++)
@@ -122,8 +137,7 @@ double pipeline_seconds(const struct stage_seconds *s, int n, int micro)
         end = next[stage] < 2 * micro ? NAN : now[stage] > end ? now[stage] : end;
         update = s[stage].update > update ? s[stage].update : update;
     }
-    free(k.forward);
-    free(k.backward);
+    free(when);
     free(next);
     free(now);
     return end + update; /* the norm is of all gradients */
