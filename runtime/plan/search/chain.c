@@ -137,16 +137,35 @@ static int find_bases(struct chain *c)
     return rc;
 }
 
-/* Builds the Pareto set of each class from its first block. */
+/* A measure of the work that the Pareto set of a block takes. */
+static int64_t block_work(const struct block *b)
+{
+    int64_t ops = b->forward_end - b->forward + b->backward_end - b->backward;
+    return 1 + ops * b->n_storage;
+}
+
+/* Builds the Pareto set of each class from its first block.  Large blocks get most of the work,
+ * later ones also what earlier ones leave. */
 static int build_pareto_sets(struct cuttings *t, struct cutting *c, int64_t work)
 {
     const struct chain *chain = &c->chain;
+    struct simulator *sim = t->frontier->sim;
+    const int64_t end = simulator_work(sim) + work;
+    int64_t left = 0;
     int rc = 0;
-    for (int32_t i = 0; i < chain->n && !rc; i++) {
-        struct pareto_set *f = &c->pareto_sets[chain->blocks[i].class];
-        if (!f->n)
-            rc = pareto_build(chain, &chain->blocks[i], t->frontier->sim, work / chain->n_classes,
-                              &t->memory, f);
+    for (int32_t i = 0, n = 0; i < chain->n; i++)
+        if (chain->blocks[i].class == n) {
+            left += block_work(&chain->blocks[i]);
+            n++;
+        }
+    for (int32_t i = 0, n = 0; i < chain->n && !rc; i++) {
+        const struct block *b = &chain->blocks[i];
+        if (b->class != n)
+            continue;
+        double part = (double)block_work(b) / (double)left;
+        rc = pareto_build(chain, b, sim, (int64_t)(part * (double)(end - simulator_work(sim))),
+                          &t->memory, &c->pareto_sets[n++]);
+        left -= block_work(b);
     }
     return rc;
 }
@@ -454,8 +473,8 @@ static int search_cuttings(struct cuttings *t, int64_t work)
             rc = add_cutting(t, every, first);
     now -= (int64_t)t->n * f->p->g->n_ops; /* a cutting visits all ops */
     int64_t end = now + work / 4 * 3;
-    for (int32_t i = 0; i < t->n && !rc; i++)
-        rc = fill_cutting(t, &t->list[i], (end - simulator_work(f->sim)) / (t->n - i));
+    for (int32_t i = t->n - 1; i >= 0 && !rc; i--) /* the smallest blocks first */
+        rc = fill_cutting(t, &t->list[i], (end - simulator_work(f->sim)) / (i + 1));
     for (int32_t rank = 0; rank < t->n && !rc; rank++)
         for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
             rc = try_budgets(t, most, rank, step, now + work);

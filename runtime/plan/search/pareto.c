@@ -4,6 +4,10 @@
  * keeping only the output.  A price per byte combines time and memory.  For every price, storages
  * are changed one at a time until no change helps: through rising prices from keep-all and falling
  * ones from keep-none.
+ *
+ * Storages that the backward pass does not read are never kept.  Kept from keep-all on, such a one
+ * would take the place of a storage that is computed from it: dropping that would free nothing, and
+ * a change of one storage at a time would not drop both.
  */
 #include <string.h>
 #include "plan/search/chain.h"
@@ -61,6 +65,12 @@ static void set_level(struct search *q, int32_t i, int32_t level)
 static bool is_free(const struct search *q, int32_t i)
 {
     return q->c->p->forward_last[storage_at(q, i)] < q->b->forward_end;
+}
+
+/* Whether there is a choice for storage i: the backward pass reads it. */
+static bool is_open(const struct search *q, int32_t i)
+{
+    return is_free(q, i) && q->c->p->needed[storage_at(q, i)];
 }
 
 static double price_of(const struct search *q, const struct block_cost *c)
@@ -121,7 +131,7 @@ static int descend(struct search *q, struct block_cost *cost)
         better = false;
         for (int32_t i = 0; i < q->b->n_storage && rc >= 0; i++) {
             int32_t was = q->level[i];
-            for (int32_t k = 0; k < LEVELS && is_free(q, i) && rc >= 0; k++) {
+            for (int32_t k = 0; k < LEVELS && is_open(q, i) && rc >= 0; k++) {
                 struct block_cost trial;
                 if (k == was)
                     continue;
@@ -168,7 +178,7 @@ static int start_at(struct search *q, int32_t level)
 {
     struct block_cost cost;
     for (int32_t i = 0; i < q->b->n_storage; i++)
-        set_level(q, i, is_free(q, i) ? level : LEVEL_KEPT);
+        set_level(q, i, is_open(q, i) ? level : is_free(q, i) ? LEVEL_DROPPED : LEVEL_KEPT);
     int rc = play(q, &cost);
     return rc ? (rc < 0 ? rc : 0) : add_choice(q, &cost);
 }
