@@ -12,6 +12,7 @@ struct through;
 struct visit {
     struct through *t;
     struct comm_call device, host; /* with the addresses there */
+    const int64_t *steps_before;
     char name[COMM_NAME];
     struct visit *next;
 };
@@ -47,7 +48,7 @@ static void run_on_host(void *user)
     struct through *whole = v->t->whole;
     if (atomic_load(&whole->failed))
         return;
-    whole->hosts->step = whole->comm.step;
+    whole->hosts->step = v->steps_before ? *v->steps_before + 1 : whole->comm.step;
     if (!comm_run(v->t->hosts, &v->host, NULL))
         return;
     snprintf(whole->comm.reason, sizeof whole->comm.reason, "%s", whole->hosts->reason);
@@ -74,7 +75,8 @@ static bool is_same(const struct visit *v, const struct comm_call *call, const c
     const struct comm_call *d = &v->device;
     return d->kind == call->kind && d->dtype == call->dtype && d->root == call->root &&
            d->count == call->count && d->src == call->src && d->dst == call->dst &&
-           v->host.src == host && !strncmp(v->name, call->name ? call->name : "", COMM_NAME - 1);
+           v->host.src == host && v->steps_before == v->t->whole->comm.steps_before &&
+           !strncmp(v->name, call->name ? call->name : "", COMM_NAME - 1);
 }
 
 static struct visit *visit_of(struct through *t, const struct comm_call *call, char *host)
@@ -87,7 +89,11 @@ static struct visit *visit_of(struct through *t, const struct comm_call *call, c
     v = calloc(1, sizeof *v);
     if (!v)
         return NULL;
-    *v = (struct visit){.t = t, .device = *call, .host = *call, .next = t->visits};
+    *v = (struct visit){.t = t,
+                        .device = *call,
+                        .host = *call,
+                        .steps_before = t->whole->comm.steps_before,
+                        .next = t->visits};
     snprintf(v->name, sizeof v->name, "%s", call->name ? call->name : "");
     v->host.name = v->name;
     v->host.src = host;

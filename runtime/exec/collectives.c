@@ -67,7 +67,8 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
                              .src = src,
                              .dst = out->data,
                              .name = r->p->tape->labels.data[o->label]};
-    ps->ranks->comm->step = (ps->mixed ? a->run->opt_step : a->run->step) + 1;
+    ps->ranks->comm->steps_before = ps->mixed ? &a->run->opt_step : &a->run->step;
+    ps->ranks->comm->step = *ps->ranks->comm->steps_before + 1;
     if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE)
         return transfer(ps, kind, a, &call);
     int rc = comm_run(comm, &call, a->stream);

@@ -122,6 +122,57 @@ static void test_failure(void **state)
     assert_int_equal(allocations, 0);
 }
 
+/* ---- a recorded step ------------------------------------------------------------------------- */
+
+static struct device_visit recorded;
+
+static void record_visit(struct device *d, void *stream, const struct device_visit *v)
+{
+    (void)d;
+    (void)stream;
+    recorded = *v;
+}
+
+/* Rank 0 queues one call and a thread of its device runs it in two steps; rank 1 calls twice. */
+static void *two_steps(void *arg)
+{
+    struct rank *r = arg;
+    struct device_ops records = ops;
+    struct device d = {.ops = &records};
+    int64_t before = 0;
+    float x = 1 + (float)r->comm->rank, y = 0;
+    const struct comm_call call = {
+        .kind = COMM_ALL_REDUCE, .dtype = CKPT_F32, .count = 1, .src = &x, .dst = &y, .name = "x"};
+    records.visit_host = record_visit;
+    if (r->comm->rank == 0) {
+        assert_int_equal(comm_open_through_host(&r->comm, r->comm, &d), 0);
+        r->comm->steps_before = &before;
+        r->rc = comm_run(r->comm, &call, NULL);
+    }
+    for (; before < 2 && !r->rc; before++) {
+        r->comm->step = r->comm->rank ? before + 1 : 0;
+        if (r->comm->rank)
+            r->rc = comm_run(r->comm, &call, NULL);
+        else
+            visit_host(&d, NULL, &recorded);
+        if (y != 3 || (!r->rc && r->comm->ops->check && r->comm->ops->check(r->comm)))
+            r->rc = CKPT_ECOMM;
+    }
+    snprintf(r->wrong, sizeof r->wrong, "%s", r->comm->reason);
+    comm_close(r->comm);
+    return NULL;
+}
+
+static void test_recorded(void **state)
+{
+    struct rank ranks[2];
+    (void)state;
+    run_all(ranks, 2, 0, 20, two_steps);
+    for (int r = 0; r < 2; r++)
+        if (ranks[r].rc)
+            fail_msg("rank %d: %s", r, ranks[r].wrong);
+}
+
 /* One buffer serves all; one that is too small stays for the steps that were recorded with it. */
 static void test_memory(void **state)
 {
@@ -145,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_recorded),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,9 @@ struct comm {
     const char *name; /* "mpi", "tcp", "nccl" */
     int rank, size;
     double deadline;           /* timeout for waiting on another rank, seconds */
-    int64_t step;              /* set by the caller, for error messages */
+    int64_t step;              /* set by the caller, for error messages; ranks compare it */
+    const int64_t *steps_before; /* of a call that a thread of the device runs later, or again in a
+                                    recorded step: where step - 1 is then; NULL: step holds */
     int64_t n_calls;           /* number of calls since open */
     struct flight flight;      /* of the communicator for host memory: calls of its groups too; the
                                   caller sets it while it waits for a device */
