@@ -161,27 +161,21 @@ static int read_f32(const struct maker *m, const struct weight *w, float *to)
 static int read_values(const struct maker *m, const struct weight *w, const struct model_input *in,
                        int n, const int64_t *size)
 {
-    float *values = malloc((size_t)w->numel * sizeof *values), *moved = values;
-    uint64_t digest = 0;
-    bool finite; /* not asked here: a buffer may have a mask */
+    const size_t all = (size_t)w->numel * (in->reordered ? 2 : 1);
+    float *values = malloc(all * sizeof *values);
+    float *moved = values && in->reordered ? values + w->numel : values;
+    uint64_t digest;
     int rc = values ? read_f32(m, w, values)
                     : error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
 
-    if (!rc && in->reordered) {
-        moved = malloc((size_t)w->numel * sizeof *values);
-        if (!moved)
-            rc = error_set(CKPT_ENOMEM, "there is no memory for '%s'", w->name);
-        else
-            permute(values, moved, n, size, in->axis);
-    }
-    if (!rc && m->c->params.base)
-        rc = base_digest(values, w->numel, &digest, &finite);
+    if (!rc && in->reordered)
+        permute(values, moved, n, size, in->axis);
+    if (!rc) /* a buffer may have a mask that is not finite */
+        rc = base_digest(&m->c->params, values, w->numel, &digest, NULL);
     if (!rc)
         rc = ckpt_param_set(m->c, in->param, CKPT_VALUE, moved, w->numel);
     if (!rc)
         params_at(&m->c->params, in->param)->place.base = digest;
-    if (moved != values)
-        free(moved);
     free(values);
     return rc;
 }

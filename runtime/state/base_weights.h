@@ -15,9 +15,9 @@
 #define NOTE_BASE      "ckpt.base"
 #define NOTE_BASE_FROM "ckpt.base.from"
 
-/* The digest of n values in the order of their file, never 0, and whether all are finite, by
- * several threads.  Returns 0 or CKPT_ENOMEM. */
-int base_digest(const float *x, int64_t n, uint64_t *digest, bool *finite);
+/* The digest of n values in the order of their file, never 0, by several threads; 0 if states have
+ * all values.  finite, if not NULL: whether all are.  Returns 0 or CKPT_ENOMEM. */
+int base_digest(const struct params *ps, const float *x, int64_t n, uint64_t *digest, bool *finite);
 
 /* The text of NOTE_BASE, malloc'ed; *any: a parameter is left out.  NULL: no memory. */
 char *base_describe(const struct params *ps, bool *any);

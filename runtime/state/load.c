@@ -257,26 +257,30 @@ static int read_parts(const struct load *l, const struct param *p, float *values
     return rc;
 }
 
-/* Reads a parameter in whatever form, and takes the digest if states leave it out; MXFP4 has the
- * order of the parameter itself. */
-static int read_values(const struct load *l, const struct param *p, struct found x, float *values,
-                       uint64_t *digest)
+/* Reads a parameter in whatever form; MXFP4 has the order of the parameter itself. */
+static int read_values(const struct load *l, const struct param *p, struct found x, float *values)
 {
-    bool finite = true;
-    int rc = x.form == FORM_PARTS ? read_parts(l, p, values)
-             : x.form == FORM_MXFP4
-                 ? file_read_mxfp4(l->f, x.entry, find_ending(l, p->name, "_scales"), values)
-                 : read_tensor(l, x.entry, values);
+    return x.form == FORM_PARTS ? read_parts(l, p, values)
+           : x.form == FORM_MXFP4
+               ? file_read_mxfp4(l->f, x.entry, find_ending(l, p->name, "_scales"), values)
+               : read_tensor(l, x.entry, values);
+}
 
-    *digest = 0;
-    if (!rc && l->c->params.base)
-        rc = base_digest(values, desc_numel(&p->desc), digest, &finite);
-    else if (!rc)
-        finite = floats_are_finite(values, desc_numel(&p->desc));
-    if (!rc && !finite)
-        rc = file_bad(l->f->path, "tensor '%s' has values that are not finite",
-                      l->f->tensors[x.entry].name);
-    return rc;
+/* Whether all are finite; and the digest, in the order of other files whatever the form of this
+ * one.  spare: as many values. */
+static int check_values(const struct load *l, const struct param *p, struct found x,
+                        const float *values, float *spare, uint64_t *digest)
+{
+    const bool turn = l->c->params.base && p->reordered && x.form == FORM_MXFP4;
+    bool finite = true;
+
+    if (turn)
+        param_to_file(p, values, spare);
+    int rc =
+        base_digest(&l->c->params, turn ? spare : values, desc_numel(&p->desc), digest, &finite);
+    return finite ? rc
+                  : file_bad(l->f->path, "tensor '%s' has values that are not finite",
+                             l->f->tensors[x.entry].name);
 }
 
 /* buffer holds the largest parameter twice. */
@@ -289,7 +293,9 @@ static int copy_values(const struct load *l, float *buffer, int64_t largest)
         float *value = buffer;
         if (l->of[i].entry < 0)
             continue;
-        int rc = read_values(l, p, l->of[i], buffer, &digest);
+        int rc = read_values(l, p, l->of[i], buffer);
+        if (!rc)
+            rc = check_values(l, p, l->of[i], buffer, buffer + largest, &digest);
         if (rc)
             return rc;
         if (p->reordered && l->of[i].form != FORM_MXFP4) {
