@@ -166,8 +166,7 @@ void adapter_file_close(struct adapter_file *l);
 /* Whether a path is such a file, and no state. */
 bool adapter_file_is(const struct adapter_names *names, const char *path);
 
-/* ---- settings (adapter_settings.c) -------------------------------------------------------------
- */
+/* ---- settings (adapter_settings.c) ----------------------------------------------------------- */
 
 /* The note of a state for alphas that differ from --lora-alpha. */
 #define LORA_ALPHAS "lora-alphas"
@@ -272,9 +271,8 @@ struct adapter_run {
  * left open.  Returns 0, or -1 after an error message. */
 int adapters_add(const struct adapter_run *r);
 
-/* Lets the states of this run leave out the weights below, which come from that option; path NULL:
- * `option` says it all.  Call it before they are loaded.  Returns 0, or -1 after an error message.
- */
+/* Lets states leave out the weights below, which come from that option; path: NULL if `option` says
+ * all.  Call it before they are loaded.  Returns 0, or -1 after an error message. */
 int adapters_leave_base(const struct adapter_run *r, const char *option, const char *path);
 
 /* Keeps the untrained weights that match the pattern in the codes of --frozen, if it is not

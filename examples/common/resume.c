@@ -30,30 +30,40 @@ static int read_when(struct resume_options *o)
     return 0;
 }
 
-/* ---- weights that a state leaves out --------------------------------------------------------- */
+enum { WORDS = 4200 };
 
-/* The words of ckpt_state_base, which the caller frees; NULL: it has all values, or cannot be read.
- */
-static char *base_of(const char *path)
+/* Whether a state has a note, and its text. */
+static bool has_note(const char *path, const char *name, char text[WORDS])
 {
     ckpt_file *f = NULL;
-    const char *text = ckpt_file_open(&f, path) ? NULL : ckpt_file_note(f, LIBRARY "base.from");
-    char *from = text ? strdup(text) : NULL;
+    const char *note = ckpt_file_open(&f, path) ? NULL : ckpt_file_note(f, name);
 
+    snprintf(text, WORDS, "%s", note ? note : "");
     ckpt_file_close(f);
-    return from;
+    return note != NULL;
 }
+
+/* The steps of a state, or -1. */
+static int64_t steps_in(const char *path)
+{
+    char text[WORDS];
+
+    return has_note(path, LIBRARY "updates", text) ? strtoll(text, NULL, 10) : -1;
+}
+
+/* ---- weights that a state leaves out --------------------------------------------------------- */
+
+#define BASE_FROM LIBRARY "base.from" /* the words of ckpt_state_base */
 
 int resume_check_base(const struct resume_options *o, const char *load)
 {
-    char *base = o->from && !load ? base_of(o->from) : NULL;
-    int rc = base ? say_fail("%s: leaves out the frozen weights of its run, which came from %s: "
-                             "give the same beside --resume",
-                             o->from, base)
-                  : 0;
+    char from[WORDS];
 
-    free(base);
-    return rc;
+    return o->from && !load && has_note(o->from, BASE_FROM, from)
+               ? say_fail("%s: leaves out the frozen weights of its run, which came from %s: give "
+                          "the same beside --resume",
+                          o->from, from)
+               : 0;
 }
 
 bool resume_knows(const ckpt_file *f, const char *name)
@@ -70,14 +80,12 @@ bool resume_knows(const ckpt_file *f, const char *name)
     return known;
 }
 
-/* A state with all values, beside --load. */
+/* A state with all values. */
 static bool is_whole(const char *path)
 {
-    ckpt_file *f = NULL;
-    bool whole = !ckpt_file_open(&f, path) && !ckpt_file_note(f, LIBRARY "base");
+    char from[WORDS];
 
-    ckpt_file_close(f);
-    return whole;
+    return steps_in(path) >= 0 && !has_note(path, BASE_FROM, from);
 }
 
 int resume_check(struct resume_options *o, const char *load, const char *const weights[4],
@@ -135,17 +143,6 @@ static int agree_on_found(const struct resume_options *o, ckpt *c, const char *p
 
     fact.bytes = strlen(fact.data);
     return ckpt_agree(c, &fact, 1) ? say_fail("%s", ckpt_error(c)) : 0;
-}
-
-/* The steps of a state, or -1. */
-static int64_t steps_in(const char *path)
-{
-    ckpt_file *f = NULL;
-    const char *text = ckpt_file_open(&f, path) ? NULL : ckpt_file_note(f, LIBRARY "updates");
-    int64_t steps = text ? strtoll(text, NULL, 10) : -1;
-
-    ckpt_file_close(f);
-    return steps;
 }
 
 /* A job that has formed again.  What is at the path of --save-state may be of another run, unless
@@ -293,11 +290,10 @@ static const char *hint(const struct asked *a)
 int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step)
 {
     struct asked a = {.options = o, .place = place};
-    char text[NAMES_TEXT], *base = o->from ? base_of(o->from) : NULL;
+    char text[NAMES_TEXT], from[WORDS];
 
     *step = 0;
-    a.based = base != NULL;
-    free(base);
+    a.based = o->from && has_note(o->from, BASE_FROM, from);
     if (!o->from)
         return begin_keeping(o, c, 0);
     if (ckpt_load_state_changed(c, o->from, may_change, &a))

@@ -62,8 +62,8 @@ bool resume_knows(const ckpt_file *f, const char *name);
 
 /* Replaces RESUME_AUTO by the file to resume, or by NULL if no save is intact.  An elastic job that
  * has formed again continues from the memory of its ranks (CKPT_PEERS), or from the last save if
- * that is later or the memory is lost.  All ranks must call
- * it, after the rendezvous.  Returns 0, or -1 after an error message. */
+ * that is later or the memory is lost.  All ranks must call it, after the rendezvous.  Returns 0,
+ * or -1 after an error message. */
 int resume_find(struct resume_options *o, ckpt *c);
 
 /* Stores a table's options in the saved states of c, except those that do not affect the results.

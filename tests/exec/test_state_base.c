@@ -452,7 +452,7 @@ static void test_complete(void **state)
     assert_true(has("frozen") && has("in.weight"));
     from = "--load weights";
     for (int i = 0; i < 3; i++) {
-        char again[96];
+        char again[sizeof path];
         snprintf(again, sizeof again, "%s", path);
         base = loaded[i];
         go_on(&r, path);
