@@ -124,8 +124,9 @@ double pipeline_seconds(const struct stage_seconds *s, int n, int micro)
         return NAN;
     struct clock_of k = {s, n, micro, when, when + size, when + 2 * size, when + 3 * size};
     int *next = calloc((size_t)n, sizeof *next);
-    double *now = calloc((size_t)n, sizeof *now), end = 0, update = 0;
+    double *now = calloc((size_t)n, sizeof *now), update = 0;
     bool moves = next && now;
+    double end = moves ? 0 : NAN;
     for (size_t i = 0; i < 4 * size && moves; i++)
         when[i] = -1;
     while (moves) {
