@@ -211,16 +211,6 @@ static int open_elastic(struct ranks *job, struct comm_rendezvous *m, char *text
 /* While rank 0 plans, the deadline of the other ranks is this many times the usual one. */
 enum { PLAN_PATIENCE = 20 };
 
-/* Whether rank 0 may plan before the job forms: it may have auto where this rank has a number. */
-static bool may_await_number(const struct ckpt_options *o)
-{
-    const int64_t numbers[] = {o->sequence, o->tensor, o->stages};
-    for (int i = 0; i < 3; i++)
-        if (numbers[i] == CKPT_AUTO || numbers[i] > 1)
-            return true;
-    return false;
-}
-
 /* gives_up: NULL, or why this process joins only to end. */
 static int open_ranks(struct ranks *job, const char *gives_up)
 {
@@ -231,7 +221,8 @@ static int open_ranks(struct ranks *job, const char *gives_up)
                                 .token = getenv("CKPT_JOB_TOKEN"),
                                 .gives_up = gives_up};
     struct comm *comm = NULL;
-    if (may_await_number(job->options))
+    if (job->options->sequence == CKPT_AUTO || job->options->tensor == CKPT_AUTO ||
+        job->options->stages == CKPT_AUTO)
         m.patience = PLAN_PATIENCE;
     double deadline = job->options->comm_deadline > 0 ? job->options->comm_deadline : COMM_DEADLINE;
     int rc = 0;
