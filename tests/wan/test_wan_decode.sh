@@ -52,8 +52,14 @@ both() {
     grep -q '"family": "wan"' "$work/$kind/cache/manifest.json" || fail "$kind: a cache of another family"
     mkdir "$work/$kind/short"
     { echo "RGBCLIP 96 64 5 8" && head -c 92160 /dev/zero; } >"$work/$kind/short/a.rgb"
-    runs "whose last frame is repeated: 1: a.rgb" "$encode" $model --data "$work/$kind/short" --device cpu --frames 9 --size 96x64 \
-        --output "$work/$kind/repeated"
+    # A photo is named among any number of short clips.
+    for name in b c d; do cp "$work/$kind/short/a.rgb" "$work/$kind/short/$name.rgb"; done
+    { echo "RGBCLIP 96 64 1 8" && head -c 18432 /dev/zero; } >"$work/$kind/short/photo.rgb"
+    runs "whose last frame is repeated: 4: a.rgb, b.rgb, c.rgb and 1 more" "$encode" $model --data "$work/$kind/short" --device cpu \
+        --frames 9 --size 96x64 --output "$work/$kind/repeated"
+    grep -q "clips of one frame, .*: 1: photo.rgb" "$work/out" || fail "$kind: no photo is named: $(cat "$work/out")"
+    runs "1 frames of 96 x 64 each" "$encode" $model --data "$work/$kind/short" --device cpu --frames 1 --size 96x64 --output "$work/$kind/stills"
+    grep -q "clips of one frame" "$work/out" && fail "$kind: photos are named where photos are wanted"
     refuses 1 "encodes 1, 5, 9, ... frames" "$encode" $model $data.2 --frames 7 --size 96x64
     refuses 1 "multiples of $side" "$encode" $model $data.2 --frames 9 --size 100x64
 }

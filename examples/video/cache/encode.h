@@ -55,6 +55,9 @@ extern const struct encode_family encode_opensora;
  * NULL after an error message. */
 const struct encode_family *encode_coder(const char *dir);
 
+/* What a file has for its clip: all frames that were asked for, fewer, or one, as a photo. */
+enum clip_length { CLIP_LONG, CLIP_SHORT, CLIP_PHOTO };
+
 struct encode {
     const struct encode_family *family;
     struct encode_options options;
@@ -66,7 +69,7 @@ struct encode {
     int64_t made[CACHE_PARTS]; /* number of new shards */
     int64_t *todo, n_todo;     /* shards that this rank makes in the current pass */
     struct names bad;          /* clips that could not be read */
-    bool *shorter;             /* [rows] whose last frame is repeated; readers set them, or NULL */
+    enum clip_length *lengths; /* [rows], 0 where no file was read; readers set them, or NULL */
     atomic_llong longer;       /* videos with --fps whose end is in no clip */
     ckpt *context;             /* of Open-Sora's autoencoder */
     struct video_coder coder;  /* the other ones */

@@ -77,8 +77,8 @@ static int open_data(struct encode *e)
         videos_any(&d->videos, o->video_dir, 0))
         return -1;
     d->shapes.rows = d->videos.rows;
-    e->shorter = calloc((size_t)d->shapes.rows + 1, sizeof *e->shorter);
-    if (!e->shorter)
+    e->lengths = calloc((size_t)d->shapes.rows + 1, sizeof *e->lengths);
+    if (!e->lengths)
         return say_fail("no memory for marks of %lld clips", (long long)d->shapes.rows);
     return o->buckets ? open_buckets(e) : open_size(e);
 }
@@ -141,7 +141,8 @@ static int read_clip(struct encode *e, struct loader_file *f, const struct loade
     if (!v || clip_take_whole(&whole, v, c->rgb))
         return -1;
     const int64_t has = clip_whole_has(&whole, v);
-    e->shorter[row] = has < c->frames;
+    if (has < c->frames)
+        e->lengths[row] = video_frames(v) == 1 ? CLIP_PHOTO : CLIP_SHORT;
     atomic_fetch_add(&e->longer, o->fps > 0 && has > c->frames);
     *fps = o->fps > 0 ? o->fps : v->fps;
     return 1;

@@ -298,18 +298,16 @@ static int check(struct encode *e)
     return rc ? -1 : 0;
 }
 
-static void report_shorter(const struct encode *e)
+static void report_lengths(const struct encode *e, enum clip_length kind, const char *what)
 {
-    struct names shorter = {.n = 0};
+    struct names clips = {.n = 0};
     char name[CACHE_PATH], text[NAMES_TEXT];
 
-    for (int64_t i = 0; e->shorter && i < e->data.shapes.rows; i++)
-        if (e->shorter[i])
-            names_add(&shorter, encode_name(e, i, name));
-    if (shorter.n)
-        say_print("clips with fewer frames than were asked for, whose last frame is repeated: "
-                  "%lld: %s\n",
-                  (long long)shorter.n, names_text(&shorter, text));
+    for (int64_t i = 0; e->lengths && i < e->data.shapes.rows; i++)
+        if (e->lengths[i] == kind)
+            names_add(&clips, encode_name(e, i, name));
+    if (clips.n)
+        say_print("%s: %lld: %s\n", what, (long long)clips.n, names_text(&clips, text));
 }
 
 static int finish(struct encode *e)
@@ -324,7 +322,9 @@ static int finish(struct encode *e)
         return -1;
     for (int64_t i = 0; i < v->n_left && !e->rank; i++)
         names_add(&e->bad, v->left[i]);
-    report_shorter(e);
+    report_lengths(e, CLIP_PHOTO, "clips of one frame, as photos are, which do not move");
+    report_lengths(e, CLIP_SHORT,
+                   "clips with fewer frames than were asked for, whose last frame is repeated");
     if (longer)
         say_print("videos of which only the beginning is used (--fps): %lld\n", longer);
     if (e->options.image_encoder)
@@ -366,6 +366,6 @@ int main(int argc, char **argv)
     video_data_close(&e.data);
     json_decref(e.setup);
     free(e.todo);
-    free(e.shorter);
+    free(e.lengths);
     return say_finish(rc ? 1 : 0);
 }
