@@ -36,8 +36,8 @@ at_most() {
 
 plan 10G
 once=$share
-at_most 9G 1.15
-at_most 8G 1.45
+at_most 9G 1.25
+at_most 8G 1.6
 kept=$(sed -n 's/.* activations kept *\([0-9.]*\) GiB.*/\1/p' "$work/8G")
 awk "BEGIN { exit !(\"$kept\" > 2 && \"$kept\" < 5) }" || fail "under 8G '$kept' GiB are kept"
 
