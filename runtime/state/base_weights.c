@@ -147,7 +147,7 @@ static int refuse_missing(const struct base *b, const struct param *p)
 
     return error_set(CKPT_EINVAL,
                      "%s: leaves out the values of %zu frozen weight%s, as of '%s', which came "
-                     "from %.300s: load the same before the state (--load)",
+                     "from %.300s: load the same before the state",
                      b->f->path, all, all > 1 ? "s" : "", p->name, origin(b));
 }
 

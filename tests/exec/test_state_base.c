@@ -363,6 +363,58 @@ static void test_damaged(void **state)
     refuse(r, CKPT_EFORMAT, "ckpt.base", "not a JSON object");
 }
 
+/* The digests of the state; the caller frees them. */
+static json_t *digests(void)
+{
+    ckpt_file *f;
+    struct base b;
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(base_open(&b, f), 0);
+    ckpt_file_close(f);
+    return b.all;
+}
+
+/* A bit of the note or of its name: a state with other names, shapes or digests is refused. */
+static void test_random_bits(void **state)
+{
+    (void)state;
+    static char bytes[1 << 20];
+    struct small r = make(CKPT_F32);
+    int refused = 0;
+    ckpt *c;
+    ckpt_program *p;
+    uint64_t size;
+    make_base(weights, CKPT_F32, false);
+    base = weights;
+    from = "--load weights";
+    save_at(&r, path);
+    json_t *all = digests();
+    const size_t n = read_bytes(bytes, sizeof bytes);
+    const char *begin = memmem(bytes, n, "ckpt.base", 9);
+    const char *end = memmem(bytes, n, "ckpt.base.from", 14);
+    assert_true(begin && begin < end);
+    memcpy(&size, bytes, sizeof size);
+    small_open(&r, &c, &p);
+    for (int i = 0; i < 400; i++) {
+        char *at = bytes + (begin - bytes) + i * (end - begin) / 400;
+        const char was = *at;
+        *at ^= (char)(1 << i % 7);
+        file_seal_header(bytes, (int64_t)(sizeof size + size));
+        write_bytes(bytes, n);
+        *at = was;
+        if (ckpt_load_state(c, path)) {
+            refused++;
+            continue;
+        }
+        json_t *is = digests();
+        assert_true(json_equal(is, all)); /* white space */
+        json_decref(is);
+    }
+    assert_true(refused > 300);
+    ckpt_close(c);
+    json_decref(all);
+}
+
 /* ---- what stays in the state ----------------------------------------------------------------- */
 
 /* A value that the program set is not that of the file; nor is one that no file has. */
@@ -498,7 +550,7 @@ int main(void)
         IN_DIRECTORY(test_tiers),       IN_DIRECTORY(test_bytes),
         IN_DIRECTORY(test_refused),     IN_DIRECTORY(test_damaged),
         IN_DIRECTORY(test_changed),     IN_DIRECTORY(test_complete),
-        IN_DIRECTORY(test_other_dtype),
+        IN_DIRECTORY(test_other_dtype), IN_DIRECTORY(test_random_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
