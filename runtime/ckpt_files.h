@@ -281,7 +281,8 @@ CKPT_API int ckpt_state_note(ckpt *c, const char *name, const char *text);
  * has the value of its file.  Others stay in the state: those without a file, those that
  * ckpt_param_set() or another state changed, buffers (ckpt_update_buffer).  A context that resumes
  * such a state makes the call and loads the same weights first, of any dtype or file with the same
- * values; other weights, or none, are CKPT_EINVAL, with the name of a parameter that differs.
+ * values; other weights, or none, are CKPT_EINVAL, with the name of a parameter that differs.  The
+ * digest is of the values of the file; parameters of another dtype than before round them anew.
  * Returns 0, CKPT_EINVAL or CKPT_ENOMEM.
  */
 CKPT_API int ckpt_state_base(ckpt *c, const char *from);
