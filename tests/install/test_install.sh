@@ -92,6 +92,27 @@ pc=$work/other/elsewhere/${libdir#"$prefix/"}/pkgconfig/libckpt.pc
     "/moved/${libdir#"$prefix/"}" ] || fail "$pc does not follow a prefix"
 rm -rf "$work/other"
 
+# libtool fails at a path with a space, where some files are there already: it is refused before the first.
+MAKEFLAGS= make -s install prefix="$work/a space" >"$work/space.log" 2>&1 && fail "make install into a path with a space"
+grep -q "libtool installs into no path with a space" "$work/space.log" || fail "no reason: $(tail -3 "$work/space.log")"
+[ ! -e "$work/a space" ] || fail "files in a path that was refused"
+configure=$(cd "$srcdir" && pwd)/configure
+if [ ! -e "$srcdir/config.status" ]; then # a tree that was configured itself refuses all others
+    mkdir "$work/configure"
+    (cd "$work/configure" && "$configure" --prefix="$work/a space") >"$work/space.log" 2>&1 &&
+        fail "configure takes a prefix with a space"
+    grep -q "libtool cannot install into a path with a space" "$work/space.log" || fail "no reason: $(tail -3 "$work/space.log")"
+fi
+
+# The whole tree moved, to a path with a space: a program follows.  pkg-config takes the prefix to be above lib.
+if [ "$libdir" = "$prefix/lib" ]; then
+    mv "$tree$prefix" "$work/a space"
+    flags=$(PKG_CONFIG_PATH="$work/a space/lib/pkgconfig" pkg-config ${PC_STATIC-} --define-prefix --cflags --libs libckpt)
+    eval "$(value CC) $CFLAGS -o '$work/spaced' '$work/a space${examples#"$prefix"}/mlp.c' $flags" >"$work/space.log" 2>&1 ||
+        fail "a path with a space: $(cat "$work/space.log")"
+    mv "$work/a space" "$tree$prefix"
+fi
+
 # The whole tree moved: nothing in it names the place it was built for.
 mv "$tree$prefix" "$work/moved"
 CC=$(value CC) use "$work/moved" "" "${libdir#"$prefix"}" "${examples#"$prefix"}" moved

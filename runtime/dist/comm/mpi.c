@@ -24,7 +24,9 @@ int comm_open_mpi(struct comm **c, double deadline)
     char path[1024], reason[256] = "";
     void *plugin = load(path, sizeof path);
     if (!plugin)
-        return error_set(CKPT_ECOMM, "no ranks over MPI: %s (configure --with-mpi builds it)",
+        return error_set(CKPT_ECOMM,
+                         "no ranks over MPI: %s (configure --with-mpi builds it; where libckpt "
+                         "was moved CKPT_PLUGIN_DIR names LIBDIR/libckpt)",
                          dlerror());
     __typeof__(ckpt_link_mpi) *open;
     *(void **)&open = dlsym(plugin, LINK_MPI_SYMBOL);
