@@ -22,7 +22,7 @@ runs "memory:" ./wan-train --model "$tiny" --random --data random --frames 9 --s
     --save "$tiny/transformer/diffusion_pytorch_model.safetensors"
 downloads wan
 run_page doc/recipe-wan.md 5
-[ -s "$work/home/adapter-wan/pytorch_lora_weights.safetensors" ] || fail "no adapter"
+[ -s "$work/home/rbbt-wan.safetensors" ] || fail "no adapter"
 [ -s "$work/home/rbbt.rgb" ] || fail "no sample"
-grep -aq '"diffusion_model.blocks.0.self_attn.q.lora_up.weight"' "$work/home/adapter-wan/pytorch_lora_weights.safetensors" || fail "no names of ComfyUI"
+grep -aq '"diffusion_model.blocks.0.self_attn.q.lora_up.weight"' "$work/home/rbbt-wan.safetensors" || fail "no names of ComfyUI"
 finish
