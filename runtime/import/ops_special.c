@@ -177,16 +177,16 @@ static ckpt_tensor record_normal_share(ckpt_tape *t, ckpt_tensor x)
     return ckpt_affine(t, record_erfc(t, ckpt_affine(t, x, (float)-M_SQRT1_2, 0.f)), 0.5f, 0.f);
 }
 
-/* pi x of the distance of x to the whole number below it, 1 / 4 where the value is not used. */
-static ckpt_tensor angle_in_period(ckpt_tape *t, ckpt_tensor x, ckpt_tensor used)
+/* x less the nearest whole number, 1 / 4 where the value is not used. */
+static ckpt_tensor from_whole(ckpt_tape *t, ckpt_tensor x, ckpt_tensor used)
 {
-    ckpt_tensor rest = ckpt_sub(t, x, ckpt_floor(t, x));
+    ckpt_tensor rest = ckpt_sub(t, x, ckpt_floor(t, ckpt_affine(t, x, 1.f, 0.5f)));
 
-    return ckpt_affine(t, ckpt_where(t, used, rest, number(t, 0.25)), (float)M_PI, 0.f);
+    return ckpt_where(t, used, rest, number(t, 0.25));
 }
 
 /* The derivative of lgamma: at z = x + 6 a series of 1 / z, less what the steps to there add; below
- * 1 / 2 from the other side of it. */
+ * 1 / 2 from the other side of it.  It has no value at whole numbers below 0. */
 static ckpt_tensor record_digamma(ckpt_tape *t, ckpt_tensor x)
 {
     static const double c[] = {-1.0 / 12, 1.0 / 120, -1.0 / 252};
@@ -198,8 +198,11 @@ static ckpt_tensor record_digamma(ckpt_tape *t, ckpt_tensor x)
     y = ckpt_add(t, y, ckpt_mul(t, w, polynomial(t, w, 3, c)));
     for (int k = 0; k < 6; k++)
         y = ckpt_sub(t, y, ckpt_div(t, one, ckpt_affine(t, v, 1.f, (float)k)));
-    ckpt_tensor angle = angle_in_period(t, x, under);
+    ckpt_tensor zero = number(t, 0), rest = from_whole(t, x, under);
+    ckpt_tensor angle = ckpt_affine(t, rest, (float)M_PI, -0.f); /* of -0 it is -0 */
     ckpt_tensor cotangent = ckpt_div(t, ckpt_cos(t, angle), ckpt_sin(t, angle));
+    ckpt_tensor pole = ckpt_and(t, ckpt_eq(t, rest, zero), ckpt_lt(t, x, zero));
+    cotangent = ckpt_where(t, pole, number(t, NAN), cotangent);
     return ckpt_where(t, under, ckpt_sub(t, y, ckpt_affine(t, cotangent, (float)M_PI, 0.f)), y);
 }
 
@@ -217,10 +220,16 @@ static ckpt_tensor record_lgamma(ckpt_tape *t, ckpt_tensor x)
     ckpt_tensor y = ckpt_log(t, ckpt_div(t, ckpt_affine(t, sum, 2.5066282746310005f, 0.f), v));
     ckpt_tensor power = ckpt_mul(t, ckpt_affine(t, v, 1.f, 0.5f), ckpt_log(t, far));
     y = ckpt_add(t, y, ckpt_sub(t, power, far));
-    ckpt_tensor sine = ckpt_sin(t, angle_in_period(t, at, under));
-    ckpt_tensor other = ckpt_sub(t, ckpt_log(t, ckpt_div(t, number(t, M_PI), sine)), y);
+    ckpt_tensor rest = from_whole(t, at, under);
+    ckpt_tensor sine = ckpt_abs(t, ckpt_sin(t, ckpt_affine(t, rest, (float)M_PI, 0.f)));
+    ckpt_tensor other = ckpt_sub(t, ckpt_affine(t, ckpt_log(t, sine), -1.f, 1.1447298858f), y);
+    /* From -2^23 down all floats are whole numbers. */
+    ckpt_tensor zero = number(t, 0), low = ckpt_le(t, at, number(t, -8388608));
+    ckpt_tensor pole = ckpt_or(t, ckpt_eq(t, rest, zero), low);
+    other = ckpt_where(t, pole, number(t, INFINITY), other);
     y = ckpt_where(t, ckpt_gt(t, at, number(t, FLT_MAX)), at, y);
-    return with_gradient(t, ckpt_where(t, under, other, y), x, bounded(t, record_digamma(t, at)));
+    ckpt_tensor slope = ckpt_where(t, pole, zero, bounded(t, record_digamma(t, at)));
+    return with_gradient(t, ckpt_where(t, under, other, y), x, slope);
 }
 
 /* Two polynomials, of -log(1 - x^2) and of its root (Giles 2010). */

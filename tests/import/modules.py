@@ -744,6 +744,7 @@ class Ends(nn.Module):
         shown = lambda y: t.where(y.isinf(), t.where(y > 0, 3.0, -3.0), y.nan_to_num(nan=-5.0))  # noqa: E731
         hide, lost = t.where(x > 5, -inf, a), t.where(x > 5, nan, a)
         bounds = t.tensor([0.0, 1.0, 1.0, 2.0]).to(a.dtype)
+        poles = t.tensor([0.0, -0.0, -1.0, -2.5, -1e-9, -1e-20, -3e38, -1e10, -inf, 3e38, nan]).to(a.dtype) * (x[0, 0] * 0 + 1)
         return (shown(hide.logcumsumexp(1)), shown(t.logaddexp(hide.detach(), hide.detach().flip(1))) * a,
                 shown(lost.cummax(1)[0]), shown(lost.cummin(1)[0]), shown(lost.cummax(0)[0]),
                 t.bucketize(none, bounds) * a, t.searchsorted(bounds, none, right=True) * a,
@@ -754,7 +755,8 @@ class Ends(nn.Module):
                 t.xlogy(x * 0, far) * a, t.special.xlog1py(x * 0, far) * a, t.xlogy(2.0, a.abs() + 1), t.xlogy(a, 3.0),
                 shown(t.xlogy(x * 0, none)) * a, shown(t.lgamma(t.where(x > 5, 0.0, x.abs() + 0.5))) * a,
                 shown(t.lgamma(far.abs() + 1)) * a, shown(t.digamma(far.abs() + 1)) * a, shown(t.special.entr(x)) * a,
-                shown(t.erfinv(t.where(x > 5, 1.0, x.sign() / 2))) * a)
+                shown(t.erfinv(t.where(x > 5, 1.0, x.sign() / 2))) * a,
+                shown(t.lgamma(poles[:9])) * a[0, 0], shown(t.digamma(poles) * 1e-20) * a[0, 0])
 
 
 class Products(nn.Module):
