@@ -2,6 +2,7 @@
 /* The name of the outermost call that records others: see call.h. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "call.h"
 #include "core/base.h"
@@ -19,6 +20,15 @@ void ops_end_call(ckpt_tape **t)
 {
     if (*t)
         (*t)->call = NULL;
+}
+
+void ops_place(ckpt_tape *t, const char *place)
+{
+    char *at = strstr(t->error.text, t->call ? t->call : ""), *rest = at ? strdup(at) : NULL;
+
+    if (rest)
+        snprintf(at, sizeof t->error.text - (size_t)(at - t->error.text), "%s: %s", place, rest);
+    free(rest);
 }
 
 void ops_refuse(ckpt_tape *t, int n, const ckpt_tensor *x, const char *format, ...)

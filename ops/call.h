@@ -14,6 +14,9 @@
 ckpt_tape *ops_begin_call(ckpt_tape *t, const char *function);
 void ops_end_call(ckpt_tape **t);
 
+/* Leads the sentence of a tape that failed in that function with a place. */
+void ops_place(ckpt_tape *t, const char *place);
+
 /* Fails the tape: the sentence, and the n tensors of x as in sentences of ops. */
 void ops_refuse(ckpt_tape *t, int n, const ckpt_tensor *x, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -474,6 +474,15 @@ static struct tensor affine(struct recording *r, enum binary f, struct tensor a,
     return math_affine(r, a, f == BINARY_MUL ? b : 1 / b, 0);
 }
 
+struct tensor math_times(struct recording *r, struct tensor a, double by)
+{
+    const int dtype = pt2_is_float(a.dtype) ? PT2_F64 : PT2_I64;
+
+    if (by == 1)
+        return a;
+    return math_binary(r, BINARY_MUL, a, tensor_number(r, dtype, by, (int64_t)by), a.dtype);
+}
+
 ckpt_tensor math_check_below(struct recording *r, ckpt_tensor x, float end, enum ckpt_dtype dtype,
                              const char *what)
 {

@@ -60,5 +60,7 @@ ckpt_tensor math_plain(struct recording *r, struct tensor *a);
 struct tensor math_back(struct recording *r, const struct tensor *a, ckpt_tensor y);
 /* a x + b with numbers; x is a float. */
 struct tensor math_affine(struct recording *r, struct tensor x, double a, double b);
+/* A multiple of floats or of whole numbers. */
+struct tensor math_times(struct recording *r, struct tensor a, double by);
 
 #endif

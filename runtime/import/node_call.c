@@ -200,10 +200,13 @@ void variable_change(struct call *c, struct variable *self)
     c->facts = self->facts;
     c->dtype = self->facts->dtype;
     struct tensor old = *variable_read(c->r, self);
-    struct tensor now = c->r->failed ? old : c->op->record(c, 0);
-    if (!c->r->failed)
-        now = view_expand(c->r, math_cast(c->r, now, old.dtype), old.ndim, old.shape);
-    now = without_gradient(c->r, self, now);
+    struct tensor now = c->r->failed ? old : call_record(c, 0);
+    for (struct tensor *part = &now, *next; part && !c->r->failed; part = next) {
+        next = part->imaginary;
+        *part = view_expand(c->r, math_cast(c->r, *part, old.dtype), old.ndim, old.shape);
+        *part = without_gradient(c->r, self, *part);
+        part->imaginary = next;
+    }
     if (!c->r->failed)
         variable_write(c->r, self, now);
 }

@@ -160,16 +160,13 @@ static struct tensor op_matmul(struct call *c, int part)
 
 struct tensor add_product(struct call *c, struct tensor y)
 {
-    const double alpha = call_double(c, "alpha"), beta = call_double(c, "beta");
-    struct tensor x = call_tensor(c, "self");
+    const double beta = call_double(c, "beta");
 
-    if (alpha != 1)
-        y = math_affine(c->r, y, alpha, 0);
+    y = math_times(c->r, y, call_double(c, "alpha"));
     if (beta == 0)
         return y;
-    if (beta != 1)
-        x = math_binary(c->r, BINARY_MUL, x, tensor_number(c->r, c->dtype, beta, 0), c->dtype);
-    return math_binary(c->r, BINARY_ADD, x, y, c->dtype);
+    return math_binary(c->r, BINARY_ADD, math_times(c->r, call_tensor(c, "self"), beta), y,
+                       c->dtype);
 }
 
 static struct tensor product_and(struct call *c, const char *a, const char *b)

@@ -35,11 +35,27 @@ static struct tensor as_matrix(struct call *c, struct tensor a, const int64_t *s
     return c->r->failed ? a : view_reshape(c->r, view_permute(c->r, a, order), 2, size);
 }
 
+/* Along an axis of size 1 of b each sum is one product, of the sum of a. */
+static struct tensor summed(struct call *c, struct tensor a, const int64_t *of_a,
+                            const struct tensor *b, const int64_t *of_b, int n)
+{
+    for (int i = 0; i < n && !c->r->failed; i++) {
+        const int axis = tensor_axis(c->r, &a, of_a[i]), other = tensor_axis(c->r, b, of_b[i]);
+        if (!c->r->failed && a.shape[axis] > 1 && b->shape[other] == 1)
+            a = view_unsqueeze(c->r, reduce_sum(c, a, 1u << axis), axis);
+    }
+    return a;
+}
+
 static struct tensor contract(struct call *c, const int64_t *of_a, const int64_t *of_b, int n)
 {
-    struct tensor result = {.ndim = 0};
-    struct tensor a = as_matrix(c, call_tensor(c, "self"), of_a, n, false, &result);
-    struct tensor b = as_matrix(c, call_tensor(c, "other"), of_b, n, true, &result);
+    struct tensor result = {.ndim = 0}, first = call_tensor(c, "self");
+    struct tensor second = call_tensor(c, "other");
+    struct tensor a = summed(c, first, of_a, &second, of_b, n);
+    struct tensor b = summed(c, second, of_b, &first, of_a, n);
+
+    a = as_matrix(c, a, of_a, n, false, &result);
+    b = as_matrix(c, b, of_b, n, true, &result);
     struct tensor y = c->r->failed ? a : record_product(c, a, b);
 
     return c->r->failed ? y : view_reshape(c->r, y, result.ndim, result.shape);

@@ -45,6 +45,8 @@ static struct tensor put_sums(struct call *c, struct selection s, struct tensor 
 {
     const int dtype = pt2_is_float(c->dtype) ? c->dtype : PT2_F32;
 
+    if (!tensor_numel(&values))
+        return s.a;
     if (s.a.constant && s.index.constant && values.constant)
         return add_constant(c, s, values);
     s.a = math_cast(c->r, s.a, dtype);
@@ -117,6 +119,8 @@ static struct tensor put_last(struct call *c, struct selection s, struct tensor 
 {
     int64_t shape[TENSOR_AXES];
     const int64_t size = s.a.shape[s.first];
+    if (!tensor_numel(&values))
+        return s.a;
     struct tensor writer = last_writers(c, s.index, size);
     struct tensor zero = tensor_number(c->r, PT2_I64, 0, 0);
     struct tensor written = math_binary(c->r, BINARY_GE, writer, zero, PT2_BOOL);
@@ -251,11 +255,9 @@ static struct tensor slices_of(struct call *c, const struct selection *s, struct
 static struct tensor op_index_add(struct call *c, int part)
 {
     const struct selection s = selection_along(c);
-    struct tensor source = call_tensor(c, "source");
+    struct tensor source = math_times(c->r, call_tensor(c, "source"), call_double(c, "alpha"));
 
     (void)part;
-    if (call_double(c, "alpha") != 1)
-        source = math_affine(c->r, source, call_double(c, "alpha"), 0);
     source = slices_of(c, &s, source);
     return c->r->failed ? s.a : put_sums(c, s, source);
 }

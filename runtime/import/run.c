@@ -96,7 +96,8 @@ static bool takes_complex(const struct op *o)
         "flip.default", "roll.default",         "zeros_like.default",   "pad_sequence.default",
         "abs.default",  "div.Tensor",           "angle.default",        "_conj_physical.default",
         "div.Scalar",   "conj_physical.default", "exp.default",
-        "mm.default",   "matmul.default",       "bmm.default"};
+        "mm.default",   "matmul.default",       "bmm.default",          "mv.default",
+        "dot.default",  "lift_fresh_copy.default"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(o->name + strlen("aten."), names[i]))

@@ -1,23 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
+#include "call.h"
 #include "core/bf16.h"
 #include "import/tensor.h"
 
+static const char *place_of_node(const struct recording *r, char *to, size_t size)
+{
+    char place[400];
+
+    snprintf(to, size, "%s", r->path);
+    if (r->node) {
+        pt2_node_place(r->node, place, sizeof place);
+        snprintf(to, size, "%s: %s, %s", r->path, r->node->target, place);
+    }
+    return to;
+}
+
 void recording_fail(struct recording *r, int code, const char *fmt, ...)
 {
-    char text[CKPT_MESSAGE], place[400];
+    char text[CKPT_MESSAGE], place[CKPT_MESSAGE];
     va_list ap;
 
     va_start(ap, fmt);
     error_vset(text, sizeof text, code, fmt, ap);
     va_end(ap);
-    if (!r->failed && r->node) {
-        pt2_node_place(r->node, place, sizeof place);
-        ckpt_tape_fail(r->t, code, "%s: %s, %s: %s", r->path, r->node->target, place, text);
-    } else if (!r->failed) {
-        ckpt_tape_fail(r->t, code, "%s: %s", r->path, text);
-    }
+    if (!r->failed)
+        ckpt_tape_fail(r->t, code, "%s: %s", place_of_node(r, place, sizeof place), text);
     r->failed = true;
 }
 
@@ -131,7 +140,10 @@ struct tensor tensor_of(struct recording *r, int dtype, ckpt_tensor x)
     const struct ckpt_desc d = ckpt_desc_of(r->t, x);
 
     if (d.ndim < 0) {
-        r->failed = true; /* the tape has the sentence */
+        char place[CKPT_MESSAGE];
+        if (!r->failed) /* the tape has the sentence */
+            ops_place(r->t, place_of_node(r, place, sizeof place));
+        r->failed = true;
         return tensor_zeros(r, dtype, 0, NULL);
     }
     a.ndim = d.ndim;
