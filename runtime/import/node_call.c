@@ -195,18 +195,30 @@ static struct tensor without_gradient(struct recording *r, struct variable *self
     return r->failed ? now : tensor_of(r, now.dtype, ckpt_stop_gradient(r->t, now.x));
 }
 
+/* What is written of a part of a number: with the type and shape that the variable has. */
+static struct tensor written_part(struct recording *r, struct variable *self, struct tensor now,
+                                  const struct tensor *old)
+{
+    if (r->failed)
+        return now;
+    now = view_expand(r, math_cast(r, now, old->dtype), old->ndim, old->shape);
+    return without_gradient(r, self, now);
+}
+
 void variable_change(struct call *c, struct variable *self)
 {
     c->facts = self->facts;
     c->dtype = self->facts->dtype;
     struct tensor old = *variable_read(c->r, self);
     struct tensor now = c->r->failed ? old : call_record(c, 0);
-    for (struct tensor *part = &now, *next; part && !c->r->failed; part = next) {
-        next = part->imaginary;
-        *part = view_expand(c->r, math_cast(c->r, *part, old.dtype), old.ndim, old.shape);
-        *part = without_gradient(c->r, self, *part);
-        part->imaginary = next;
-    }
+    struct tensor *imaginary =
+        now.imaginary ? heap_zeros(&c->r->heap, 1, sizeof *imaginary) : NULL;
+    if (now.imaginary && !imaginary)
+        recording_fail(c->r, CKPT_ENOMEM, "%s", error_get());
+    if (imaginary)
+        *imaginary = written_part(c->r, self, *now.imaginary, &old);
+    now = written_part(c->r, self, now, &old);
+    now.imaginary = imaginary;
     if (!c->r->failed)
         variable_write(c->r, self, now);
 }

@@ -768,8 +768,15 @@ class Products(nn.Module):
 
     def turned(self, a):
         t, c = torch, torch.complex(a, a + 1)
-        y = [c @ c.T, t.bmm(c[None], c.conj().T[None]), t.exp(c), t.exp(1j * a), (2 - 1j) * c, c / (1 + 2j)]
+        y = [c @ c.T, t.bmm(c[None], c.conj().T[None]), t.exp(c), t.exp(1j * a), (2 - 1j) * c, c / (1 + 2j),
+             (c * 1).add_(c).mul_(1j).exp_(), c.mv(c[0]), c[0].dot(c[1])]
         return [t.view_as_real(z) for z in y]
+
+    def whole(self, a):
+        t, i = torch, torch.arange(12).view(3, 4)
+        none = t.zeros(0, dtype=t.int64)
+        return [t.addr(i, i[:, 0], i[0], beta=2, alpha=3) * a[:3, :4], i.index_add(0, t.tensor([2, 0]), i[:2], alpha=3) * a[:3, :4],
+                t.tensordot(a[:, :1], a, ([1], [1])), a.index_copy(0, none, a[:0]), a.index_add(0, none, a[:0], alpha=2)]
 
     def forward(self, x):
         t, a = torch, self.a * x
@@ -780,6 +787,6 @@ class Products(nn.Module):
                 t.linalg.multi_dot([a[0], a.T, a, a[1]]), t.matrix_power(a[:, :4], 5), t.matrix_power(b[..., :2], 1),
                 t.addr(a @ a.T, a[:, 0], a[:, 1], beta=0.5, alpha=2), t.addbmm(a, c, c.mT.repeat(1, 1, 2)[..., :6], alpha=0.5),
                 t.linalg.cross(a[:, :3], a[:, 3:]), t.cross(a[:3], a[1:], dim=0), a.index_copy(1, t.tensor([5, 0]), a[:, :2] * 2),
-                a[0].index_copy(0, t.tensor([2]), a[1, 3:4]), *self.turned(a), t.lgamma(a), t.lgamma(a.abs() * 300 + 0.01),
+                a[0].index_copy(0, t.tensor([2]), a[1, 3:4]), *self.turned(a), *self.whole(a), t.lgamma(a), t.lgamma(a.abs() * 300 + 0.01),
                 t.digamma(a.abs() * 5 + 0.3), t.digamma(-near.abs() - 1.05), t.erfinv(near), t.erfinv(near / 1000),
                 t.special.entr(a.abs() + 0.1))
