@@ -25,7 +25,8 @@ struct graph {
     struct edge *edge;
     int64_t n, room, n_edges, edge_room;
     enum rounding rounding;
-    /* An element is close to a branch: nearer than the margin, relative to a value there. */
+    /* An element is close to a branch, nearer than the margin relative to a value there; or equal
+     * elements were normalised. */
     bool near;
     double largest, margin;
 };

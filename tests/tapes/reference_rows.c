@@ -137,10 +137,21 @@ void sorted(const struct context *x, int32_t *y, const struct value *v)
 
 /* ---- norms -----------------------------------------------------------------------------------*/
 
+/* Many elements that are equal: what is left of them is the rounding of their mean, which eps makes
+ * 32 times as large. */
+static bool is_flat(const struct graph *g, const int32_t *from, int64_t n, double mean)
+{
+    int64_t i = 0;
+    while (i < n && fabs(node_at(g, from[i]) - mean) <= 1e-6 * fabs(mean))
+        i++;
+    return n >= 64 && i == n && mean != 0;
+}
+
 /* Normalises n elements. */
 static void normalise(struct graph *g, const int32_t *from, int32_t *y, int64_t n, bool centred)
 {
     const int32_t mean = centred ? node_sum(g, from, n, 1, 1. / (double)n) : -1;
+    g->near |= centred && is_flat(g, from, n, node_at(g, mean));
     for (int64_t i = 0; i < n; i++)
         y[i] = centred ? node_two(g, node_at(g, from[i]) - node_at(g, mean), from[i], 1, mean, -1)
                        : from[i];
