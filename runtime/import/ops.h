@@ -25,6 +25,9 @@ ckpt_tensor record_layer(const struct call *layer, ckpt_tensor addend);
 
 /* The product of two matrices or vectors, or of many. */
 struct tensor record_product(struct call *c, struct tensor a, struct tensor b);
+
+/* The elements of an axis moved up by `shift`, the last ones to its begin. */
+struct tensor index_roll(struct call *c, struct tensor a, int axis, int64_t shift);
 /* beta self + alpha y. */
 struct tensor add_product(struct call *c, struct tensor y);
 /* The sum over the axes of a mask, which go. */

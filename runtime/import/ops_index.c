@@ -436,7 +436,7 @@ static struct tensor op_outer(struct call *c, int part)
 
 /* ---- moves along an axis --------------------------------------------------------------------- */
 
-static struct tensor roll(struct call *c, struct tensor a, int axis, int64_t shift)
+struct tensor index_roll(struct call *c, struct tensor a, int axis, int64_t shift)
 {
     const int64_t n = a.shape[axis], by = n > 0 ? ((shift % n) + n) % n : 0;
 
@@ -459,13 +459,13 @@ static struct tensor op_roll(struct call *c, int part)
     const int named = call_ints(c, "dims", axes, TENSOR_AXES);
     const int64_t all = tensor_numel(&a);
     if (n == 1 && !named && !c->r->failed) { /* of all elements in their order */
-        struct tensor flat = roll(c, view_reshape(c->r, a, 1, &all), 0, shifts[0]);
+        struct tensor flat = index_roll(c, view_reshape(c->r, a, 1, &all), 0, shifts[0]);
         return c->r->failed ? a : view_reshape(c->r, flat, a.ndim, a.shape);
     }
     if (named != n)
         recording_fail(c->r, CKPT_EFORMAT, "shifts without their axes");
     for (int k = 0; k < n && !c->r->failed; k++)
-        a = roll(c, a, tensor_axis(c->r, &a, axes[k]), shifts[k]);
+        a = index_roll(c, a, tensor_axis(c->r, &a, axes[k]), shifts[k]);
     return a;
 }
 

@@ -164,15 +164,6 @@ static struct tensor op_addbmm(struct call *c, int part)
     return add_product(c, c->r->failed ? y : reduce_sum(c, y, 1));
 }
 
-/* The elements of an axis of three from `first` on, in a circle. */
-static struct tensor turned(struct call *c, struct tensor a, int axis, int64_t first)
-{
-    struct tensor parts[2] = {view_slice(c->r, a, axis, first, 3, 1),
-                              view_slice(c->r, a, axis, 0, first, 1)};
-
-    return join_tensors(c->r, axis, 2, parts);
-}
-
 static struct tensor op_cross(struct call *c, int part)
 {
     struct tensor a = call_tensor(c, "self"), b = call_tensor(c, "other");
@@ -189,9 +180,11 @@ static struct tensor op_cross(struct call *c, int part)
     if (c->r->failed)
         return a;
     struct tensor plus =
-        math_binary(c->r, BINARY_MUL, turned(c, a, axis, 1), turned(c, b, axis, 2), c->dtype);
+        math_binary(c->r, BINARY_MUL, index_roll(c, a, axis, 2), index_roll(c, b, axis, 1),
+                    c->dtype);
     struct tensor minus =
-        math_binary(c->r, BINARY_MUL, turned(c, a, axis, 2), turned(c, b, axis, 1), c->dtype);
+        math_binary(c->r, BINARY_MUL, index_roll(c, a, axis, 1), index_roll(c, b, axis, 2),
+                    c->dtype);
     return math_binary(c->r, BINARY_SUB, plus, minus, c->dtype);
 }
 
